@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where things are: the tree that is worked on, its output, the user's cache. The only reader of our environment variables.
+
+A tree is any folder with ``recipes/`` and ``variants/stacks.yaml``; nothing else in the package knows where this
+project's own clone is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from channel_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
+OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
+CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """A folder of recipes and variants."""
+
+    root: Path
+
+    @property
+    def recipes(self) -> Path:
+        """``recipes/<package>/recipe.yaml``."""
+        return self.root / "recipes"
+
+    @property
+    def variants(self) -> Path:
+        """Variant configuration files."""
+        return self.root / "variants"
+
+    @property
+    def stacks_file(self) -> Path:
+        """What each stack builds and how it is validated."""
+        return self.variants / "stacks.yaml"
+
+    @property
+    def patches(self) -> Path:
+        """``patches/<package>/<version>/NNNN-slug.patch``."""
+        return self.root / "patches"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Every location a command needs; ``output`` is per tree, ``cache`` per user and shared between trees."""
+
+    tree: Tree
+    output: Path
+    cache: Path
+
+    @property
+    def channel(self) -> Path:
+        """The local channel."""
+        return self.output / "channel"
+
+    @property
+    def foundation(self) -> Path:
+        """The registry foundation, a channel of its own."""
+        return self.output / "foundation"
+
+    @property
+    def work(self) -> Path:
+        """Build folders, removed after success."""
+        return self.output / "work"
+
+    @property
+    def logs(self) -> Path:
+        """One log per build, kept."""
+        return self.output / "logs"
+
+    @property
+    def downloads(self) -> Path:
+        """Wheels and .debs by sha256."""
+        return self.cache / "downloads"
+
+    @property
+    def package_cache(self) -> Path:
+        """Unpacked conda packages that environments are linked from."""
+        return self.cache / "pkgs"
+
+
+def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings from the command line's options, else the environment, else by looking upward from ``cwd``.
+
+    Raises UsageError when no tree is found or the one named is none.
+    """
+    chosen_root = root or _path_of(environ, ROOT_VARIABLE)
+    tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
+    chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or tree.root / "output"
+    cache = _path_of(environ, CACHE_VARIABLE) or Path(platformdirs.user_cache_path("channel_tools", appauthor=False))
+    return Settings(tree=tree, output=chosen_output.absolute(), cache=cache.absolute())
+
+
+def _path_of(environ: Mapping[str, str], variable: str) -> Path | None:
+    value = environ.get(variable, "")
+    return Path(value).expanduser() if value else None
+
+
+def _is_tree(folder: Path) -> bool:
+    return (folder / "recipes").is_dir() and (folder / "variants" / "stacks.yaml").is_file()
+
+
+def _checked_root(folder: Path) -> Path:
+    if not _is_tree(folder):
+        message = f"{folder}: no tree of recipes; expected recipes/ and variants/stacks.yaml in it"
+        raise UsageError(message, hint=f"give --root FOLDER or set {ROOT_VARIABLE} to a folder that has both")
+    return folder.resolve()
+
+
+def _find_root(cwd: Path) -> Path:
+    for folder in (cwd, *cwd.parents):
+        if _is_tree(folder):
+            return folder.resolve()
+    message = f"{cwd}: neither this folder nor any above it has recipes/ and variants/stacks.yaml"
+    raise UsageError(message, hint=f"change to a clone of the recipes, give --root FOLDER or set {ROOT_VARIABLE}")

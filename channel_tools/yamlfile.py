@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""YAML with the line of every key, duplicate keys refused.
+
+PyYAML's node tree is used directly: its constructors drop the marks and silently let a second key win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import yaml
+
+from channel_tools.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+YamlValue = None | bool | int | float | str | list["YamlValue"] | dict[str, "YamlValue"]
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class YamlDocument:
+    """A parsed file: its plain value, and the 1-based line of every key and list item by its path."""
+
+    path: Path
+    value: YamlValue
+    lines: Mapping[KeyPath, int]
+
+    def line_of(self, *key_path: str | int) -> int:
+        """The line of a key, or of its nearest enclosing one that the file has."""
+        for length in range(len(key_path), 0, -1):
+            if (line := self.lines.get(key_path[:length])) is not None:
+                return line
+        return 1
+
+    def error(self, message: str, *key_path: str | int, hint: str | None = None) -> ConfigError:
+        """A ConfigError that names this file and the line of ``key_path``."""
+        return ConfigError(message, path=self.path, line=self.line_of(*key_path), hint=hint)
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Parse one YAML document. Scalars get YAML 1.1's core types; dates stay text.
+
+    Raises ConfigError (file, line) when the file is missing, no YAML, holds several documents, a key twice, or a key
+    that is no string.
+    """
+    return parse_yaml(_read_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> YamlDocument:
+    """As read_yaml, for text that came from ``path``."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as err:
+        line = err.problem_mark.line + 1 if err.problem_mark else 1
+        problem = " ".join(part for part in (err.context, err.problem) if part)
+        raise ConfigError(
+            f"this is no YAML: {problem}", path=path, line=line, hint="correct the syntax there"
+        ) from None
+    except yaml.YAMLError as err:
+        raise ConfigError(f"this is no YAML: {err}", path=path, hint="save the file as UTF-8 text") from None
+    lines: dict[KeyPath, int] = {}
+    value = _construct(node, (), lines, path) if node is not None else None
+    return YamlDocument(path=path, value=value, lines=lines)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"byte {err.start} is no UTF-8", path=path, hint="save the file as UTF-8 text") from None
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
+
+
+def _construct(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], path: Path) -> YamlValue:
+    lines.setdefault(key_path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _construct_mapping(node, key_path, lines, path)
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(item, (*key_path, index), lines, path) for index, item in enumerate(node.value)]
+    return _construct_scalar(node)
+
+
+def _construct_mapping(
+    node: yaml.MappingNode, key_path: KeyPath, lines: dict[KeyPath, int], path: Path
+) -> dict[str, YamlValue]:
+    result: dict[str, YamlValue] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError("a key must be plain text, this one is a list or mapping", path=path, line=line)
+        key = str(key_node.value)
+        if key in result:
+            first = lines[(*key_path, key)]
+            message = f"key {key!r} stands twice, first in line {first}"
+            raise ConfigError(message, path=path, line=line, hint="keep one of the two")
+        lines[(*key_path, key)] = line
+        result[key] = _construct(value_node, (*key_path, key), lines, path)
+    return result
+
+
+def _construct_scalar(node: yaml.Node) -> YamlValue:
+    if node.tag == "tag:yaml.org,2002:timestamp":
+        return str(node.value)
+    loader = yaml.SafeLoader("")
+    try:
+        value: YamlValue = loader.construct_object(node)  # type: ignore[no-untyped-call]
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+    return value

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * C ABI between a framework plugin and a SwitchML transport.
+ *
+ * One shared library, libswitchml.so.1, implements these functions for one
+ * transport (udp, dummy, dpdk, rdma ...).  The transports are interchangeable
+ * at run time: nothing here names one.  No C++ type, exception, process exit or
+ * global constructor with visible effect crosses this interface.
+ *
+ * Wire protocol: the P4 program and client of the p4lang/p4app-switchML
+ * repository (commit b5c74a0); Sapio et al., "Scaling Distributed Machine
+ * Learning with In-Network Aggregation", NSDI 2021.
+ */
+#ifndef SWITCHML_H
+#define SWITCHML_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SWITCHML_API __attribute__((visibility("default")))
+#else
+#define SWITCHML_API
+#endif
+
+/* Raised when a function, field or meaning changes incompatibly; equals the
+ * number in the library's soname. Fields are only appended to structs, which
+ * carry their size, within one ABI version. */
+#define SWITCHML_ABI_VERSION 1
+
+typedef struct switchml_context switchml_context;
+
+typedef enum switchml_status {
+    SWITCHML_OK = 0,
+    SWITCHML_EINVAL = 1,       /* an argument is out of its range */
+    SWITCHML_ENOMEM = 2,       /* memory or another resource ran out */
+    SWITCHML_ECONFIG = 3,      /* configuration missing, malformed or contradictory */
+    SWITCHML_EUNREACHABLE = 4, /* the controller did not answer within connect_timeout_ms */
+    SWITCHML_EREFUSED = 5,     /* the controller refused the session or a worker's parameters */
+    SWITCHML_ETIMEDOUT = 6,    /* a job made no progress for job_timeout_ms */
+    SWITCHML_EABORTED = 7,     /* switchml_abort or switchml_close ended the job */
+    SWITCHML_EIO = 8,          /* the operating system refused a socket operation */
+    SWITCHML_EUNSUPPORTED = 9, /* this transport cannot do that */
+    SWITCHML_EINTERNAL = 10    /* a defect in the library */
+} switchml_status;
+
+typedef enum switchml_dtype {
+    SWITCHML_FLOAT32 = 0,
+    SWITCHML_INT32 = 1
+} switchml_dtype;
+
+/* Zero-initialise, set struct_size = sizeof(switchml_config), rank and
+ * num_workers. Every other field left 0 or NULL is taken from the environment
+ * variable named beside it, else from the default. */
+typedef struct switchml_config {
+    size_t struct_size;
+    uint32_t rank;                    /* 0 .. num_workers - 1 */
+    uint32_t num_workers;             /* 1 .. 32 (the switch keeps a 32-bit bitmap) */
+    const char *controller;           /* SWITCHML_CONTROLLER, "host[:port]", default port 50099 */
+    const char *local_address;        /* SWITCHML_LOCAL_ADDRESS, IPv4 this worker sends from; default:
+                                         the address the kernel routes to the switch from; when that is
+                                         loopback, 127.0.X.Y derived from the rank, since the switch tells
+                                         workers apart by source address */
+    uint32_t worker_port;             /* SWITCHML_WORKER_PORT, base UDP source port, default 4000 */
+    uint32_t num_threads;             /* SWITCHML_NUM_THREADS, default 1 */
+    uint32_t max_outstanding_packets; /* SWITCHML_MAX_OUTSTANDING_PACKETS, all threads together, 1 .. 4096 */
+    uint32_t packet_numel;            /* SWITCHML_PACKET_NUMEL, 64 or 256, default 256 */
+    uint32_t retransmit_timeout_us;   /* SWITCHML_RETRANSMIT_TIMEOUT_US, default 10000 */
+    uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 10000 */
+    uint32_t job_timeout_ms;          /* SWITCHML_JOB_TIMEOUT_MS, no progress at all (also while waiting for the
+                                         other workers to open the session), default 30000 */
+} switchml_config;
+
+/* Counters since switchml_open. Set struct_size before the call. */
+typedef struct switchml_stats {
+    size_t struct_size;
+    uint64_t jobs_submitted;
+    uint64_t jobs_completed;
+    uint64_t jobs_failed;
+    uint64_t elements_reduced;   /* sum of numel over completed jobs */
+    uint64_t packets_sent;       /* first transmissions */
+    uint64_t packets_received;   /* results accepted */
+    uint64_t packets_retransmitted;
+    uint64_t packets_discarded;  /* duplicates, other jobs' results, malformed */
+} switchml_stats;
+
+/* Called once per accepted job, from a thread of the library, after `out` is
+ * complete (status SWITCHML_OK) or abandoned. `message` explains a failure and
+ * lives until the callback returns. The callback may submit, must not close. */
+typedef void (*switchml_callback)(void *user, switchml_status status, const char *message);
+
+/* SWITCHML_ABI_VERSION of the library loaded. */
+SWITCHML_API uint32_t switchml_abi_version(void);
+
+/* "udp", "dummy", "dpdk", "rdma" ...: the transport built into this library. */
+SWITCHML_API const char *switchml_transport(void);
+
+/* Library version, as the package's: "1.0.0". */
+SWITCHML_API const char *switchml_version(void);
+
+/* A short sentence for a status, never NULL. */
+SWITCHML_API const char *switchml_strerror(switchml_status status);
+
+/* Why the last call on this thread that returned an error failed, with the
+ * name of the setting or address concerned; "" when none did. */
+SWITCHML_API const char *switchml_last_error(void);
+
+/* Opens the session: all num_workers workers must call it. Blocks until every
+ * worker is in, at most connect_timeout_ms + job_timeout_ms. One context per
+ * switch and process. On failure *context is NULL. */
+SWITCHML_API switchml_status switchml_open(const switchml_config *config, switchml_context **context);
+
+/* Sums `numel` elements over all workers into `out`, which may equal `in`.
+ * Returns at once; both buffers stay the library's until the callback. Every
+ * worker must submit the same jobs (numel, dtype) in the same order. numel 0
+ * completes without traffic. After a job failed the context accepts no other:
+ * the workers' slot sequences may differ, so close it. */
+SWITCHML_API switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out,
+                                                       uint64_t numel, switchml_dtype dtype,
+                                                       switchml_callback callback, void *user);
+
+/* Fails every pending job with SWITCHML_EABORTED and refuses new ones. Safe
+ * from any thread, also more than once. */
+SWITCHML_API switchml_status switchml_abort(switchml_context *context);
+
+SWITCHML_API switchml_status switchml_get_stats(const switchml_context *context, switchml_stats *stats);
+
+/* Aborts what is pending, joins the library's threads, frees the context. NULL
+ * is allowed. */
+SWITCHML_API void switchml_close(switchml_context *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHML_H */
