@@ -35,7 +35,10 @@ def disk_full_reported(where: Path) -> Iterator[None]:
     except OSError as err:
         if err.errno in _DISK_FULL_ERRNOS:
             message = f"{err.filename or where}: no space left on the device that holds {where}"
-            hint = "free space there, or choose another place with --output or CHANNEL_TOOLS_CACHE; then run the same command again: what is complete is kept"
+            hint = (
+                "free space there, or choose another place with --output or CHANNEL_TOOLS_CACHE; "
+                "then run the same command again: what is complete is kept"
+            )
             raise DiskFullError(message, hint=hint) from err
         raise
 

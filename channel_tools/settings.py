@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where things are: the tree that is worked on, its output, the user's cache. The only reader of our environment variables.
+"""Where things are: the tree, its output, the user's cache. The only reader of our environment variables.
 
 A tree is any folder with ``recipes/`` and ``variants/stacks.yaml``; nothing else in the package knows where this
 project's own clone is.

@@ -6,7 +6,6 @@ PyYAML's node tree is used directly: its constructors drop the marks and silentl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import yaml
 from channel_tools.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 YamlValue = None | bool | int | float | str | list["YamlValue"] | dict[str, "YamlValue"]

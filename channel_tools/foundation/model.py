@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the registry foundation is made of: the rows of its table, the files it took, the context of a repair step.
+
+Plain values only; the table's file format is checked in table.py, and how rows become packages stands in build.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+FileKind = Literal["deb", "wheel"]
+
+# Written into text files in place of the installation prefix, and replaced by conda clients when they install
+# (CEP 34, paths.json). Long, as in conda-build, so that binary files can hold it too.
+PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunExports:
+    """What a package adds to the requirements of packages built with it (CEP 12)."""
+
+    weak: tuple[str, ...] = ()
+    strong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One conda package of the table.
+
+    Either ``debs`` (Debian binary package names, unpacked over each other in this order) or ``wheels`` (project names
+    with an optional version specifier) say where its files come from; neither makes a package without files. The version is that of the first
+    deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries, in which ``{version}`` stands for this package's version.
+    ``keep`` and ``drop`` are globs on paths inside the prefix, applied after the repair steps; ``keep`` empty keeps all.
+    """
+
+    name: str
+    line: int
+    debs: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    version: str | None = None
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    run_exports: RunExports = field(default_factory=RunExports)
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
+    noarch_python: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenFile:
+    """A .deb or wheel as it was taken: enough to demand the same bytes again."""
+
+    kind: FileKind
+    name: str
+    version: str
+    file_name: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepairContext:
+    """What a repair step may know about the package whose tree it mends."""
+
+    entry: Entry
+    version: str
+    subdir: str
+    """``linux-64`` or ``linux-aarch64``."""
+    multiarch: str
+    """Debian's name of the architecture in paths, ``x86_64-linux-gnu``."""
+    python_version: str
+    """``3.11``: major and minor of the foundation's python."""
+
+
+# A step edits the unpacked tree in place; the tree's root stands for the installation prefix (bin/, lib/, include/ ...).
+# Raises FoundationError when the tree is not what the step expects, so that a changed upstream is noticed.
+Repair = Callable[[Path, RepairContext], None]
