@@ -108,7 +108,7 @@ def _construct_scalar(node: yaml.Node) -> YamlValue:
         return str(node.value)
     loader = yaml.SafeLoader("")
     try:
-        value: YamlValue = loader.construct_object(node)  # type: ignore[no-untyped-call]
+        value: YamlValue = loader.construct_object(node)
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     return value

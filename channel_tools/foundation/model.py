@@ -30,10 +30,11 @@ class RunExports:
 class Entry:
     """One conda package of the table.
 
-    Either ``debs`` (Debian binary package names, unpacked over each other in this order) or ``wheels`` (project names
-    with an optional version specifier) say where its files come from; neither makes a package without files. The version is that of the first
-    deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries, in which ``{version}`` stands for this package's version.
-    ``keep`` and ``drop`` are globs on paths inside the prefix, applied after the repair steps; ``keep`` empty keeps all.
+    Either ``debs`` (Debian binary packages, unpacked over each other in this order) or ``wheels`` (project names with an
+    optional version specifier) say where its files come from; neither makes a package without files. The version is
+    that of the first deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries, in which
+    ``{version}`` stands for this package's version. ``keep`` and ``drop`` are globs on paths inside the prefix, applied
+    after the repair steps; ``keep`` empty keeps all.
     """
 
     name: str
@@ -76,6 +77,6 @@ class RepairContext:
     """``3.11``: major and minor of the foundation's python."""
 
 
-# A step edits the unpacked tree in place; the tree's root stands for the installation prefix (bin/, lib/, include/ ...).
-# Raises FoundationError when the tree is not what the step expects, so that a changed upstream is noticed.
+# A step edits the unpacked tree in place; the tree's root stands for the installation prefix (bin/, lib/ ...). It
+# raises FoundationError when the tree is not what the step expects, so that a changed upstream is noticed.
 Repair = Callable[[Path, RepairContext], None]
