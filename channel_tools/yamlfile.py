@@ -82,7 +82,7 @@ def _construct(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], pa
         return _construct_mapping(node, key_path, lines, path)
     if isinstance(node, yaml.SequenceNode):
         return [_construct(item, (*key_path, index), lines, path) for index, item in enumerate(node.value)]
-    return _construct_scalar(node)
+    return _construct_scalar(node, path)
 
 
 def _construct_mapping(
@@ -103,12 +103,17 @@ def _construct_mapping(
     return result
 
 
-def _construct_scalar(node: yaml.Node) -> YamlValue:
+def _construct_scalar(node: yaml.Node, path: Path) -> YamlValue:
     if node.tag == "tag:yaml.org,2002:timestamp":
         return str(node.value)
     loader = yaml.SafeLoader("")
     try:
         value: YamlValue = loader.construct_object(node)
+    except (yaml.constructor.ConstructorError, ValueError):
+        message = f"{node.value!r} cannot be read as {node.tag.removeprefix('tag:yaml.org,2002:')}"
+        raise ConfigError(
+            message, path=path, line=node.start_mark.line + 1, hint="write plain text, a number, a list or a mapping"
+        ) from None
     finally:
         loader.dispose()
     return value
