@@ -33,8 +33,8 @@ class Entry:
     Either ``debs`` (Debian binary packages, unpacked over each other in this order) or ``wheels`` (project names with
     an optional version specifier) say where its files come from; neither makes a package without files. The version
     is that of the first deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries, in
-    which ``{version}`` stands for this package's version. ``keep`` and ``drop`` are globs on paths inside the prefix, applied
-    after the repair steps; ``keep`` empty keeps all.
+    which ``{version}`` stands for this package's version. ``keep`` and ``drop`` are globs on paths inside the prefix,
+    applied after the repair steps; ``keep`` empty keeps all.
     """
 
     name: str
