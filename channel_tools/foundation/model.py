@@ -48,7 +48,11 @@ class Entry:
     keep: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     repairs: tuple[str, ...] = ()
-    noarch_python: bool = False
+    skip: tuple[str, ...] = ()
+    build: str = "h{hash}_0"
+    noarch: bool = False
+    path: Path | None = None
+    """The table file that holds the row, for messages (with ``line``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The foundation's table: reads data/*.yaml into one FoundationTable, or says which line of which file is wrong.
+
+Several files make one table, so that rows can be kept by topic; only one of them holds the header (``suite`` ...). The
+digest leaves out line numbers and file names: moving a row changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from channel_tools.errors import ConfigError
+from channel_tools.foundation.model import Entry, RunExports
+from channel_tools.yamlfile import YamlDocument, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+DATA_FOLDER = Path(__file__).parent / "data"
+_HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationTable:
+    """All rows, by name in sorted order, and what holds for all of them."""
+
+    suite: str
+    """Debian's code name of the release the .debs come from."""
+    python: str
+    """``3.11``: the foundation's only python."""
+    glibc: str
+    """``2.36``: the newest glibc a wheel may ask for (the suite's own)."""
+    conda_names: Mapping[str, str]
+    """PyPI's normalised project name to conda-forge's package name where the two differ."""
+    entries: tuple[Entry, ...]
+
+    def entry(self, name: str) -> Entry | None:
+        """The row of that name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 over everything the table says."""
+        value = {
+            "header": [self.suite, self.python, self.glibc, sorted(self.conda_names.items())],
+            "entries": [entry_value(entry) for entry in self.entries],
+        }
+        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _RunExportsRow(_Strict):
+    weak: list[str] = Field(default_factory=list)
+    strong: list[str] = Field(default_factory=list)
+
+
+class _Row(_Strict):
+    debs: list[str] = Field(default_factory=list)
+    wheels: list[str] = Field(default_factory=list)
+    version: str | None = None
+    depends: list[str] = Field(default_factory=list)
+    constrains: list[str] = Field(default_factory=list)
+    run_exports: _RunExportsRow = Field(default_factory=_RunExportsRow)
+    keep: list[str] = Field(default_factory=list)
+    drop: list[str] = Field(default_factory=list)
+    skip: list[str] = Field(default_factory=list)
+    repairs: list[str] = Field(default_factory=list)
+    build: str = "h{hash}_0"
+    noarch: bool = False
+
+
+class _File(_Strict):
+    suite: str | None = None
+    python: str | None = Field(default=None, pattern=r"^3\.\d+$")
+    glibc: str | None = Field(default=None, pattern=r"^2\.\d+$")
+    conda_names: dict[str, str] | None = None
+    packages: dict[str, _Row]
+
+
+def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None) -> FoundationTable:
+    """Read the table from ``paths`` (None: the files that come with the program, all of data/*.yaml).
+
+    ``repairs`` are the names of the steps that exist (None: those of the program). Raises ConfigError with file and
+    line for anything that is wrong with a row or with the set of rows.
+    """
+    known_repairs = _program_repairs() if repairs is None else repairs
+    documents = [read_yaml(path) for path in (sorted(DATA_FOLDER.glob("*.yaml")) if paths is None else paths)]
+    files = [(document, _parse(document)) for document in documents]
+    suite, python, glibc, conda_names = _header(files)
+    entries: dict[str, Entry] = {}
+    for document, file in files:
+        for name, row in file.packages.items():
+            entry = _entry(document, name, row, known_repairs)
+            if (other := entries.get(name)) is not None:
+                message = f"package {name!r} has a row already, in {other.path}:{other.line}"
+                raise document.error(message, "packages", name, hint="keep one of the two rows")
+            entries[name] = entry
+    return FoundationTable(
+        suite=suite,
+        python=python,
+        glibc=glibc,
+        conda_names=conda_names,
+        entries=tuple(entries[name] for name in sorted(entries)),
+    )
+
+
+def entry_value(entry: Entry) -> dict[str, Any]:
+    """What a row says as plain JSON values, without where it stands."""
+    value = dataclasses.asdict(entry)
+    del value["line"], value["path"]
+    return value
+
+
+def entry_error(entry: Entry, message: str, *, hint: str | None = None) -> ConfigError:
+    """A ConfigError on the row of ``entry``."""
+    return ConfigError(f"package {entry.name!r}: {message}", path=entry.path, line=entry.line, hint=hint)
+
+
+def entry_place(entry: Entry) -> str:
+    """Name, file and line of a row, for messages that are no ConfigError."""
+    return f"{entry.name} ({entry.path.name}:{entry.line})" if entry.path else f"{entry.name} (line {entry.line})"
+
+
+def _program_repairs() -> Collection[str]:
+    from channel_tools.foundation.repairs import REPAIRS  # noqa: PLC0415 - the steps need pyelftools and more
+
+    return REPAIRS.keys()
+
+
+def _parse(document: YamlDocument) -> _File:
+    if not isinstance(document.value, dict):
+        message = "a table file is a mapping with the key 'packages'"
+        raise document.error(message, hint="see the files in channel_tools/foundation/data")
+    try:
+        return _File.model_validate(document.value)
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = first["loc"]
+        name = ".".join(str(part) for part in where)
+        if first["type"] == "extra_forbidden":
+            known = _Row.model_fields if where[0] == "packages" else _File.model_fields
+            raise document.error(f"unknown key {name}", *where, hint=_nearest(str(where[-1]), known)) from None
+        raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
+
+
+def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[str, str, str, Mapping[str, str]]:
+    holders = [(document, file) for document, file in files if file.suite is not None]
+    names = ", ".join(str(document.path) for document, _ in files) or f"{DATA_FOLDER}/*.yaml"
+    if len(holders) != 1:
+        message = f"{len(holders)} of these table files have the key 'suite', expected exactly one: {names}"
+        raise ConfigError(message, hint="state suite, python, glibc and conda_names in one file")
+    document, header = holders[0]
+    missing = [key for key in _HEADER_KEYS if getattr(header, key) is None]
+    if missing:
+        raise document.error(f"the header lacks {', '.join(missing)}", "suite")
+    for other, file in files:
+        for key in _HEADER_KEYS:
+            if file is not header and getattr(file, key) is not None:
+                raise other.error(f"{key} belongs beside 'suite', into {document.path}", key)
+    return header.suite or "", header.python or "", header.glibc or "", header.conda_names or {}
+
+
+def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collection[str]) -> Entry:
+    where = ("packages", name)
+    if not _NAME.fullmatch(name):
+        raise document.error(f"{name!r} is no conda package name (lower case, digits, - _ .)", *where)
+    if row.debs and row.wheels:
+        raise document.error(f"{name}: files come from debs or from wheels, not both", *where)
+    if not (row.debs or row.wheels or row.version):
+        raise document.error(f"{name}: a row without debs and wheels needs a version", *where)
+    if "{hash}" not in row.build:
+        message = f"{name}: build {row.build!r} lacks {{hash}}, so that a name would change meaning"
+        raise document.error(message, *where, "build", hint='write for example build: "h{hash}_0"')
+    for index, step in enumerate(row.repairs):
+        if step not in known_repairs:
+            message = f"{name}: there is no repair step {step!r}"
+            raise document.error(message, *where, "repairs", index, hint=_nearest(step, known_repairs))
+    return Entry(
+        name=name,
+        line=document.line_of(*where),
+        path=document.path,
+        debs=tuple(row.debs),
+        wheels=tuple(row.wheels),
+        version=row.version,
+        depends=tuple(row.depends),
+        constrains=tuple(row.constrains),
+        run_exports=RunExports(weak=tuple(row.run_exports.weak), strong=tuple(row.run_exports.strong)),
+        keep=tuple(row.keep),
+        drop=tuple(row.drop),
+        skip=tuple(row.skip),
+        repairs=tuple(row.repairs),
+        build=row.build,
+        noarch=row.noarch,
+    )
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
