@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-FileKind = Literal["deb", "wheel"]
+from channel_tools.packages.model import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER  # noqa: PLC0414 - for the steps
 
-# Written into text files in place of the installation prefix, and replaced by conda clients when they install
-# (CEP 34, paths.json). Long, as in conda-build, so that binary files can hold it too.
-PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
+FileKind = Literal["deb", "wheel"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +30,19 @@ class Entry:
 
     Either ``debs`` (Debian binary packages, unpacked over each other in this order) or ``wheels`` (project names with
     an optional version specifier) say where its files come from; neither makes a package without files. The version
-    is that of the first deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries, in
-    which ``{version}`` stands for this package's version. ``keep`` and ``drop`` are globs on paths inside the prefix,
-    applied after the repair steps; ``keep`` empty keeps all.
+    is that of the first deb or wheel unless ``version`` states one. ``depends`` are MatchSpecs on other entries; a
+    wheel's own requirements are added to them.
+
+    In ``version``, ``depends``, ``constrains``, ``run_exports`` and ``build`` these stand for facts of the finished
+    table (expanded in templates.py): ``{version}`` is this package's version, ``{version:NAME}`` and ``{build:NAME}``
+    another row's; ``{pin:x.x}`` is the range ``>=1.51.1,<1.52.0a0`` from this version with so many segments held, and
+    ``{pin:NAME:x.x}`` the same for another row. ``build`` must hold ``{hash}`` (seven digits over all that decides the
+    content) and may hold ``{py}`` (``py311``) and ``{flavour}`` (``cpu`` or ``cuda130``, a wheel's local version).
+
+    ``skip`` are globs on paths inside the .deb or wheel that are never unpacked (large parts of another row);
+    ``keep`` and ``drop`` are globs on paths inside the prefix, applied after the repair steps; ``keep`` empty keeps
+    all. A glob's ``*`` also matches ``/``. ``noarch`` puts a package into the noarch subdir; for wheels their own tag
+    decides.
     """
 
     name: str
