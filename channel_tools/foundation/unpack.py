@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Unpacking .debs and wheels into a folder, member by member as a stream.
+
+Nothing of what an archive says is believed: a member path or a link that leads out of the folder, a member below a
+link, a device, and an archive cut short each end in an IntegrityError that names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import gzip
+import lzma
+import re
+import shutil
+import stat
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, cast
+
+import zstandard
+from debian.arfile import ArError, ArFile
+
+from channel_tools.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_CHUNK_BYTES = 1 << 20
+_FILE_MODE, _PROGRAM_MODE = 0o644, 0o755
+
+
+class TreeWriter:
+    """Writes members below a folder, never outside of it and never through a link."""
+
+    def __init__(self, root: Path, archive: Path, *, skip: Sequence[str] = ()) -> None:
+        self._root = root
+        self._archive = archive
+        self._skip = re.compile("|".join(fnmatch.translate(glob) for glob in skip)) if skip else None
+        self._folders: set[Path] = set()
+
+    def is_skipped(self, name: str) -> bool:
+        """Whether the row says that this member is never unpacked."""
+        return self._skip is not None and self._skip.match(name) is not None
+
+    def write_file(self, name: str, source: IO[bytes], *, executable: bool) -> Path:
+        """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
+        path = self._place(name)
+        with path.open("wb") as stream:
+            shutil.copyfileobj(source, stream, _CHUNK_BYTES)
+        path.chmod(_PROGRAM_MODE if executable else _FILE_MODE)
+        return path
+
+    def write_link(self, name: str, target: str) -> None:
+        """A symbolic link. Absolute targets stay as they are for a repair step to mend; packing refuses them."""
+        path = self._place(name)
+        if not target.startswith("/") and _leaves(PurePosixPath(name).parent, target):
+            raise self.damaged(f"the link {name} leads to {target}, out of the package")
+        path.symlink_to(target)
+
+    def write_hard_link(self, name: str, target: str) -> None:
+        """A second name of a file that this archive wrote before; a copy, so that later edits stay apart."""
+        source = self._root / _safe_name(target, self)
+        if source.is_symlink() or not source.is_file():
+            raise self.damaged(f"the hard link {name} leads to {target}, which is no file written before it")
+        path = self._place(name)
+        shutil.copy(source, path)
+
+    def make_folder(self, name: str) -> None:
+        """A folder and those above it."""
+        self._ensure_folder(self._root / _safe_name(name, self))
+
+    def damaged(self, what: str) -> IntegrityError:
+        """The error for anything wrong with the archive."""
+        return IntegrityError(f"{self._archive}: {what}", hint="remove the file there; the next run fetches it again")
+
+    def _place(self, name: str) -> Path:
+        path = self._root / _safe_name(name, self)
+        if path == self._root:
+            raise self.damaged(f"member {name!r} names no file")
+        self._ensure_folder(path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                raise self.damaged(f"member {name} is a folder already")
+            path.unlink()
+        return path
+
+    def _ensure_folder(self, folder: Path) -> None:
+        if folder in self._folders or folder == self._root:
+            return
+        self._ensure_folder(folder.parent)
+        if folder.is_symlink():
+            raise self.damaged(f"a member lies below the link {folder.relative_to(self._root)}")
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise self.damaged(f"a member lies below the file {folder.relative_to(self._root)}") from None
+        self._folders.add(folder)
+
+
+def unpack_deb(archive: Path, root: Path, *, skip: Sequence[str] = ()) -> int:
+    """Unpack the data of a .deb below ``root`` and return the newest time of its files (seconds since 1970).
+
+    Raises IntegrityError when the file is damaged or a member would leave ``root``.
+    """
+    writer = TreeWriter(root, archive, skip=skip)
+    newest = 0
+    with _deb_errors(writer), _open_data(archive, writer) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).as_posix().removeprefix("./")
+            if writer.is_skipped(name):
+                continue
+            _write_tar_member(tar, member, name, writer)
+            if member.isreg():
+                newest = max(newest, int(member.mtime))
+        while plain.read(_CHUNK_BYTES):  # the checksum stands behind the end of the archive
+            pass
+    return newest
+
+
+def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, writer: TreeWriter) -> None:
+    if member.isreg():
+        source = tar.extractfile(member)
+        if source is None:
+            raise writer.damaged(f"member {name} has no content")
+        writer.write_file(name, source, executable=bool(member.mode & 0o111))
+    elif member.issym():
+        writer.write_link(name, member.linkname)
+    elif member.islnk():
+        writer.write_hard_link(name, member.linkname)
+    elif member.isdir():
+        writer.make_folder(name)
+    else:
+        raise writer.damaged(f"member {name} is neither file, folder nor link")
+
+
+@contextlib.contextmanager
+def _open_data(archive: Path, writer: TreeWriter) -> Iterator[IO[bytes]]:
+    with archive.open("rb") as raw:
+        for member in ArFile(fileobj=raw).getmembers():
+            if member.name.startswith("data.tar"):
+                with _decompressed(member.name, cast("IO[bytes]", member), writer) as plain:
+                    yield plain
+                return
+        raise writer.damaged("the .deb holds no data.tar")
+
+
+def _decompressed(name: str, stream: IO[bytes], writer: TreeWriter) -> contextlib.AbstractContextManager[IO[bytes]]:
+    match PurePosixPath(name).suffix:
+        case ".xz":
+            return contextlib.closing(cast("IO[bytes]", lzma.LZMAFile(stream)))
+        case ".gz":
+            return contextlib.closing(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
+        case ".zst":
+            return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
+        case ".tar":
+            return contextlib.nullcontext(stream)
+        case _:
+            raise writer.damaged(f"{name} is compressed in an unknown way; known: .xz, .gz, .zst or none")
+
+
+@contextlib.contextmanager
+def _deb_errors(writer: TreeWriter) -> Iterator[None]:
+    try:
+        yield
+    except (ArError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as err:
+        raise writer.damaged(f"no complete .deb: {str(err) or type(err).__name__}") from None
+
+
+def _safe_name(name: str, writer: TreeWriter) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise writer.damaged(f"member {name!r} would be written outside of the package")
+    return path
+
+
+def _leaves(folder: PurePosixPath, target: str) -> bool:
+    depth = len(folder.parts)
+    for part in PurePosixPath(target).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return False
