@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Brings a prefix to the solution of a set of specs, through py-rattler.
+
+A marker file stands in ``conda-meta`` while packages are linked. A prefix that is found with it was left by an
+interrupted run: one that was being created is emptied and made again, one that was being updated gets all its packages
+linked anew, since py-rattler takes a package's record for proof of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+import rattler
+from rattler.exceptions import GatewayError, InstallerError, InvalidMatchSpecError, IoError, SolverError
+
+from channel_tools.environments.archives import check_local_archives
+from channel_tools.environments.failures import gateway_error, install_error, solve_error
+from channel_tools.environments.model import EnvironmentResult, InstalledPackage
+from channel_tools.environments.reporter import TransactionReporter
+from channel_tools.errors import IntegrityError, UsageError
+from channel_tools.files import atomic_path, disk_full_reported
+from channel_tools.locks import exclusive_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rattler.install import InstallerReporter
+
+    from channel_tools.progress import Progress
+
+_META = "conda-meta"
+_LOCK = ".channel_tools.lock"
+_MARKER = ".channel_tools-unfinished"
+_REPODATA_CACHE = ".repodata"
+_STAT_BLOCK_BYTES = 512
+
+Unfinished = Literal["creating", "updating"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Request:
+    prefix: Path
+    specs: tuple[str, ...]
+    channels: tuple[str, ...]
+    package_cache: Path
+    subdir: str
+    virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage]
+
+
+def create_environment(
+    prefix: Path,
+    specs: Sequence[str],
+    channels: Sequence[str],
+    *,
+    package_cache: Path,
+    subdir: str,
+    progress: Progress,
+    virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
+) -> EnvironmentResult:
+    """Install ``specs`` from ``channels`` alone (in order of priority) into ``prefix``, or update it to the solution.
+
+    ``channels`` are addresses (``file://``, ``http://``) or folders. Nothing is done where the prefix already holds the
+    solution. ``virtual_packages`` None means those of this machine. Raises UsageError (the prefix is something else, a
+    spec does not parse), SolveError, NetworkError, ChannelError (no such channel; the prefix is in use by another run),
+    IntegrityError (a damaged package, by name) and DiskFullError; the same call afterwards completes the environment.
+    """
+    started = time.monotonic()
+    prefix = prefix.absolute()
+    _check_prefix(prefix)
+    request = _Request(
+        prefix=prefix,
+        specs=tuple(specs),
+        channels=tuple(_channel_address(channel) for channel in channels),
+        package_cache=package_cache.absolute(),
+        subdir=subdir,
+        virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
+    )
+    with _unusable_place_reported(), disk_full_reported(prefix):
+        solution = asyncio.run(_solve(request))
+        with exclusive_lock(prefix / _META / _LOCK, what=f"the environment {prefix}"):
+            changed = _bring_to(solution, request, progress)
+    records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
+    return EnvironmentResult(
+        prefix=prefix,
+        records=records,
+        changed=changed,
+        seconds=time.monotonic() - started,
+        size_bytes=_size_of(prefix),
+    )
+
+
+def _check_prefix(prefix: Path) -> None:
+    if not prefix.exists() and not prefix.is_symlink():
+        return
+    if not prefix.is_dir():
+        raise UsageError(f"{prefix}: a file; expected a new folder or an environment", hint="choose another prefix")
+    if (prefix / _META).is_dir() or not any(prefix.iterdir()):
+        return
+    message = f"{prefix}: a folder with other content; expected a new folder or an environment (one with {_META}/)"
+    raise UsageError(message, hint="choose another prefix, or empty the folder")
+
+
+@contextlib.contextmanager
+def _unusable_place_reported() -> Iterator[None]:
+    try:
+        yield
+    except (PermissionError, NotADirectoryError, FileExistsError) as err:
+        message = f"{err.filename}: {err.strerror}; the prefix and the package cache must be folders you can write to"
+        raise UsageError(message, hint="choose another prefix or cache") from err
+
+
+def _channel_address(channel: str) -> str:
+    return channel if "://" in channel else Path(channel).absolute().as_uri()
+
+
+async def _solve(request: _Request) -> list[rattler.RepoDataRecord]:
+    try:
+        return await rattler.solve(
+            sources=request.channels,
+            specs=request.specs,
+            gateway=rattler.Gateway(cache_dir=request.package_cache / _REPODATA_CACHE),
+            platforms=[rattler.Subdir(request.subdir), rattler.Subdir("noarch")],
+            virtual_packages=request.virtual_packages,
+            channel_relations="disabled",
+        )
+    except InvalidMatchSpecError as err:
+        raise UsageError(f"{', '.join(request.specs)}: not a MatchSpec: {err}") from None
+    except GatewayError as err:
+        raise gateway_error(err, channels=request.channels) from err
+    except SolverError as err:
+        raise solve_error(err, specs=request.specs, channels=request.channels) from err
+
+
+def _bring_to(solution: list[rattler.RepoDataRecord], request: _Request, progress: Progress) -> int:
+    """Make the prefix hold exactly ``solution``; the number of packages that had to change."""
+    unfinished = _unfinished(request.prefix)
+    if unfinished == "creating":
+        _empty(request.prefix)
+    installed = _installed_records(request.prefix, drop_unreadable=unfinished is not None)
+    present = {_identity(record) for record in installed}
+    wanted = {_identity(record) for record in solution}
+    if unfinished is None and present == wanted:
+        return 0
+    relinked = {record.name.normalized for record in solution} if unfinished == "updating" else set()
+    fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
+    check_local_archives(fresh)
+    marker = request.prefix / _META / _MARKER
+    marker.write_text("updating\n" if installed else "creating\n", encoding="ascii")
+    asyncio.run(_install(solution, request, installed=installed, relinked=relinked, progress=progress))
+    _record_requested_specs(request)
+    marker.unlink()
+    return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in wanted})
+
+
+async def _install(
+    solution: list[rattler.RepoDataRecord],
+    request: _Request,
+    *,
+    installed: list[rattler.PrefixRecord],
+    relinked: set[str],
+    progress: Progress,
+) -> None:
+    request.package_cache.mkdir(parents=True, exist_ok=True)
+    with progress.task(f"install {request.prefix.name}", total=len(solution)) as task:
+        try:
+            await rattler.install(
+                records=solution,
+                target_prefix=request.prefix,
+                package_cache=rattler.PackageCache(request.package_cache),
+                installed_packages=installed,
+                reinstall_packages=relinked,
+                platform=rattler.Subdir(request.subdir),
+                execute_link_scripts=False,
+                show_progress=False,
+                reporter=cast("InstallerReporter", TransactionReporter(task)),
+            )
+        except InstallerError as err:
+            raise install_error(err, prefix=request.prefix, package_cache=request.package_cache) from err
+
+
+def _unfinished(prefix: Path) -> Unfinished | None:
+    marker = prefix / _META / _MARKER
+    if not marker.is_file():
+        return None
+    # a marker cut short by the interruption stands at the very beginning of a creation or update: relink all
+    return "creating" if marker.read_text(encoding="ascii").strip() == "creating" else "updating"
+
+
+def _empty(prefix: Path) -> None:
+    for path in prefix.iterdir():
+        if path.name == _META:
+            for record in path.glob("*.json"):
+                record.unlink()
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _installed_records(prefix: Path, *, drop_unreadable: bool) -> list[rattler.PrefixRecord]:
+    records: list[rattler.PrefixRecord] = []
+    for path in sorted((prefix / _META).glob("*.json")):
+        try:
+            records.append(rattler.PrefixRecord.from_path(path))
+        except (OSError, IoError) as err:
+            if not drop_unreadable:
+                message = f"{path}: the record of an installed package cannot be read: {err}"
+                raise IntegrityError(message, hint=f"delete {prefix} and create the environment again") from None
+            path.unlink()
+    return records
+
+
+def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
+    sha256 = record.sha256.hex() if record.sha256 else record.url
+    return record.name.normalized, str(record.version), str(record.build), sha256
+
+
+def _record_requested_specs(request: _Request) -> None:
+    """Note in conda-meta what the user asked for: py-rattler 0.28's install() fails on its own ``requested_specs``."""
+    requested: dict[str, list[str]] = {}
+    for spec in request.specs:
+        name = rattler.MatchSpec(spec).name
+        if name is not None:
+            requested.setdefault(str(name.normalized), []).append(spec)
+    for path in sorted((request.prefix / _META).glob("*.json")):
+        record = rattler.PrefixRecord.from_path(path)
+        specs = requested.get(record.name.normalized, [])
+        if record.requested_specs != specs:
+            record.requested_specs = specs
+            with atomic_path(path) as temporary:
+                record.write_to_path(temporary, pretty=True)
+
+
+def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:
+    return InstalledPackage(
+        name=record.name.normalized,
+        version=str(record.version),
+        build=str(record.build),
+        subdir=record.subdir,
+        channel=record.channel,
+        file_name=record.file_name,
+        sha256=record.sha256.hex() if record.sha256 else "",
+    )
+
+
+def _size_of(prefix: Path) -> int:
+    """Bytes on disk below ``prefix``, each inode once."""
+    seen: set[int] = set()
+    total = 0
+    for folder, _, names in os.walk(prefix):
+        for name in names:
+            status = Path(folder, name).lstat()
+            if status.st_ino not in seen:
+                seen.add(status.st_ino)
+                total += status.st_blocks * _STAT_BLOCK_BYTES
+    return total

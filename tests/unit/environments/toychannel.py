@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Real channels of tiny packages, written here byte by byte so that tests can also write wrong ones."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import io
+import json
+import tarfile
+import threading
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import zstandard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+PREFIX_PLACEHOLDER = "/placeholder" + "_hold" * 16
+SUBDIR = "linux-64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyChannel:
+    root: Path
+
+    @property
+    def address(self) -> str:
+        return self.root.as_uri()
+
+    def archive(self, name: str, version: str = "1.0") -> Path:
+        return self.root / SUBDIR / f"{name}-{version}-0.conda"
+
+    def add(
+        self,
+        name: str,
+        *,
+        version: str = "1.0",
+        depends: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        index: bool = True,
+    ) -> Path:
+        """Write a package; files with the placeholder get the prefix at installation."""
+        archive = self.archive(name, version)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        _write_package(archive, name, version, depends, files or {f"share/{name}": name.encode()})
+        if index:
+            self.index()
+        return archive
+
+    def index(self) -> None:
+        for subdir in (SUBDIR, "noarch"):
+            folder = self.root / subdir
+            folder.mkdir(parents=True, exist_ok=True)
+            records = {archive.name: _record(archive) for archive in sorted(folder.glob("*.conda"))}
+            document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": records, "repodata_version": 1}
+            (folder / "repodata.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address under which ``folder`` is served on loopback."""
+    handler = functools.partial(_QuietHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+        del format, args
+
+
+def _write_package(archive: Path, name: str, version: str, depends: Sequence[str], files: Mapping[str, bytes]) -> None:
+    index = {
+        "name": name,
+        "version": version,
+        "build": "0",
+        "build_number": 0,
+        "depends": list(depends),
+        "subdir": SUBDIR,
+    }
+    paths = {"paths": [_path_entry(path, content) for path, content in files.items()], "paths_version": 1}
+    info = {"info/index.json": json.dumps(index).encode(), "info/paths.json": json.dumps(paths).encode()}
+    with zipfile.ZipFile(archive, "w") as container:
+        container.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
+        container.writestr(f"pkg-{archive.stem}.tar.zst", _packed(files))
+        container.writestr(f"info-{archive.stem}.tar.zst", _packed(info))
+
+
+def _path_entry(path: str, content: bytes) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "_path": path,
+        "path_type": "hardlink",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size_in_bytes": len(content),
+    }
+    if PREFIX_PLACEHOLDER.encode() in content:
+        entry |= {"prefix_placeholder": PREFIX_PLACEHOLDER, "file_mode": "text"}
+    return entry
+
+
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            member.mode = 0o755 if path.startswith("bin/") else 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return zstandard.compress(buffer.getvalue())
+
+
+def _record(archive: Path) -> dict[str, object]:
+    content = archive.read_bytes()
+    with zipfile.ZipFile(archive) as container:
+        packed = container.read(f"info-{archive.stem}.tar.zst")
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+    with tarfile.open(fileobj=io.BytesIO(plain)) as members:
+        stream = members.extractfile("info/index.json")
+        assert stream is not None
+        record: dict[str, object] = json.load(stream)
+    return record | {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
