@@ -17,7 +17,7 @@ import stat
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import zstandard
 from debian.arfile import ArError, ArFile
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 20
 _FILE_MODE, _PROGRAM_MODE = 0o644, 0o755
+
+
+class ByteSource(Protocol):
+    """What a member's bytes are read from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
 
 
 class TreeWriter:
@@ -44,7 +51,7 @@ class TreeWriter:
         """Whether the row says that this member is never unpacked."""
         return self._skip is not None and self._skip.match(name) is not None
 
-    def write_file(self, name: str, source: IO[bytes], *, executable: bool) -> Path:
+    def write_file(self, name: str, source: ByteSource, *, executable: bool) -> Path:
         """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
         path = self._place(name)
         with path.open("wb") as stream:
