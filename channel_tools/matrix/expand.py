@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stack on a foundation becomes its packages: one value per recipe output and combination of the keys it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from channel_tools.errors import UsageError
+from channel_tools.matrix.engine import evaluate_recipe
+from channel_tools.matrix.load import files_of_stack
+from channel_tools.matrix.model import Pin, RenderedPackage
+from channel_tools.matrix.nearest import nearest_names_hint
+from channel_tools.matrix.sources import read_sources
+from channel_tools.matrix.variants import merge_variant_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from channel_tools.matrix.engine import EvaluatedRecipe
+    from channel_tools.matrix.model import (
+        FoundationKind,
+        LoadedTree,
+        PinFunction,
+        RecipeFile,
+        Requirement,
+        Stack,
+        VariantScalar,
+    )
+    from channel_tools.yamlfile import YamlValue
+
+_PIN_FUNCTIONS: tuple[PinFunction, ...] = ("pin_compatible", "pin_subpackage")
+
+
+def expand_stack(
+    loaded: LoadedTree, stack: Stack, *, foundation_kind: FoundationKind, platform: str, packages: Sequence[str] = ()
+) -> list[RenderedPackage]:
+    """Render the stack's recipes for every variant, in the stack's order of packages.
+
+    ``packages`` (names of packages or recipe folders) leaves only those and what they need of the stack; none: all.
+    Raises ConfigError (file, line) for a recipe that does not render, UsageError for a package that the stack does not
+    have.
+    """
+    matrix = merge_variant_files(files_of_stack(loaded, stack, foundation_kind))
+    rendered = []
+    for name in dict.fromkeys(stack.packages):
+        recipe_file = loaded.recipes[name]
+        rendered += [
+            _make_package(stack, recipe_file, evaluated, platform)
+            for evaluated in evaluate_recipe(recipe_file, matrix, platform)
+        ]
+    return _select(rendered, stack, packages) if packages else rendered
+
+
+def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:
+    """Those asked for, and all that they need of the others: to build, to run and to be tested."""
+    by_name: dict[str, list[RenderedPackage]] = {}
+    for package in rendered:
+        by_name.setdefault(package.name, []).append(package)
+    folders = {name: {package.recipe_file.name for package in items} for name, items in by_name.items()}
+    open_names = []
+    for name in wanted:
+        found = [own for own in by_name if own == name or name in folders[own]]
+        if not found:
+            known = sorted({*by_name, *stack.packages})
+            message = f"{name!r} is no package of the stack {stack.name!r}"
+            raise UsageError(message, hint=nearest_names_hint(name, known, what="package"))
+        open_names += found
+    chosen: set[str] = set()
+    while open_names:
+        name = open_names.pop()
+        if name not in chosen:
+            chosen.add(name)
+            open_names += [need for own in by_name[name] for need in own.requirement_names() if need in by_name]
+    return [package for name, items in by_name.items() if name in chosen for package in items]
+
+
+def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRecipe, platform: str) -> RenderedPackage:
+    recipe = evaluated.recipe
+    package = _mapping(recipe.get("package"))
+    build = _mapping(recipe.get("build"))
+    requirements = _mapping(recipe.get("requirements"))
+    return RenderedPackage(
+        stack=stack.name,
+        name=str(package["name"]),
+        version=str(package["version"]),
+        build_number=int(cast("int", build.get("number") or 0)),
+        engine_build_string=str(build["string"]),
+        engine_hash=evaluated.hash,
+        subdir="noarch" if build.get("noarch") else platform,
+        platform=platform,
+        recipe=recipe,
+        recipe_file=recipe_file,
+        variant=_without_siblings(evaluated.variant, recipe_file),
+        sources=read_sources(recipe, recipe_file),
+        build=_requirements(requirements.get("build")),
+        host=_requirements(requirements.get("host")),
+        run=_requirements(requirements.get("run")),
+        tests=_test_requirements(recipe.get("tests")),
+    )
+
+
+def _without_siblings(variant: Mapping[str, VariantScalar], recipe_file: RecipeFile) -> dict[str, VariantScalar]:
+    """Drop what the engine adds for exact pins between outputs: their build strings are not the ones we give."""
+    siblings = _output_names(recipe_file.document.value)
+    return {key: value for key, value in sorted(variant.items()) if key not in siblings}
+
+
+def _output_names(recipe: YamlValue) -> frozenset[str]:
+    outputs = recipe.get("outputs") if isinstance(recipe, dict) else None
+    packages = (_mapping(_mapping(output).get("package")) for output in outputs) if isinstance(outputs, list) else ()
+    return frozenset(str(package.get("name", "")).replace("-", "_") for package in packages)
+
+
+def _requirements(items: YamlValue) -> tuple[Requirement, ...]:
+    return tuple(_requirement(item) for item in items) if isinstance(items, list) else ()
+
+
+def _requirement(item: YamlValue) -> Requirement:
+    return item if isinstance(item, str) else read_pin(_mapping(item))
+
+
+def read_pin(item: Mapping[str, YamlValue]) -> Pin:
+    """The Pin that an evaluated recipe's ``{pin_compatible: ...}`` or ``{pin_subpackage: ...}`` stands for."""
+    function = next(name for name in _PIN_FUNCTIONS if name in item)
+    arguments = _mapping(item[function])
+    return Pin(
+        function=function,
+        name=str(arguments["name"]),
+        lower_bound=_optional_text(arguments.get("lower_bound")),
+        upper_bound=_optional_text(arguments.get("upper_bound")),
+        exact=bool(arguments.get("exact")),
+        build=_optional_text(arguments.get("build")),
+    )
+
+
+def is_pin(item: YamlValue) -> bool:
+    """Whether a node of an evaluated recipe stands for a Pin."""
+    return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in _PIN_FUNCTIONS
+
+
+def _test_requirements(tests: YamlValue) -> tuple[tuple[Requirement, ...], ...]:
+    found = []
+    for test in tests if isinstance(tests, list) else []:
+        requirements = _mapping(_mapping(test).get("requirements"))
+        if items := (*_requirements(requirements.get("build")), *_requirements(requirements.get("run"))):
+            found.append(items)
+    return tuple(found)
+
+
+def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _optional_text(value: YamlValue) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of the matrix stage: what a tree says, and what its recipes become for one stack.
+
+An evaluated recipe stays the engine's own mapping (a recipe.yaml without templates): every later stage needs other
+parts of it, and its bytes decide the digest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from channel_tools.settings import Tree
+    from channel_tools.yamlfile import YamlDocument, YamlValue
+
+FoundationKind = Literal["registry", "conda-forge"]
+VariantScalar = str | int | bool
+PinFunction = Literal["pin_compatible", "pin_subpackage"]
+SourceKind = Literal["url", "git", "path"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantFile:
+    """One variant configuration file: keys with their values, and the groups that move together."""
+
+    document: YamlDocument
+    values: Mapping[str, tuple[VariantScalar, ...]]
+    zip_keys: tuple[tuple[str, ...], ...] | None
+
+    @property
+    def path(self) -> Path:
+        """Where the file stands."""
+        return self.document.path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantMatrix:
+    """Variant files merged in order: of a key that stands in several, the last file's values count."""
+
+    files: tuple[VariantFile, ...]
+    values: Mapping[str, tuple[VariantScalar, ...]]
+    zip_keys: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeFile:
+    """A recipe as it was written, and the variant keys that its text can use."""
+
+    name: str
+    """The recipe's folder under ``recipes/``."""
+    path: Path
+    document: YamlDocument
+    used_keys: frozenset[str]
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths in the recipe start from."""
+        return self.path.parent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """What ``--variant NAME`` names."""
+
+    name: str
+    description: str
+    variants: tuple[str, ...]
+    """Files under ``variants/``, applied in this order after the shared pins and the foundation's file."""
+    packages: tuple[str, ...]
+    """Recipe folders."""
+    install: tuple[str, ...]
+    """MatchSpecs of the environment that users install."""
+    validation: Mapping[str, YamlValue]
+    """``method`` and that method's own settings, checked by its model in stacks.py."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedTree:
+    """Every file of a tree that decides what is built, read and checked."""
+
+    tree: Tree
+    stacks: Mapping[str, Stack]
+    default_stack: str
+    recipes: Mapping[str, RecipeFile]
+    variant_files: Mapping[str, VariantFile]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+    """A requirement that is known only when its environment is: ``pin_compatible`` or ``pin_subpackage``.
+
+    Bounds are ``x.x`` expressions or versions, None for no bound.
+    """
+
+    function: PinFunction
+    name: str
+    lower_bound: str | None
+    upper_bound: str | None
+    exact: bool
+    build: str | None
+
+
+Requirement = str | Pin
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where a recipe takes files from: ``location`` is the first address of a tarball or repository, or a path."""
+
+    kind: SourceKind
+    location: str
+    mirrors: tuple[str, ...]
+    sha256: str | None
+    revision: str | None
+    """The full commit of a git source."""
+    patches: tuple[str, ...]
+    target_directory: str | None
+    entry: Mapping[str, YamlValue]
+    """The recipe's own mapping."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderedPackage:
+    """One package of one stack for one combination of the variant keys it uses."""
+
+    stack: str
+    name: str
+    version: str
+    build_number: int
+    engine_build_string: str
+    """The build string that conda-build and rattler-build give: its hash covers the used variant only."""
+    engine_hash: str
+    subdir: str
+    """``noarch``, or the platform that was rendered for."""
+    platform: str
+    recipe: Mapping[str, YamlValue]
+    recipe_file: RecipeFile
+    variant: Mapping[str, VariantScalar]
+    """The used keys and their values."""
+    sources: tuple[Source, ...]
+    build: tuple[Requirement, ...]
+    host: tuple[Requirement, ...]
+    run: tuple[Requirement, ...]
+    tests: tuple[tuple[Requirement, ...], ...]
+    """For every test with requirements of its own, what its environment holds beside the package."""
+
+    def requirement_names(self) -> frozenset[str]:
+        """The packages named by any of its environments."""
+        groups = (self.build, self.host, self.run, *self.tests)
+        return frozenset(requirement_name(item) for group in groups for item in group)
+
+
+def requirement_name(requirement: Requirement) -> str:
+    """The package that a requirement names, normalised to lower case."""
+    text = requirement.name if isinstance(requirement, Pin) else requirement
+    name = text.rpartition("::")[2].strip()
+    for stop, character in enumerate(name):
+        if character in " =<>!~[;(":
+            return name[:stop].lower()
+    return name.lower()
