@@ -62,12 +62,14 @@ typedef struct switchml_config {
     uint32_t num_workers;             /* 1 .. 32 (the switch keeps a 32-bit bitmap) */
     const char *controller;           /* SWITCHML_CONTROLLER, "host[:port]", default port 50099 */
     const char *local_address;        /* SWITCHML_LOCAL_ADDRESS, IPv4 this worker sends from; default:
-                                         the address the kernel routes to the switch from; when that is
-                                         loopback, 127.0.X.Y derived from the rank, since the switch tells
-                                         workers apart by source address */
-    uint32_t worker_port;             /* SWITCHML_WORKER_PORT, base UDP source port, default 4000 */
+                                         the address the kernel routes to the controller from; when that is
+                                         loopback, 127.0.83.(rank + 1), since the switch tells workers apart
+                                         by source address */
+    uint32_t worker_port;             /* SWITCHML_WORKER_PORT, base UDP source port, default 4000; the same on
+                                         all workers, thread t uses worker_port + t */
     uint32_t num_threads;             /* SWITCHML_NUM_THREADS, default 1 */
-    uint32_t max_outstanding_packets; /* SWITCHML_MAX_OUTSTANDING_PACKETS, all threads together, 1 .. 4096 */
+    uint32_t max_outstanding_packets; /* SWITCHML_MAX_OUTSTANDING_PACKETS, all threads together, 1 .. 4096, a
+                                         multiple of num_threads, default 256 */
     uint32_t packet_numel;            /* SWITCHML_PACKET_NUMEL, 64 or 256, default 256 */
     uint32_t retransmit_timeout_us;   /* SWITCHML_RETRANSMIT_TIMEOUT_US, default 10000 */
     uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 10000 */
@@ -86,6 +88,11 @@ typedef struct switchml_stats {
     uint64_t packets_received;   /* results accepted */
     uint64_t packets_retransmitted;
     uint64_t packets_discarded;  /* duplicates, other jobs' results, malformed */
+    /* Socket receive buffers of all threads, bytes: what a full window may need,
+     * and what the system granted. Less than wanted loses packets under load
+     * (Linux: raise net.core.rmem_max). 0 where a transport has no sockets. */
+    uint64_t receive_buffer_wanted;
+    uint64_t receive_buffer_granted;
 } switchml_stats;
 
 /* Called once per accepted job, from a thread of the library, after `out` is
@@ -118,7 +125,14 @@ SWITCHML_API switchml_status switchml_open(const switchml_config *config, switch
  * Returns at once; both buffers stay the library's until the callback. Every
  * worker must submit the same jobs (numel, dtype) in the same order. numel 0
  * completes without traffic. After a job failed the context accepts no other:
- * the workers' slot sequences may differ, so close it. */
+ * the workers' slot sequences may differ, so close it.
+ *
+ * int32 sums wrap modulo 2^32. float32 sums are made in fixed point, per packet
+ * of packet_numel elements: with n workers and all magnitudes of the packet
+ * below 2^e, e the least such, each element is within n * n * 2^(e - 32) of the
+ * exact sum before the last rounding to float32. All workers get the same bits.
+ * Where any worker has Inf or NaN in a packet, all elements of that packet come
+ * back as NaN. A sum beyond float32 is Inf; the sign of zero is not kept. */
 SWITCHML_API switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out,
                                                        uint64_t numel, switchml_dtype dtype,
                                                        switchml_callback callback, void *user);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The C ABI: argument checks, and the wall that no exception passes.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "error.hpp"
+#include "settings.hpp"
+#include "switchml.h"
+#include "transport.hpp"
+
+struct switchml_context {
+    std::unique_ptr<switchml::Transport> transport;
+};
+
+namespace {
+
+using switchml::Error;
+
+thread_local std::string last_error;
+
+switchml_status remember(switchml_status status, const char *message) noexcept {
+    try {
+        last_error = message;
+    } catch (const std::bad_alloc &) {
+        last_error.clear();
+    }
+    return status;
+}
+
+template <class Body>
+switchml_status guarded(Body &&body) noexcept {
+    try {
+        body();
+        return SWITCHML_OK;
+    } catch (const Error &error) {
+        return remember(error.status(), error.what());
+    } catch (const std::bad_alloc &) {
+        return remember(SWITCHML_ENOMEM, "out of memory");
+    } catch (const std::system_error &error) {
+        return remember(SWITCHML_EIO, error.what());
+    } catch (const std::exception &error) {
+        return remember(SWITCHML_EINTERNAL, error.what());
+    } catch (...) {
+        return remember(SWITCHML_EINTERNAL, "an unknown exception; this is a defect in libswitchml");
+    }
+}
+
+void require(bool condition, const char *message) {
+    if (!condition) throw Error(SWITCHML_EINVAL, message);
+}
+
+void check_buffers(const void *in, const void *out, std::uint64_t numel) {
+    constexpr std::uint64_t kMaxNumel = PTRDIFF_MAX / 4;
+    if (numel == 0) return;
+    require(in != nullptr && out != nullptr, "in or out is NULL and numel is not 0");
+    require(numel <= kMaxNumel, "numel is more than memory can hold");
+    const auto from = reinterpret_cast<std::uintptr_t>(in);
+    const auto to = reinterpret_cast<std::uintptr_t>(out);
+    require(from % 4 == 0 && to % 4 == 0, "in or out is not aligned to its 4-byte elements");
+    const std::uint64_t distance = from > to ? from - to : to - from;
+    require(distance == 0 || distance >= 4 * numel, "in and out overlap; they must be equal or apart");
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t switchml_abi_version(void) { return SWITCHML_ABI_VERSION; }
+
+const char *switchml_transport(void) { return switchml::transport_name(); }
+
+const char *switchml_version(void) { return SWITCHML_VERSION; }
+
+const char *switchml_strerror(switchml_status status) {
+    switch (status) {
+        case SWITCHML_OK: return "no error";
+        case SWITCHML_EINVAL: return "an argument is out of its range";
+        case SWITCHML_ENOMEM: return "memory or another resource ran out";
+        case SWITCHML_ECONFIG: return "the configuration is missing, malformed or contradictory";
+        case SWITCHML_EUNREACHABLE: return "the switch controller did not answer";
+        case SWITCHML_EREFUSED: return "the switch controller refused the session";
+        case SWITCHML_ETIMEDOUT: return "no progress within the time limit";
+        case SWITCHML_EABORTED: return "the job was aborted";
+        case SWITCHML_EIO: return "the operating system refused a socket operation";
+        case SWITCHML_EUNSUPPORTED: return "this transport cannot do that";
+        case SWITCHML_EINTERNAL: return "a defect in the library";
+    }
+    return "an unknown status";
+}
+
+const char *switchml_last_error(void) { return last_error.c_str(); }
+
+switchml_status switchml_open(const switchml_config *config, switchml_context **context) {
+    if (context != nullptr) *context = nullptr;
+    return guarded([&] {
+        require(config != nullptr && context != nullptr, "config or context is NULL");
+        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::process_environment);
+        auto opened = std::make_unique<switchml_context>();
+        opened->transport = switchml::open_transport(settings);
+        *context = opened.release();
+    });
+}
+
+switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out, uint64_t numel,
+                                          switchml_dtype dtype, switchml_callback callback, void *user) {
+    return guarded([&] {
+        require(context != nullptr, "context is NULL");
+        require(callback != nullptr, "callback is NULL");
+        require(dtype == SWITCHML_FLOAT32 || dtype == SWITCHML_INT32, "dtype is neither float32 nor int32");
+        check_buffers(in, out, numel);
+        context->transport->submit({in, out, numel, dtype, callback, user});
+    });
+}
+
+switchml_status switchml_abort(switchml_context *context) {
+    return guarded([&] {
+        require(context != nullptr, "context is NULL");
+        context->transport->abort();
+    });
+}
+
+switchml_status switchml_get_stats(const switchml_context *context, switchml_stats *stats) {
+    return guarded([&] {
+        require(context != nullptr && stats != nullptr, "context or stats is NULL");
+        const std::size_t size = stats->struct_size;
+        require(size >= sizeof(std::size_t), "switchml_stats.struct_size is not set");
+        switchml_stats current{};
+        context->transport->read_stats(current);
+        current.struct_size = size;
+        // A caller with a newer header gets zeros in the fields that this library does not count.
+        std::memcpy(stats, &current, std::min(size, sizeof current));
+        if (size > sizeof current) std::memset(reinterpret_cast<char *>(stats) + sizeof current, 0, size - sizeof current);
+    });
+}
+
+void switchml_close(switchml_context *context) { delete context; }
+
+}  // extern "C"

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "settings.hpp"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "error.hpp"
+
+namespace switchml {
+namespace {
+
+constexpr std::uint32_t kMaxWorkers = 32;
+constexpr std::uint32_t kMaxThreads = 32;
+constexpr std::uint32_t kMaxOutstanding = 4096;  // two sets' worth of ring positions in 8192 slots
+constexpr std::uint32_t kMaxTimeoutMs = 24U * 3600U * 1000U;
+constexpr std::uint32_t kDefaultControllerPort = 50099;
+
+struct Range {
+    const char *field;     // of switchml_config
+    const char *variable;  // in the environment
+    std::uint32_t fallback;
+    std::uint32_t low;
+    std::uint32_t high;
+};
+
+std::optional<std::uint32_t> parse_number(const std::string &text) {
+    std::uint32_t value = 0;
+    const char *end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return value;
+}
+
+std::string expected(const Range &range) {
+    return "expected a whole number from " + std::to_string(range.low) + " to " + std::to_string(range.high);
+}
+
+std::uint32_t number(std::uint32_t given, const Range &range, const Environment &environment) {
+    if (given != 0) {
+        if (given < range.low || given > range.high) {
+            throw Error(SWITCHML_EINVAL, std::string("switchml_config.") + range.field + " is " +
+                                             std::to_string(given) + ", " + expected(range));
+        }
+        return given;
+    }
+    const auto text = environment(range.variable);
+    if (!text) return range.fallback;
+    const auto value = parse_number(*text);
+    if (!value || *value < range.low || *value > range.high) {
+        throw Error(SWITCHML_ECONFIG, std::string(range.variable) + "='" + *text + "', " + expected(range));
+    }
+    return *value;
+}
+
+struct Sourced {
+    std::string text;
+    std::string name;  // where the text comes from, for messages
+    switchml_status blame;
+};
+
+std::optional<Sourced> text_setting(const char *given, const char *field, const char *variable,
+                                    const Environment &environment) {
+    if (given != nullptr && *given != '\0') return Sourced{given, std::string("switchml_config.") + field, SWITCHML_EINVAL};
+    if (auto text = environment(variable)) return Sourced{*text, variable, SWITCHML_ECONFIG};
+    return std::nullopt;
+}
+
+void resolve_controller(const switchml_config &config, const Environment &environment, Settings &settings) {
+    const auto controller = text_setting(config.controller, "controller", "SWITCHML_CONTROLLER", environment);
+    if (!controller) {
+        throw Error(SWITCHML_ECONFIG, "no controller: set SWITCHML_CONTROLLER to the switch controller's host[:port]");
+    }
+    const std::string &text = controller->text;
+    const std::size_t colon = text.find(':');
+    std::optional<std::uint32_t> port = kDefaultControllerPort;
+    if (colon != std::string::npos) port = parse_number(text.substr(colon + 1));
+    settings.controller_host = text.substr(0, colon);
+    const bool odd = text.find_first_of(" \t/@[]") != std::string::npos;
+    if (settings.controller_host.empty() || odd || !port || *port == 0 || *port > 65535) {
+        throw Error(controller->blame, controller->name + "='" + text +
+                                           "', expected host or host:port with a name or an IPv4 address as host");
+    }
+    settings.controller_port = static_cast<std::uint16_t>(*port);
+}
+
+void resolve_local_address(const switchml_config &config, const Environment &environment, Settings &settings) {
+    const auto local = text_setting(config.local_address, "local_address", "SWITCHML_LOCAL_ADDRESS", environment);
+    if (!local) return;
+    in_addr address{};
+    if (inet_pton(AF_INET, local->text.c_str(), &address) != 1 || address.s_addr == INADDR_ANY) {
+        throw Error(local->blame, local->name + "='" + local->text + "', expected one of this host's IPv4 addresses");
+    }
+    settings.local_address = ntohl(address.s_addr);
+}
+
+bool resolve_switch(const char *variable, const Environment &environment) {
+    const auto text = environment(variable);
+    if (!text || *text == "1") return true;
+    if (*text == "0") return false;
+    throw Error(SWITCHML_ECONFIG, std::string(variable) + "='" + *text + "', expected 0 or 1");
+}
+
+// The caller may be older (a shorter struct) or newer (a longer one, with fields that must then be unused).
+switchml_config widen(const switchml_config &given) {
+    constexpr std::size_t kLeast = offsetof(switchml_config, num_workers) + sizeof given.num_workers;
+    if (given.struct_size < kLeast) {
+        throw Error(SWITCHML_EINVAL, "switchml_config.struct_size is " + std::to_string(given.struct_size) +
+                                         ", expected sizeof(switchml_config)");
+    }
+    const auto *bytes = reinterpret_cast<const unsigned char *>(&given);
+    if (given.struct_size > sizeof given &&
+        std::any_of(bytes + sizeof given, bytes + given.struct_size, [](unsigned char byte) { return byte != 0; })) {
+        throw Error(SWITCHML_EUNSUPPORTED, "switchml_config sets fields that this library does not know; update libswitchml");
+    }
+    switchml_config config{};
+    std::memcpy(&config, &given, std::min(given.struct_size, sizeof config));
+    return config;
+}
+
+void check_workers(const Settings &settings) {
+    if (settings.num_workers < 1 || settings.num_workers > kMaxWorkers) {
+        throw Error(SWITCHML_EINVAL, "num_workers is " + std::to_string(settings.num_workers) +
+                                         ", expected 1 to 32: the switch keeps a 32-bit bitmap of workers");
+    }
+    if (settings.rank >= settings.num_workers) {
+        throw Error(SWITCHML_EINVAL, "rank is " + std::to_string(settings.rank) + ", expected below num_workers, " +
+                                         std::to_string(settings.num_workers));
+    }
+}
+
+void check_threads(const Settings &settings) {
+    if (settings.max_outstanding_packets % settings.num_threads != 0) {
+        throw Error(SWITCHML_ECONFIG,
+                    "max_outstanding_packets (SWITCHML_MAX_OUTSTANDING_PACKETS), " +
+                        std::to_string(settings.max_outstanding_packets) +
+                        ", must be a multiple of num_threads (SWITCHML_NUM_THREADS), " + std::to_string(settings.num_threads));
+    }
+    if (settings.worker_port + settings.num_threads - 1 > 65535) {
+        throw Error(SWITCHML_ECONFIG, "worker_port (SWITCHML_WORKER_PORT) " + std::to_string(settings.worker_port) +
+                                          " leaves no port for each of " + std::to_string(settings.num_threads) +
+                                          " threads (SWITCHML_NUM_THREADS)");
+    }
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const char *name) {
+    const char *text = std::getenv(name);
+    if (text == nullptr || *text == '\0') return std::nullopt;
+    return std::string(text);
+}
+
+Settings resolve_settings(const switchml_config &given, const Environment &environment) {
+    const switchml_config config = widen(given);
+    const auto resolve = [&](std::uint32_t value, const Range &range) { return number(value, range, environment); };
+    Settings settings;
+    settings.rank = config.rank;
+    settings.num_workers = config.num_workers;
+    check_workers(settings);
+    resolve_controller(config, environment, settings);
+    resolve_local_address(config, environment, settings);
+    settings.worker_port = static_cast<std::uint16_t>(
+        resolve(config.worker_port, {"worker_port", "SWITCHML_WORKER_PORT", 4000, 1, 65535}));
+    settings.num_threads = resolve(config.num_threads, {"num_threads", "SWITCHML_NUM_THREADS", 1, 1, kMaxThreads});
+    settings.max_outstanding_packets =
+        resolve(config.max_outstanding_packets,
+                {"max_outstanding_packets", "SWITCHML_MAX_OUTSTANDING_PACKETS", 256, 1, kMaxOutstanding});
+    settings.packet_numel = resolve(config.packet_numel, {"packet_numel", "SWITCHML_PACKET_NUMEL", 256, 64, 256});
+    if (settings.packet_numel != 64 && settings.packet_numel != 256) {
+        throw Error(config.packet_numel != 0 ? SWITCHML_EINVAL : SWITCHML_ECONFIG,
+                    "packet_numel (SWITCHML_PACKET_NUMEL) is " + std::to_string(settings.packet_numel) +
+                        ", expected 64 or 256: switches drop the other sizes");
+    }
+    settings.retransmit_timeout_us = resolve(
+        config.retransmit_timeout_us, {"retransmit_timeout_us", "SWITCHML_RETRANSMIT_TIMEOUT_US", 10000, 100, 60000000});
+    settings.connect_timeout_ms = resolve(
+        config.connect_timeout_ms, {"connect_timeout_ms", "SWITCHML_CONNECT_TIMEOUT_MS", 10000, 1, kMaxTimeoutMs});
+    settings.job_timeout_ms =
+        resolve(config.job_timeout_ms, {"job_timeout_ms", "SWITCHML_JOB_TIMEOUT_MS", 30000, 1, kMaxTimeoutMs});
+    settings.segment_offload = resolve_switch("SWITCHML_SEGMENT_OFFLOAD", environment);
+    check_threads(settings);
+    return settings;
+}
+
+}  // namespace switchml

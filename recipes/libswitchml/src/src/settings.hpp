@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a session runs with: the caller's struct, then the environment, then the
+// defaults, checked here and nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "switchml.h"
+
+namespace switchml {
+
+struct Settings {
+    std::uint32_t rank = 0;
+    std::uint32_t num_workers = 0;
+    std::string controller_host;
+    std::uint16_t controller_port = 0;
+    std::optional<std::uint32_t> local_address;  // host order; nothing: chosen by the route to the controller
+    std::uint16_t worker_port = 0;               // of thread 0; thread t uses worker_port + t
+    std::uint32_t num_threads = 0;
+    std::uint32_t max_outstanding_packets = 0;  // all threads together, a multiple of num_threads
+    std::uint32_t packet_numel = 0;
+    std::uint32_t retransmit_timeout_us = 0;
+    std::uint32_t connect_timeout_ms = 0;
+    std::uint32_t job_timeout_ms = 0;
+    bool segment_offload = true;
+};
+
+// Nothing for a variable that is not set; an empty one counts as not set.
+using Environment = std::function<std::optional<std::string>(const char *name)>;
+
+std::optional<std::string> process_environment(const char *name);
+
+// Error: EINVAL for what the caller passed, ECONFIG for what the environment says or lacks.
+Settings resolve_settings(const switchml_config &config, const Environment &environment);
+
+}  // namespace switchml

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runner.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "error.hpp"
+
+namespace switchml::udp {
+namespace {
+
+constexpr std::int64_t kNsPerUs = 1000;
+constexpr std::int64_t kNsPerMs = 1000 * 1000;
+constexpr std::int64_t kNsPerS = 1000 * kNsPerMs;
+constexpr std::int64_t kMaxBackoff = 32;  // times the configured timeout
+// What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
+constexpr std::size_t kBufferedPacketBytes = 2304;
+constexpr std::size_t kLeastBufferBytes = 256 * 1024;
+
+std::int64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * kNsPerS + now.tv_nsec;
+}
+
+void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
+    // One writer, so no locked instruction is needed.
+    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
+// Room for the results of a window and as many repeated ones.
+std::size_t receive_bytes(std::uint32_t window) {
+    return std::max(kLeastBufferBytes, 2 * window * kBufferedPacketBytes);
+}
+
+}  // namespace
+
+Interrupt::Interrupt() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot make an event descriptor");
+}
+
+Interrupt::~Interrupt() { close(fd_); }
+
+void Interrupt::raise() noexcept {
+    raised_.store(true, std::memory_order_release);
+    const std::uint64_t one = 1;
+    // Never read, so it stays readable; only a full counter could refuse, and that is readable, too.
+    [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
+}
+
+Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket,
+               const wire::Endpoint &data_plane, Interrupt &interrupt)
+    : settings_(settings),
+      thread_(thread),
+      data_plane_(data_plane),
+      interrupt_(interrupt),
+      socket_(std::move(socket)),
+      ring_(thread, settings.max_outstanding_packets / settings.num_threads),
+      buffer_wanted_(receive_bytes(ring_.window())),
+      buffer_granted_(socket_.reserve_receive(buffer_wanted_)),
+      receiver_(socket_.fd(), settings.segment_offload && socket_.enable_receive_offload()),
+      sender_(socket_.fd(), settings.segment_offload ? wire::Sender::Offload::kTry : wire::Sender::Offload::kOff),
+      packet_bytes_(wire::packet_bytes(settings.packet_numel)),
+      burst_packets_(wire::max_burst(packet_bytes_)),
+      burst_(burst_packets_ * packet_bytes_),
+      timers_(ring_.window()) {
+    socket_.reserve_send(buffer_wanted_);
+    socket_.connect(data_plane);
+}
+
+void Runner::transmit(Slice &slice, std::uint32_t unit) {
+    if (burst_filled_ == burst_packets_) flush();
+    slice.build(unit, burst_.data() + burst_filled_ * packet_bytes_);
+    ++burst_filled_;
+}
+
+void Runner::flush() {
+    if (burst_filled_ == 0) return;
+    sender_.queue({burst_.data(), packet_bytes_, burst_filled_, std::nullopt});
+    burst_filled_ = 0;
+    sender_.flush();
+}
+
+void Runner::release(Slice &slice, std::uint32_t unit) {
+    if (!slice.ready(unit)) return;
+    slice.mark_sent(unit);
+    transmit(slice, unit);
+    const std::int64_t timeout = settings_.retransmit_timeout_us * kNsPerUs;
+    timers_[unit % slice.lanes()] = {now_ns_ + timeout, timeout};
+    count(traffic_.sent);
+}
+
+std::size_t Runner::take_results(Slice &slice) {
+    const std::size_t packets = receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
+        const auto header = wire::decode(data, bytes);
+        if (!header || !slice.accept(*header, data + wire::kHeaderBytes)) {
+            count(traffic_.discarded);
+            return;
+        }
+        count(traffic_.received);
+        interrupt_.note_progress(now_ns_);
+        release(slice, header->packet + slice.lanes());
+        if (slice.lanes() < ring_.window()) release(slice, header->packet + ring_.window());
+    });
+    flush();
+    return packets;
+}
+
+void Runner::resend_overdue(Slice &slice) {
+    const std::int64_t longest = std::min(settings_.retransmit_timeout_us * kNsPerUs * kMaxBackoff,
+                                          std::max(kNsPerS, settings_.retransmit_timeout_us * kNsPerUs));
+    for (std::uint32_t lane = 0; lane < slice.lanes(); ++lane) {
+        Timer &timer = timers_[lane];
+        if (!slice.outstanding(lane) || timer.deadline_ns > now_ns_) continue;
+        transmit(slice, slice.unit_of(lane));
+        timer.timeout_ns = std::min(2 * timer.timeout_ns, longest);
+        timer.deadline_ns = now_ns_ + timer.timeout_ns;
+        count(traffic_.retransmitted);
+    }
+    flush();
+}
+
+void Runner::check_progress(const Slice &slice) const {
+    if (now_ns_ - interrupt_.progress_ns() < settings_.job_timeout_ms * kNsPerMs) return;
+    std::string text = "no result from the switch at " + wire::to_text(data_plane_) + " for " +
+                       std::to_string(settings_.job_timeout_ms) + " ms (job_timeout_ms): " +
+                       std::to_string(slice.received()) + " of " + std::to_string(slice.units()) +
+                       " packets of this job answered on thread " + std::to_string(thread_) + "; " +
+                       std::to_string(traffic_.retransmitted.load(std::memory_order_relaxed)) +
+                       " retransmissions in this session";
+    const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
+    if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));
+    text += "; the switch stopped, a worker is missing or behind, or packets do not get through";
+    throw Error(SWITCHML_ETIMEDOUT, text);
+}
+
+void Runner::wait(std::int64_t until_ns) const {
+    pollfd waited[2] = {{socket_.fd(), POLLIN, 0}, {interrupt_.fd(), POLLIN, 0}};
+    const std::int64_t left = std::max<std::int64_t>(0, until_ns - monotonic_ns());
+    const timespec limit{left / kNsPerS, left % kNsPerS};
+    if (ppoll(waited, 2, &limit, nullptr) < 0 && errno != EINTR) {
+        throw std::system_error(errno, std::generic_category(), "cannot wait for packets");
+    }
+}
+
+Runner::End Runner::run(const SliceData &data) {
+    if (data.numel == 0) return End::kComplete;
+    Slice slice(data, ring_, settings_.packet_numel, settings_.num_workers);
+    const std::int64_t tick = std::max<std::int64_t>(settings_.retransmit_timeout_us * kNsPerUs / 4, 1);
+    now_ns_ = monotonic_ns();
+    interrupt_.note_progress(now_ns_);
+    std::int64_t next_scan = now_ns_ + tick;
+    for (std::uint32_t unit = 0; unit < slice.lanes(); ++unit) release(slice, unit);
+    flush();
+    while (!slice.complete()) {
+        if (interrupt_.raised()) return End::kInterrupted;
+        const std::size_t packets = take_results(slice);
+        now_ns_ = monotonic_ns();
+        if (now_ns_ >= next_scan) {
+            resend_overdue(slice);
+            check_progress(slice);
+            next_scan = now_ns_ + tick;
+        }
+        if (packets == 0) wait(next_scan);
+    }
+    ring_.advance(slice.units());
+    return End::kComplete;
+}
+
+}  // namespace switchml::udp

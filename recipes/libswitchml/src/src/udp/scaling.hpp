@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// float32 as shared-exponent fixed point: what goes into the two exponent bytes
+// of a packet and which scale follows from the maximum over all workers.
+//
+// e0 is the published exponent. e1, which published clients leave 0 and the
+// switch maximises as well, says what e0 cannot: magnitudes from 2^127 on, whose
+// exponent 128 does not fit a signed byte, and Inf or NaN.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace switchml::udp {
+
+constexpr std::int8_t kPlain = 0;
+constexpr std::int8_t kExponent128 = 1;
+constexpr std::int8_t kNonFinite = 2;
+constexpr std::int8_t kLowestExponent = -128;  // what a packet without an exponent carries: it never is the maximum
+
+struct Exponents {
+    std::int8_t e0;
+    std::int8_t e1;
+};
+
+// From the bits of the largest magnitude. The least exponent is -126, which
+// zeros and denormals share; all of them are below 2^-126.
+constexpr Exponents exponents_of(std::uint32_t magnitude_bits) {
+    const int field = static_cast<int>(magnitude_bits >> 23);
+    if (field == 255) return {127, kNonFinite};
+    if (field == 254) return {127, kExponent128};
+    return {static_cast<std::int8_t>(field - 126), kPlain};
+}
+
+struct Scale {
+    bool finite = true;  // false: some worker has Inf or NaN, the whole packet becomes NaN
+    double scale = 0;
+    double inverse = 0;
+    double limit = 0;  // no addend exceeds this, so that no sum wraps
+};
+
+inline Scale scale_for(const Exponents &maximum, std::uint32_t num_workers) {
+    constexpr double kLargest = 2147483647.0;
+    Scale result;
+    if (maximum.e1 >= kNonFinite) {
+        result.finite = false;
+        return result;
+    }
+    const int exponent = maximum.e1 == kExponent128 ? 128 : maximum.e0;
+    const double exact = std::ldexp(kLargest / num_workers, -exponent);
+    // Published clients keep a float; where that would be infinite or denormal, the double goes on being right.
+    const auto narrow = static_cast<float>(exact);
+    result.scale = std::isnormal(narrow) ? static_cast<double>(narrow) : exact;
+    result.inverse = 1.0 / result.scale;
+    result.limit = std::floor(kLargest / num_workers);
+    return result;
+}
+
+}  // namespace switchml::udp

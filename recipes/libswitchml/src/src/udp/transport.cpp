@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The udp transport: one queue of jobs per thread, each job cut into one slice
+// per thread. A thread runs its slices in order, so jobs complete in order; the
+// thread that ends a job's last slice calls back.
+#include "transport.hpp"
+
+#include <atomic>
+#include <cfenv>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+#include "udp/endpoint.hpp"
+#include "udp/runner.hpp"
+#include "udp/session.hpp"
+
+namespace switchml {
+namespace {
+
+using udp::Interrupt;
+using udp::Runner;
+
+constexpr std::uint64_t kMaxUnits = 0x7FFFFFFF;  // packet numbers have 32 bits; the window comes on top
+
+struct Job {
+    JobRequest request;
+    std::uint64_t number;  // from 0, counts jobs with elements
+    std::atomic<std::uint32_t> slices_left;
+    std::atomic<bool> failed{false};
+
+    Job(const JobRequest &wanted, std::uint64_t id, std::uint32_t slices)
+        : request(wanted), number(id), slices_left(slices) {}
+};
+
+struct Failure {
+    switchml_status status;
+    std::string message;
+    const Job *culprit;  // nullptr: none of the jobs is to blame
+};
+
+class UdpTransport final : public Transport {
+  public:
+    explicit UdpTransport(const Settings &settings) : settings_(settings) {
+        const std::uint32_t local = udp::choose_local_address(settings_);
+        // Bound before the session is asked for, so that a port in use does not disturb the other workers.
+        std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
+        const wire::Endpoint data_plane = udp::open_session(settings_, local);
+        for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
+            lines_.push_back(std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), data_plane, interrupt_));
+        }
+        try {
+            for (auto &line : lines_) line->thread = std::thread([this, &line] { serve(*line); });
+        } catch (...) {
+            stop({SWITCHML_ENOMEM, "cannot start a thread", nullptr});
+            throw Error(SWITCHML_ENOMEM, "cannot start a thread; see the limit of processes (ulimit -u)");
+        }
+    }
+
+    ~UdpTransport() override { stop({SWITCHML_EABORTED, "switchml_close was called before the job was done", nullptr}); }
+
+    void submit(const JobRequest &request) override {
+        const udp::Part longest = udp::part_of(request.numel, settings_.num_threads, 0);
+        const std::uint32_t window = settings_.max_outstanding_packets / settings_.num_threads;
+        if (udp::count_units(longest.numel, request.dtype, settings_.packet_numel, window) > kMaxUnits) {
+            throw Error(SWITCHML_EINVAL, "numel is " + std::to_string(request.numel) +
+                                             ", more than packets can be numbered; raise SWITCHML_NUM_THREADS or split it");
+        }
+        const std::lock_guard lock(mutex_);
+        if (failure_) throw Error(failure_->status, "the session has ended: " + failure_->message);
+        const auto job = std::make_shared<Job>(request, next_job_, settings_.num_threads);
+        enqueue(job);
+        if (request.numel > 0) ++next_job_;
+        ++submitted_;
+        arrived_.notify_all();
+    }
+
+    void abort() override { fail({SWITCHML_EABORTED, "switchml_abort was called", nullptr}); }
+
+    void read_stats(switchml_stats &stats) const noexcept override {
+        {
+            const std::lock_guard lock(mutex_);
+            stats.jobs_submitted = submitted_;
+            stats.jobs_completed = completed_;
+            stats.jobs_failed = failed_;
+            stats.elements_reduced = elements_;
+        }
+        for (const auto &line : lines_) {
+            const udp::Traffic &traffic = line->runner.traffic();
+            stats.packets_sent += traffic.sent.load(std::memory_order_relaxed);
+            stats.packets_received += traffic.received.load(std::memory_order_relaxed);
+            stats.packets_retransmitted += traffic.retransmitted.load(std::memory_order_relaxed);
+            stats.packets_discarded += traffic.discarded.load(std::memory_order_relaxed);
+            stats.receive_buffer_wanted += line->runner.buffer_wanted();
+            stats.receive_buffer_granted += line->runner.buffer_granted();
+        }
+    }
+
+  private:
+    struct Line {
+        Runner runner;
+        std::uint32_t number;
+        std::deque<std::shared_ptr<Job>> jobs;  // guarded by mutex_
+        std::thread thread;
+
+        Line(const Settings &settings, std::uint32_t thread_number, wire::UdpSocket &&socket,
+             const wire::Endpoint &data_plane, Interrupt &interrupt)
+            : runner(settings, thread_number, std::move(socket), data_plane, interrupt), number(thread_number) {}
+    };
+
+    // All lines or none: a job that only some threads know would never end.
+    void enqueue(const std::shared_ptr<Job> &job) {
+        std::size_t done = 0;
+        try {
+            for (; done < lines_.size(); ++done) lines_[done]->jobs.push_back(job);
+        } catch (const std::bad_alloc &) {
+            while (done > 0) lines_[--done]->jobs.pop_back();
+            throw;
+        }
+    }
+
+    void serve(Line &line) noexcept {
+        // Threads inherit the creator's rounding and flush-to-zero modes; all workers must compute alike.
+        std::fesetenv(FE_DFL_ENV);
+        while (const std::shared_ptr<Job> job = next_job(line)) {
+            run_slice(line, *job);
+            if (job->slices_left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*job);
+        }
+    }
+
+    std::shared_ptr<Job> next_job(Line &line) {
+        std::unique_lock lock(mutex_);
+        arrived_.wait(lock, [&] { return !line.jobs.empty() || closing_; });
+        if (line.jobs.empty()) return nullptr;
+        std::shared_ptr<Job> job = std::move(line.jobs.front());
+        line.jobs.pop_front();
+        return job;
+    }
+
+    void run_slice(Line &line, Job &job) noexcept {
+        try {
+            if (!interrupt_.raised() && line.runner.run(slice_of(line, job)) == Runner::End::kComplete) return;
+            job.failed.store(true, std::memory_order_relaxed);
+        } catch (const Error &error) {
+            blame(job, error.status(), error.what());
+        } catch (const std::system_error &error) {
+            blame(job, SWITCHML_EIO, error.what());
+        } catch (const std::bad_alloc &) {
+            blame(job, SWITCHML_ENOMEM, "out of memory");
+        } catch (const std::exception &error) {
+            blame(job, SWITCHML_EINTERNAL, error.what());
+        }
+    }
+
+    udp::SliceData slice_of(const Line &line, const Job &job) const {
+        const udp::Part part = udp::part_of(job.request.numel, settings_.num_threads, line.number);
+        const std::uint64_t offset = 4 * part.first;
+        udp::SliceData slice;
+        if (part.numel > 0) {  // null buffers are allowed when there is nothing in them
+            slice.in = static_cast<const char *>(job.request.in) + offset;
+            slice.out = static_cast<char *>(job.request.out) + offset;
+        }
+        slice.numel = part.numel;
+        slice.dtype = job.request.dtype;
+        slice.job = static_cast<std::uint8_t>(job.number);
+        return slice;
+    }
+
+    void blame(Job &job, switchml_status status, const std::string &message) noexcept {
+        job.failed.store(true, std::memory_order_relaxed);
+        fail({status, message, &job});
+    }
+
+    // The first failure is the session's.
+    void fail(Failure failure) noexcept {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!failure_) failure_ = std::move(failure);
+        }
+        interrupt_.raise();
+    }
+
+    void finish(const Job &job) noexcept {
+        switchml_status status = SWITCHML_OK;
+        std::string message;
+        {
+            const std::lock_guard lock(mutex_);
+            if (job.failed.load(std::memory_order_relaxed)) {
+                ++failed_;
+                status = failure_->status;
+                const bool follower = failure_->culprit != nullptr && failure_->culprit != &job;
+                message = follower ? "an earlier job of the session failed: " + failure_->message : failure_->message;
+            } else {
+                ++completed_;
+                elements_ += job.request.numel;
+            }
+        }
+        job.request.callback(job.request.user, status, message.c_str());
+    }
+
+    void stop(Failure failure) noexcept {
+        fail(std::move(failure));
+        {
+            const std::lock_guard lock(mutex_);
+            closing_ = true;
+        }
+        arrived_.notify_all();
+        for (auto &line : lines_) {
+            if (line->thread.joinable()) line->thread.join();
+        }
+    }
+
+    const Settings settings_;
+    Interrupt interrupt_;
+    std::vector<std::unique_ptr<Line>> lines_;  // fixed before the first thread starts
+    mutable std::mutex mutex_;
+    std::condition_variable arrived_;
+    bool closing_ = false;
+    std::optional<Failure> failure_;
+    std::uint64_t next_job_ = 0;
+    std::uint64_t submitted_ = 0;
+    std::uint64_t completed_ = 0;
+    std::uint64_t failed_ = 0;
+    std::uint64_t elements_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> open_transport(const Settings &settings) { return std::make_unique<UdpTransport>(settings); }
+
+const char *transport_name() noexcept { return "udp"; }
+
+}  // namespace switchml

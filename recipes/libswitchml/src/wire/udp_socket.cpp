@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "udp_socket.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <system_error>
+#include <utility>
+
+#ifndef UDP_GRO
+#define UDP_GRO 104  // linux/udp.h since 5.0; C libraries lag behind
+#endif
+
+namespace switchml::wire {
+namespace {
+
+[[noreturn]] void fail(const std::string &what) { throw std::system_error(errno, std::generic_category(), what); }
+
+void set_option(int fd, int level, int name, int value, const char *text) {
+    if (setsockopt(fd, level, name, &value, sizeof value) != 0) fail(text);
+}
+
+int get_buffer(int fd, int name) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    if (getsockopt(fd, SOL_SOCKET, name, &value, &size) != 0) fail("cannot read a socket's buffer size");
+    return value;
+}
+
+// The kernel doubles what is asked for, to leave room for its own bookkeeping,
+// and reports the doubled number. Callers count bookkeeping themselves.
+std::size_t reserve(int fd, int name, int forced_name, std::size_t bytes) {
+    const int wanted = static_cast<int>(std::min<std::size_t>(bytes, INT_MAX / 2));
+    if (get_buffer(fd, name) >= wanted) return static_cast<std::size_t>(get_buffer(fd, name));
+    const int half = (wanted + 1) / 2;
+    set_option(fd, SOL_SOCKET, name, half, "cannot set a socket's buffer size");
+    if (get_buffer(fd, name) < wanted) {
+        // Beyond the system's limit; an administrator's process may pass it, others stay at the limit.
+        (void)setsockopt(fd, SOL_SOCKET, forced_name, &half, sizeof half);
+    }
+    return static_cast<std::size_t>(get_buffer(fd, name));
+}
+
+}  // namespace
+
+sockaddr_in to_sockaddr(const Endpoint &endpoint) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(endpoint.ipv4);
+    address.sin_port = htons(endpoint.port);
+    return address;
+}
+
+Endpoint to_endpoint(const sockaddr_in &address) { return {ntohl(address.sin_addr.s_addr), ntohs(address.sin_port)}; }
+
+std::string ipv4_text(std::uint32_t ipv4) {
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const in_addr address{htonl(ipv4)};
+    return inet_ntop(AF_INET, &address, text.data(), text.size());
+}
+
+std::string to_text(const Endpoint &endpoint) { return ipv4_text(endpoint.ipv4) + ":" + std::to_string(endpoint.port); }
+
+UdpSocket::UdpSocket(const Endpoint &local, int ttl) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    if (fd_ < 0) fail("cannot make a UDP socket");
+    try {
+        set_option(fd_, IPPROTO_IP, IP_TTL, ttl, "cannot set a socket's TTL");
+        // The switch drops fragments, so let the kernel refuse what would need them.
+        set_option(fd_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "cannot forbid fragmentation");
+        const sockaddr_in address = to_sockaddr(local);
+        if (bind(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
+            fail("cannot bind UDP " + to_text(local));
+        }
+        sockaddr_in bound{};
+        socklen_t size = sizeof bound;
+        if (getsockname(fd_, reinterpret_cast<sockaddr *>(&bound), &size) != 0) fail("cannot read a socket's address");
+        local_ = to_endpoint(bound);
+    } catch (const std::system_error &) {
+        close(fd_);
+        throw;
+    }
+}
+
+UdpSocket::~UdpSocket() {
+    if (fd_ >= 0) close(fd_);
+}
+
+UdpSocket::UdpSocket(UdpSocket &&other) noexcept : fd_(std::exchange(other.fd_, -1)), local_(other.local_) {}
+
+void UdpSocket::connect(const Endpoint &peer) {
+    const sockaddr_in address = to_sockaddr(peer);
+    if (::connect(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
+        fail("cannot reach UDP " + to_text(peer) + " from " + to_text(local_));
+    }
+}
+
+std::size_t UdpSocket::reserve_receive(std::size_t bytes) { return reserve(fd_, SO_RCVBUF, SO_RCVBUFFORCE, bytes); }
+
+std::size_t UdpSocket::reserve_send(std::size_t bytes) { return reserve(fd_, SO_SNDBUF, SO_SNDBUFFORCE, bytes); }
+
+bool UdpSocket::enable_receive_offload() {
+    const int on = 1;
+    return setsockopt(fd_, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
+}
+
+}  // namespace switchml::wire
