@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The channel stage: a folder of immutable packages and the indexes that conda clients read."""
+
+from channel_tools.channel.index import IndexReport, index_channel
+from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, PublishedPackage
+from channel_tools.channel.publish import add_packages, link_foundation, prefer_packages
+from channel_tools.channel.store import channel_writer, create_channel, ensure_channel, open_channel, published_packages
+from channel_tools.channel.verify import verify_channel
+
+__all__ = [
+    "Channel",
+    "ChannelWriter",
+    "Finding",
+    "Foundation",
+    "IndexReport",
+    "PublishedPackage",
+    "add_packages",
+    "channel_writer",
+    "create_channel",
+    "ensure_channel",
+    "index_channel",
+    "link_foundation",
+    "open_channel",
+    "prefer_packages",
+    "published_packages",
+    "verify_channel",
+]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of the channel stage.
+
+A ChannelWriter can only be had from ``channel_writer``, so that whoever holds one holds the writer's lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+FoundationKind = Literal["registry", "conda-forge"]
+FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign"]
+
+RECORD_FOLDER = ".channel_tools"
+NOARCH = "noarch"
+PACKAGE_SUFFIX = ".conda"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foundation:
+    """The channel that gives what is not built here: linked in (``registry``) or read at ``address``."""
+
+    kind: FoundationKind
+    address: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.address is None else f"{self.kind} at {self.address}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Channel:
+    """A channel folder that has been created or opened."""
+
+    path: Path
+    foundation: Foundation
+
+    @property
+    def address(self) -> str:
+        """The ``file://`` address that conda clients take."""
+        return self.path.absolute().as_uri()
+
+    @property
+    def record_folder(self) -> Path:
+        """Our own records beside the subdirs; conda clients do not look there."""
+        return self.path / RECORD_FOLDER
+
+    @property
+    def record_file(self) -> Path:
+        """What the channel is: schema, name, foundation."""
+        return self.record_folder / "channel.json"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one writer."""
+        return self.record_folder / "lock"
+
+    def state_file(self, subdir: str) -> Path:
+        """What the last index of ``subdir`` saw; may be deleted, it is then made again from the packages."""
+        return self.record_folder / "state" / f"{subdir}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelWriter:
+    """A channel whose writer's lock is held; ``clock`` gives seconds since the epoch."""
+
+    channel: Channel
+    clock: Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedPackage:
+    """One of our own packages as the channel holds it.
+
+    ``digest``, ``inputs`` and ``variant`` are what the plan wrote into the recipe's ``extra.channel_tools``; a package
+    that came from elsewhere has none. ``hidden`` says why new solves do not see it (None: they do).
+    """
+
+    path: Path
+    subdir: str
+    file_name: str
+    name: str
+    version: str
+    build: str
+    build_number: int
+    sha256: str
+    size_bytes: int
+    depends: tuple[str, ...]
+    digest: str | None
+    inputs: Mapping[str, str]
+    variant: Mapping[str, str] | None
+    hidden: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Finding:
+    """One fault of a channel: where, what, and what to do next."""
+
+    path: Path
+    kind: FindingKind
+    message: str
+    hint: str

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sharded repodata (CEP 16): one compressed file per package name, found through a small index.
+
+A shard is named after its bytes, so it is written once and never changed. Shards that no index names any more stay for
+a grace time, since a client may hold an index that still names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import zstandard
+
+from channel_tools.channel.state import Shard
+from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.channel.archive import JsonObject
+
+SHARDS_FOLDER = "shards"
+SHARD_SUFFIX = ".msgpack.zst"
+SHARD_INDEX = "repodata_shards.msgpack.zst"
+_SHARD_NAME = re.compile(r"[0-9a-f]{64}\.msgpack\.zst")
+_ZSTD_LEVEL = 9
+_SYNC_EACH_LIMIT = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardSet:
+    """All shards of a subdir by package name, and the bytes of those that are not on disk."""
+
+    shards: dict[str, Shard]
+    new: dict[str, bytes]
+
+
+def make_shards(
+    records: Mapping[str, JsonObject], removed: Sequence[tuple[str, str]], known: Mapping[str, Shard], on_disk: set[str]
+) -> ShardSet:
+    """Shards for ``records`` (by file name); ``removed`` are (package name, file name) of what is no longer listed.
+
+    A shard is only compressed when its records changed since ``known`` or its file is not ``on_disk``.
+    """
+    shards: dict[str, Shard] = {}
+    new: dict[str, bytes] = {}
+    for name, plain in _plain_shards(records, removed):
+        content = hashlib.sha256(plain).hexdigest()
+        shard = known.get(name)
+        if shard is None or shard.content != content or shard.sha256 not in on_disk:
+            packed = _compress(plain)
+            shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
+            if shard.sha256 not in on_disk:
+                new[shard.sha256] = packed
+        shards[name] = shard
+    return ShardSet(shards=shards, new=new)
+
+
+def _plain_shards(records: Mapping[str, JsonObject], removed: Sequence[tuple[str, str]]) -> list[tuple[str, bytes]]:
+    packages: defaultdict[str, dict[str, object]] = defaultdict(dict)
+    for file_name, record in records.items():
+        hashes = {key: bytes.fromhex(str(record[key])) for key in ("md5", "sha256")}
+        packages[str(record["name"])][file_name] = record | hashes
+    removed_files: defaultdict[str, list[str]] = defaultdict(list)
+    for name, file_name in removed:
+        removed_files[name].append(file_name)
+    encoder = msgspec.msgpack.Encoder(order="sorted")
+    return [
+        (name, encoder.encode(
+            {"packages": {}, "packages.conda": packages.get(name, {}), "removed": sorted(removed_files.get(name, []))}
+        ))
+        for name in sorted(packages.keys() | removed_files.keys())
+    ]  # fmt: skip
+
+
+def shard_index(subdir: str, shards: Mapping[str, Shard], *, now_s: float) -> bytes:
+    """The index: package names to shards, with addresses relative to the subdir."""
+    info = {
+        "subdir": subdir,
+        "base_url": "",
+        "shards_base_url": f"./{SHARDS_FOLDER}/",
+        "created_at": datetime.fromtimestamp(now_s, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    hashes = {name: bytes.fromhex(shard.sha256) for name, shard in sorted(shards.items())}
+    return _compress(msgspec.msgpack.encode({"info": info, "shards": hashes}, order="sorted"))
+
+
+def shards_on_disk(subdir_folder: Path) -> set[str]:
+    """The hashes that shard files of the subdir are named after."""
+    folder = subdir_folder / SHARDS_FOLDER
+    names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
+    return {name.removesuffix(SHARD_SUFFIX) for name in names if _SHARD_NAME.fullmatch(name)}
+
+
+def write_shards(subdir_folder: Path, new: Mapping[str, bytes]) -> None:
+    """Put shard files in place, each whole; many are flushed to the disk at once instead of one by one."""
+    if not new:
+        return
+    folder = subdir_folder / SHARDS_FOLDER
+    with disk_full_reported(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=folder) as holder:
+            files = [_write_one(Path(holder) / (sha256 + SHARD_SUFFIX), packed) for sha256, packed in new.items()]
+            _flush(files)
+            for path in files:
+                path.replace(folder / path.name)
+
+
+def remove_stale_shards(
+    subdir_folder: Path, used: set[str], stale_since_s: Mapping[str, float], *, now_s: float, grace_s: float
+) -> dict[str, float]:
+    """Delete shards unused for ``grace_s`` seconds; returns since when (epoch seconds) the others are unused."""
+    remaining = {}
+    for sha256 in sorted(shards_on_disk(subdir_folder) - used):
+        since = min(stale_since_s.get(sha256, now_s), now_s)
+        if now_s - since >= grace_s:
+            (subdir_folder / SHARDS_FOLDER / (sha256 + SHARD_SUFFIX)).unlink(missing_ok=True)
+        else:
+            remaining[sha256] = since
+    return remaining
+
+
+def _write_one(path: Path, packed: bytes) -> Path:
+    path.write_bytes(packed)
+    return path
+
+
+def _flush(files: Sequence[Path]) -> None:
+    if len(files) > _SYNC_EACH_LIMIT:
+        os.sync()
+        return
+    for path in files:
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def _compress(plain: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(plain)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The files under ``.channel_tools``: what the channel is, what it lists, what the last index saw.
+
+channel.json and listing.json are records that matter; state/<subdir>.json is a cache. It is written last of all, so a
+killed writer leaves it older than the indexes and the next one writes them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.channel.model import RECORD_FOLDER, Channel, Foundation
+from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp, encode_json
+from channel_tools.errors import ChannelError
+from channel_tools.files import write_bytes_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_log = logging.getLogger(__name__)
+CHANNEL_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelRecord:
+    """channel.json: written when the channel is made, never changed."""
+
+    schema: int
+    name: str
+    foundation: Foundation
+    created_with: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """listing.json: which packages new solves see. All names are ``subdir/file name``.
+
+    ``incoming`` are files of a set that is being added: no index names them until all are there. ``foundation`` is the
+    set of foundation packages in force, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
+    """
+
+    schema: int = CHANNEL_SCHEMA
+    incoming: tuple[str, ...] = ()
+    foundation: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+    hidden: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """A shard on disk (``sha256`` names it) and the digest of the records it was made from."""
+
+    content: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubdirState:
+    """state/<subdir>.json: the record cache and what the index files looked like when they were written."""
+
+    schema: int = STATE_SCHEMA
+    records: Records = field(default_factory=Records)
+    content: str = ""
+    files: dict[str, Stamp] = field(default_factory=dict)
+    shards: dict[str, Shard] = field(default_factory=dict)
+    stale_since_s: dict[str, float] = field(default_factory=dict)
+
+
+def read_channel_record(path: Path) -> ChannelRecord:
+    """channel.json of the folder ``path``. Raises ChannelError when it is no channel of ours or of a newer tool."""
+    record_file = path / RECORD_FOLDER / "channel.json"
+    try:
+        record = msgspec.json.decode(record_file.read_bytes(), type=ChannelRecord)
+    except FileNotFoundError:
+        message = f"{path}: no channel here; {record_file.relative_to(path)} is missing"
+        raise ChannelError(message, hint="make it with: channel_tools build") from None
+    except msgspec.DecodeError as err:
+        hint = "restore the file from a copy of the channel, or make a new channel with --output"
+        raise ChannelError(f"{record_file}: not a channel record ({err})", hint=hint) from None
+    _check_schema(record.schema, CHANNEL_SCHEMA, record_file)
+    return record
+
+
+def write_channel_record(channel: Channel, record: ChannelRecord) -> None:
+    """Write channel.json; only the making of a channel does."""
+    write_bytes_atomically(channel.record_file, encode_json(record) + b"\n")
+
+
+def read_listing(channel: Channel) -> Listing:
+    """listing.json, or an empty listing for a channel that has none yet. Raises ChannelError when it is damaged."""
+    listing_file = _listing_file(channel)
+    try:
+        listing = msgspec.json.decode(listing_file.read_bytes(), type=Listing)
+    except FileNotFoundError:
+        return Listing()
+    except msgspec.DecodeError as err:
+        hint = "delete it and run the build again: foundation packages are then linked in and listed anew"
+        raise ChannelError(f"{listing_file}: not a listing ({err})", hint=hint) from None
+    _check_schema(listing.schema, CHANNEL_SCHEMA, listing_file)
+    return listing
+
+
+def write_listing(channel: Channel, listing: Listing) -> None:
+    """Replace listing.json."""
+    write_bytes_atomically(_listing_file(channel), encode_json(listing) + b"\n")
+
+
+def read_state(channel: Channel, subdir: str) -> SubdirState:
+    """The cache of a subdir; an empty one when it is missing, of another schema or damaged."""
+    state_file = channel.state_file(subdir)
+    try:
+        state = msgspec.json.decode(state_file.read_bytes(), type=SubdirState)
+    except FileNotFoundError:
+        return SubdirState()
+    except msgspec.DecodeError as err:
+        _log.warning("%s: unreadable (%s); all packages are read again", state_file, err)
+        return SubdirState()
+    return state if state.schema == STATE_SCHEMA else SubdirState()
+
+
+def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:
+    """Replace the cache of a subdir."""
+    write_bytes_atomically(channel.state_file(subdir), encode_json(state) + b"\n")
+
+
+def _listing_file(channel: Channel) -> Path:
+    return channel.record_folder / "listing.json"
+
+
+def _check_schema(found: int, expected: int, path: Path) -> None:
+    if found != expected:
+        message = f"{path}: has schema {found}; this version of channel_tools reads schema {expected}"
+        raise ChannelError(
+            message, hint="use the version of channel_tools that made the channel, or make a new channel"
+        )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making, opening and locking a channel folder, and reading what of ours it holds.
+
+Opening a channel for writing also repairs it: what a killed writer left is cleared before anything else happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools import __version__
+from channel_tools.channel.index import index_channel, not_listed, subdirs_of
+from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, PublishedPackage
+from channel_tools.channel.shards import SHARDS_FOLDER
+from channel_tools.channel.state import (
+    CHANNEL_SCHEMA,
+    ChannelRecord,
+    Listing,
+    read_channel_record,
+    read_listing,
+    read_state,
+    write_channel_record,
+    write_listing,
+)
+from channel_tools.errors import ChannelError, FoundationError
+from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported, remove_leftovers
+from channel_tools.locks import exclusive_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from channel_tools.channel.records import CachedPackage
+
+
+def create_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
+    """Make an empty, readable channel at ``path`` with ``subdirs`` and noarch, and record its foundation.
+
+    The folder appears whole by one rename. Raises ChannelError when something is there already.
+    """
+    if path.exists():
+        raise ChannelError(f"{path}: exists already", hint="open it as it is, or choose another place with --output")
+    with disk_full_reported(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=path.parent) as holder:
+            made = Channel(path=Path(holder) / path.name, foundation=foundation)
+            _fill_new(made, path.name, subdirs)
+            _rename_new(made.path, path)
+    return Channel(path=path, foundation=foundation)
+
+
+def _fill_new(made: Channel, name: str, subdirs: Sequence[str]) -> None:
+    for subdir in {*subdirs, NOARCH}:
+        (made.path / subdir).mkdir(parents=True)
+    made.path.chmod(0o755)
+    record = ChannelRecord(
+        schema=CHANNEL_SCHEMA, name=name, foundation=made.foundation, created_with=f"channel_tools {__version__}"
+    )
+    write_channel_record(made, record)
+    index_channel(ChannelWriter(channel=made, clock=time.time))
+
+
+def _rename_new(made: Path, path: Path) -> None:
+    try:
+        made.rename(path)
+    except OSError as err:
+        if path.exists():
+            raise ChannelError(
+                f"{path}: was made by another process meanwhile", hint="run the same command again"
+            ) from err
+        raise
+
+
+def open_channel(path: Path, *, foundation: Foundation | None = None) -> Channel:
+    """Open the channel at ``path``; with ``foundation``, insist that it is the one the channel was made with.
+
+    Raises ChannelError when ``path`` is no channel, FoundationError when it was made with another foundation.
+    """
+    recorded = read_channel_record(path).foundation
+    if foundation is not None and foundation != recorded:
+        message = (
+            f"{path}: was made with the foundation {recorded}, not {foundation}; "
+            "a channel has one foundation, since packages of two do not fit together"
+        )
+        hint = f"use --foundation {recorded.kind}, or make another channel for {foundation.kind} with --output FOLDER"
+        raise FoundationError(message, hint=hint)
+    return Channel(path=path, foundation=recorded)
+
+
+def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
+    """Open the channel at ``path`` with this foundation, or make it when nothing is there."""
+    if path.exists():
+        return open_channel(path, foundation=foundation)
+    return create_channel(path, foundation, subdirs=subdirs)
+
+
+@contextlib.contextmanager
+def channel_writer(channel: Channel, *, clock: Callable[[], float] = time.time) -> Iterator[ChannelWriter]:
+    """Hold the writer's lock for the block, after clearing what a killed writer left.
+
+    Raises ChannelError at once when another process writes to the channel.
+    """
+    with exclusive_lock(channel.lock_file, what=f"the channel {channel.path}"):
+        _clear_leftovers(channel)
+        yield ChannelWriter(channel=channel, clock=clock)
+
+
+def _clear_leftovers(channel: Channel) -> None:
+    listing = read_listing(channel)
+    for name in listing.incoming:  # of a set that was never completed: no index named them, so they may go
+        (channel.path / name).unlink(missing_ok=True)
+    if listing.incoming:
+        write_listing(channel, without_incoming(listing))
+    folders = [channel.path, channel.record_folder, channel.record_folder / "state"]
+    for subdir in subdirs_of(channel.path):
+        folders += [channel.path / subdir, channel.path / subdir / SHARDS_FOLDER]
+    for folder in folders:
+        remove_leftovers(folder)
+
+
+def without_incoming(listing: Listing) -> Listing:
+    """The listing with no set under way."""
+    return Listing(foundation=listing.foundation, superseded=listing.superseded, hidden=listing.hidden)
+
+
+def published_packages(channel: Channel) -> list[PublishedPackage]:
+    """Our own packages (not the foundation's) that the channel's last index holds, hidden ones too, by subdir and name.
+
+    Reads only the record cache, so it is fast and needs no lock; files deleted since are left out.
+    """
+    listing = read_listing(channel)
+    foreign = {*listing.foundation, *listing.superseded, *listing.incoming}
+    hidden = not_listed(listing)
+    found = []
+    for subdir in subdirs_of(channel.path):
+        packages = read_state(channel, subdir).records.packages
+        present = _names_in(channel.path / subdir)
+        for file_name, row in sorted(packages.items()):
+            key = f"{subdir}/{file_name}"
+            if key not in foreign and file_name in present:
+                found.append(_published(channel.path / key, row, hidden.get(key)))
+    return found
+
+
+def _names_in(folder: Path) -> set[str]:
+    return set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names only, much faster than Paths
+
+
+def _published(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
+    record = row.record
+    depends = record["depends"]
+    return PublishedPackage(
+        path=path,
+        subdir=path.parent.name,
+        file_name=path.name,
+        name=str(record["name"]),
+        version=str(record["version"]),
+        build=str(record["build"]),
+        build_number=int(str(record["build_number"])),
+        sha256=row.sha256,
+        size_bytes=row.stamp.size_bytes,
+        depends=tuple(str(spec) for spec in depends) if isinstance(depends, list) else (),
+        digest=row.digest,
+        inputs=row.inputs,
+        variant=row.variant,
+        hidden=hidden,
+    )

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Proving that a channel is what its indexes say, from the files alone: no cache is believed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zstandard
+
+from channel_tools.channel.archive import JsonObject, read_package
+from channel_tools.channel.index import REPODATA, REPODATA_ZST, RUN_EXPORTS, not_listed, subdirs_of
+from channel_tools.channel.model import PACKAGE_SUFFIX, Channel, Finding
+from channel_tools.channel.records import make_record, run_exports_of
+from channel_tools.channel.shards import SHARD_INDEX, SHARD_SUFFIX, SHARDS_FOLDER
+from channel_tools.channel.state import read_listing
+from channel_tools.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_INDEX_AGAIN = "index the channel again: channel_tools build"
+
+
+def verify_channel(channel: Channel) -> list[Finding]:
+    """Read every package and every index of the channel in full; returns all faults, in order of path.
+
+    Found are damaged packages, files in no index, indexed names without a file, bytes other than the index says,
+    indexes that disagree with each other or cannot be read, and files that do not belong into a subdir.
+    """
+    listing = read_listing(channel)
+    silent = {*not_listed(listing), *listing.incoming}
+    findings: list[Finding] = []
+    for subdir in subdirs_of(channel.path):
+        folder = channel.path / subdir
+        records = _read_repodata(folder, findings)
+        if records is None:
+            continue
+        hidden = {name.partition("/")[2] for name in silent if name.startswith(subdir + "/")}
+        findings += _check_packages(folder, records, hidden)
+        findings += _check_indexes(folder, records)
+    return sorted(findings)
+
+
+def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> Finding:
+    return Finding(path=path, kind="inconsistent", message=f"{path}: {message}", hint=hint)
+
+
+def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObject] | None:
+    path = folder / REPODATA
+    try:
+        value = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        return msgspec.convert(value["packages.conda"], dict[str, dict[str, object]])
+    except FileNotFoundError:
+        findings.append(_finding(path, "is missing"))
+    except (msgspec.MsgspecError, KeyError) as err:
+        findings.append(_finding(path, f"is no repodata ({err})"))
+    return None
+
+
+def _check_packages(folder: Path, records: dict[str, JsonObject], hidden: set[str]) -> Iterator[Finding]:
+    present = {path.name: path for path in folder.iterdir() if path.is_file()}
+    for name in sorted(records.keys() - present.keys()):
+        message = f"{folder / name}: the index names it, but it is not there"
+        yield Finding(
+            path=folder / name, kind="missing", message=message, hint=f"copy the file back, or {_INDEX_AGAIN}"
+        )
+    for name, path in sorted(present.items()):
+        if name.endswith(PACKAGE_SUFFIX):
+            yield from _check_package(path, records.get(name), hidden=name in hidden)
+        elif name.endswith(".tar.bz2"):
+            message = f"{path}: packages of the old format are not indexed here"
+            yield Finding(path=path, kind="foreign", message=message, hint="convert it to .conda (cph transmute)")
+
+
+def _check_package(path: Path, record: JsonObject | None, *, hidden: bool) -> Iterator[Finding]:
+    try:
+        facts = read_package(path, contents=True)
+        made = make_record(path, facts)
+    except IntegrityError as err:
+        yield Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")
+        return
+    if record is None:
+        if not hidden:
+            message = f"{path}: is sound but in no index"
+            yield Finding(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
+    elif record.get("sha256") != facts.sha256:
+        message = f"{path}: its sha256 is {facts.sha256}; the index says {record.get('sha256')}"
+        yield Finding(
+            path=path, kind="changed", message=message, hint=f"put the published bytes back, or {_INDEX_AGAIN}"
+        )
+    elif {key: value for key, value in record.items() if key != "indexed_timestamp"} != made:
+        yield _finding(path, "its record in the index is not what its metadata says")
+
+
+def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
+    try:
+        if _unpack((folder / REPODATA_ZST).read_bytes()) != (folder / REPODATA).read_bytes():
+            yield _finding(folder / REPODATA_ZST, f"differs from {REPODATA}")
+        rows = msgspec.json.decode((folder / RUN_EXPORTS).read_bytes())["packages.conda"]
+        wanted = {
+            name: {"run_exports": run_exports_of(_object(row.get("run_exports")))} for name, row in records.items()
+        }
+        if rows != wanted:
+            yield _finding(folder / RUN_EXPORTS, f"differs from {REPODATA}")
+        yield from _check_shards(folder, records)
+    except FileNotFoundError as err:
+        yield _finding(folder / str(err.filename).rpartition("/")[2], "is missing")
+    except (msgspec.MsgspecError, zstandard.ZstdError, KeyError, TypeError) as err:
+        yield _finding(folder, f"an index in it cannot be read ({err})")
+
+
+def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
+    index = msgspec.msgpack.decode(_unpack((folder / SHARD_INDEX).read_bytes()))
+    found: dict[str, dict[str, Any]] = {}
+    for name, sha256 in sorted(index["shards"].items()):
+        path = folder / SHARDS_FOLDER / (sha256.hex() + SHARD_SUFFIX)
+        packed = path.read_bytes()
+        if hashlib.sha256(packed).digest() != sha256:
+            yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
+            return
+        found |= msgspec.msgpack.decode(_unpack(packed))["packages.conda"]
+    plain = {name: row | {key: row[key].hex() for key in ("md5", "sha256")} for name, row in found.items()}
+    if plain != records:
+        yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _unpack(packed: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(packed)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import (
+    add_packages,
+    channel_writer,
+    create_channel,
+    ensure_channel,
+    open_channel,
+    published_packages,
+)
+from channel_tools.errors import ChannelError, FoundationError
+from channel_tools.files import TEMPORARY_PREFIX
+from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda, new_channel
+
+
+def test_a_channel_is_opened_with_the_foundation_it_was_made_with(tmp_path: Path) -> None:
+    create_channel(tmp_path / "channel", CONDA_FORGE)
+    assert open_channel(tmp_path / "channel").foundation == CONDA_FORGE
+    assert ensure_channel(tmp_path / "channel", CONDA_FORGE).foundation == CONDA_FORGE
+
+
+def test_another_foundation_is_refused_naming_both(tmp_path: Path) -> None:
+    create_channel(tmp_path / "channel", CONDA_FORGE)
+    with pytest.raises(FoundationError) as caught:
+        ensure_channel(tmp_path / "channel", REGISTRY)
+    assert "conda-forge at https://channel.example/conda-forge, not registry" in caught.value.message
+    assert "--foundation conda-forge" in str(caught.value.hint)
+
+
+def test_making_a_channel_where_something_is_leaves_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "channel").mkdir()
+    with pytest.raises(ChannelError, match="exists already"):
+        create_channel(tmp_path / "channel", REGISTRY)
+    assert [path.name for path in tmp_path.iterdir()] == ["channel"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(None, "no channel here", id="missing"),
+        pytest.param(b"{", "not a channel record", id="no JSON"),
+        pytest.param(b'{"schema": 1}', "not a channel record", id="incomplete"),
+    ],
+)
+def test_a_folder_that_is_no_channel_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    channel = new_channel(tmp_path)
+    channel.record_file.unlink() if content is None else channel.record_file.write_bytes(content)
+    with pytest.raises(ChannelError, match=message):
+        open_channel(channel.path)
+
+
+def test_a_record_of_a_newer_tool_is_refused(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    channel.record_file.write_bytes(channel.record_file.read_bytes().replace(b'"schema":1', b'"schema":2'))
+    with pytest.raises(ChannelError, match="has schema 2; this version of channel_tools reads schema 1"):
+        open_channel(channel.path)
+
+
+def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    with (
+        channel_writer(channel),
+        pytest.raises(ChannelError, match="one writer at a time"),
+        channel_writer(channel),
+    ):
+        pytest.fail("two writers held the channel")
+
+
+def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    leftovers = [channel.path / folder / f"{TEMPORARY_PREFIX}x" for folder in ("linux-64", ".channel_tools", "")]
+    for folder in leftovers:
+        folder.mkdir()
+        (folder / "half.conda").write_bytes(b"PK")
+    with channel_writer(channel):
+        assert not any(folder.exists() for folder in leftovers)
+
+
+def test_published_packages_leaves_out_files_deleted_since(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    with channel_writer(channel) as writer:
+        add_packages(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, "other")])
+    (channel.path / "linux-64" / "toy-1.0-0.conda").unlink()
+    assert [package.name for package in published_packages(channel)] == ["other"]

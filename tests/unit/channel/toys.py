@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small real packages, sound ones and lying ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import zstandard
+
+from channel_tools.channel.model import Channel, Foundation
+from channel_tools.channel.store import create_channel
+
+REGISTRY = Foundation(kind="registry")
+CONDA_FORGE = Foundation(kind="conda-forge", address="https://channel.example/conda-forge")
+
+
+def new_channel(folder: Path) -> Channel:
+    return create_channel(folder / "channel", REGISTRY)
+
+
+def tar_zst(members: dict[str, bytes | tarfile.TarInfo]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                tar.addfile(content)
+                continue
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return zstandard.compress(stream.getvalue())
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(name)
+    header.type = kind
+    header.linkname = target
+    return header
+
+
+def make_conda(
+    folder: Path,
+    name: str,
+    *,
+    version: str = "1.0",
+    build: str = "0",
+    subdir: str = "linux-64",
+    index: dict[str, object] | None = None,
+    without: tuple[str, ...] = (),
+    about: dict[str, object] | None = None,
+    run_exports: dict[str, list[str]] | None = None,
+    files: dict[str, bytes | tarfile.TarInfo] | None = None,
+    paths: list[dict[str, object]] | None = None,
+    stem: str | None = None,
+) -> Path:
+    """A package file in ``folder/subdir``; ``index`` adds to its index.json, ``stem`` gives it another file name."""
+    payload = {f"share/{name}.txt": b"hello\n"} if files is None else files
+    said: dict[str, object] = {"name": name, "version": version, "build": build, "build_number": 0, "subdir": subdir}
+    said |= {"depends": []} | (index or {})
+    rows = [
+        {"_path": path, "path_type": "hardlink", "size_in_bytes": len(content)}
+        if isinstance(content, bytes)
+        else {"_path": path, "path_type": "softlink"}
+        for path, content in payload.items()
+    ]
+    info = {"info/index.json": said, "info/about.json": about or {}, "info/run_exports.json": run_exports}
+    info["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
+    members: dict[str, bytes | tarfile.TarInfo] = {
+        path: json.dumps(value).encode() for path, value in info.items() if value is not None and path not in without
+    }
+    stem = stem or f"{name}-{version}-{build}"
+    destination = folder / subdir / f"{stem}.conda"
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(destination, "w") as archive:
+        archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
+        archive.writestr(f"pkg-{stem}.tar.zst", tar_zst(payload))
+        archive.writestr(f"info-{stem}.tar.zst", tar_zst(members))
+    return destination
+
+
+def own(digest: str, variant: dict[str, str] | None = None, **inputs: str) -> dict[str, object]:
+    """about.json of a package that the plan made."""
+    ours: dict[str, object] = {"schema": 1, "digest": digest, "inputs": inputs}
+    return {"extra": {"channel_tools": ours | ({} if variant is None else {"variant": variant})}}
