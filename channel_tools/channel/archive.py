@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 import msgspec
-import zstandard
 
 from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.errors import IntegrityError
+from channel_tools.packages.reader import stream_component
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import tarfile
+    from collections.abc import Mapping
     from pathlib import Path
 
 JsonObject = dict[str, object]
@@ -32,14 +32,12 @@ _JSON_LIMIT_BYTES = 256 << 20
 _FORMAT_VERSION = 2
 _READ_ERRORS = (
     zipfile.BadZipFile,
-    tarfile.TarError,
-    zstandard.ZstdError,
     zlib.error,
     msgspec.DecodeError,
-    UnicodeDecodeError,
     EOFError,
     NotImplementedError,  # a zip method or version that zipfile does not know
     RuntimeError,  # an encrypted zip member
+    ValueError,  # bytes in a tar header or a zip directory that are no text or no number
 )
 _WANTED = frozenset({"info/index.json", "info/about.json", "info/run_exports.json", "info/paths.json"})
 
@@ -101,57 +99,45 @@ def _hashes(stream: IO[bytes]) -> tuple[str, str, int]:
 
 def _read_zip(archive: zipfile.ZipFile, path: Path, *, contents: bool) -> dict[str, bytes]:
     stem = path.name.removesuffix(PACKAGE_SUFFIX)
-    payload, info_name = f"pkg-{stem}.tar.zst", f"info-{stem}.tar.zst"
-    expected = {"metadata.json", payload, info_name}
+    expected = {"metadata.json", f"pkg-{stem}.tar.zst", f"info-{stem}.tar.zst"}
     found = sorted(archive.namelist())
     if found != sorted(expected):
         raise damaged(path, f"holds {', '.join(found) or 'nothing'}; expected {', '.join(sorted(expected))}")
+    if any(member.header_offset < 0 for member in archive.infolist()):  # zipfile would seek there
+        raise damaged(path, "its zip directory is damaged")
     if broken := archive.testzip():
         raise damaged(path, f"{broken} in it is damaged (checksum)")
     metadata = msgspec.json.decode(archive.read("metadata.json"))
     if not isinstance(metadata, dict) or metadata.get("conda_pkg_format_version") != _FORMAT_VERSION:
         raise damaged(path, f"metadata.json says {metadata!r}; expected conda_pkg_format_version {_FORMAT_VERSION}")
-    info = _read_info(archive, info_name, path)
+    info = _read_info(path)
     if contents:
-        _check_contents(archive, payload, _object_of(info, "info/paths.json", path), path)
+        _check_contents(_object_of(info, "info/paths.json", path), path)
     return info
 
 
-def _members(archive: zipfile.ZipFile, component: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    with (
-        archive.open(component) as compressed,
-        zstandard.ZstdDecompressor().stream_reader(compressed, read_across_frames=True) as plain,
-        tarfile.open(fileobj=cast("IO[bytes]", plain), mode="r|") as tar,
-    ):
-        for member in tar:
-            yield tar, member
-            tar.members = []  # type: ignore[attr-defined]  # a stream must not pile up the headers of its files
-
-
-def _read_info(archive: zipfile.ZipFile, component: str, path: Path) -> dict[str, bytes]:
+def _read_info(path: Path) -> dict[str, bytes]:
     info: dict[str, bytes] = {}
-    for tar, member in _members(archive, component):
+    for member, stream in stream_component(path, "info"):
         check_member(member, path)
         if member.name not in _WANTED:
             continue
-        stream = tar.extractfile(member) if member.isreg() else None
         if stream is None or member.size > _JSON_LIMIT_BYTES or member.name in info:
             raise damaged(path, f"{member.name} in it is no plain file, too large or there twice")
         info[member.name] = stream.read()
     return info
 
 
-def _check_contents(archive: zipfile.ZipFile, component: str, paths: Mapping[str, object], path: Path) -> None:
+def _check_contents(paths: Mapping[str, object], path: Path) -> None:
     listed = _listed_paths(paths, path)
     seen: set[str] = set()
-    for _tar, member in _members(archive, component):
+    for member, _stream in stream_component(path, "pkg"):
         check_member(member, path)
         if member.isdir() and member.name not in listed:
             continue
         if member.name in seen or member.name not in listed:
-            raise damaged(
-                path, f"{member.name} in it is {'there twice' if member.name in seen else 'not in paths.json'}"
-            )
+            how = "there twice" if member.name in seen else "not in paths.json"
+            raise damaged(path, f"{member.name} in it is {how}")
         size = listed[member.name]
         if member.isreg() and size is not None and size != member.size:
             raise damaged(path, f"{member.name} in it has {member.size} bytes; paths.json says {size}")

@@ -10,6 +10,7 @@ from channel_tools.channel import (
     Channel,
     add_packages,
     channel_writer,
+    index_channel,
     link_foundation,
     prefer_packages,
     published_packages,
@@ -100,7 +101,7 @@ def test_a_damaged_file_in_the_channel_is_replaced_by_its_original(channel: Chan
     entered.unlink()
     entered.write_bytes(sound[:-10] + b"0123456789")
     with channel_writer(channel) as writer:
-        refused = publish_module.index_channel(writer).refused
+        refused = index_channel(writer).refused
     assert [finding.path for finding in refused] == [entered]
     add(channel, source)
     assert entered.read_bytes() == sound

@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import zstandard
@@ -22,7 +23,7 @@ def new_channel(folder: Path) -> Channel:
     return create_channel(folder / "channel", REGISTRY)
 
 
-def tar_zst(members: dict[str, bytes | tarfile.TarInfo]) -> bytes:
+def tar_zst(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, content in members.items():
@@ -53,12 +54,12 @@ def make_conda(
     without: tuple[str, ...] = (),
     about: dict[str, object] | None = None,
     run_exports: dict[str, list[str]] | None = None,
-    files: dict[str, bytes | tarfile.TarInfo] | None = None,
+    files: Mapping[str, bytes | tarfile.TarInfo] | None = None,
     paths: list[dict[str, object]] | None = None,
     stem: str | None = None,
 ) -> Path:
     """A package file in ``folder/subdir``; ``index`` adds to its index.json, ``stem`` gives it another file name."""
-    payload = {f"share/{name}.txt": b"hello\n"} if files is None else files
+    payload: Mapping[str, bytes | tarfile.TarInfo] = {f"share/{name}.txt": b"hello\n"} if files is None else files
     said: dict[str, object] = {"name": name, "version": version, "build": build, "build_number": 0, "subdir": subdir}
     said |= {"depends": []} | (index or {})
     rows = [
@@ -67,7 +68,11 @@ def make_conda(
         else {"_path": path, "path_type": "softlink"}
         for path, content in payload.items()
     ]
-    info = {"info/index.json": said, "info/about.json": about or {}, "info/run_exports.json": run_exports}
+    info: dict[str, object] = {
+        "info/index.json": said,
+        "info/about.json": about or {},
+        "info/run_exports.json": run_exports,
+    }
     info["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
     members: dict[str, bytes | tarfile.TarInfo] = {
         path: json.dumps(value).encode() for path, value in info.items() if value is not None and path not in without
