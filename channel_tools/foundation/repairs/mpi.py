@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""MPICH under its own names, with compiler wrappers that find the prefix from where they lie.
+
+The wrappers call the conda compilers by name and not by ``$CC``, which people set to ``mpicc`` itself; ``MPICH_CC`` and
+``MPICH_CXX`` choose another, as in every MPICH.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+from channel_tools.foundation.repairs.compiler import conda_triple
+from channel_tools.foundation.repairs.layout import files_in, step_error
+from channel_tools.foundation.repairs.scripts import FIND_PREFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.foundation.model import Repair, RepairContext
+
+_SUFFIX = ".mpich"
+_WRAPPERS = {"mpicc": ("CC", "cc"), "mpicxx": ("CXX", "c++")}
+_FORTRAN = re.compile(r"mpif\w+$|.*\.mod$|mpif\.h$|mpiof\.h$")
+_LIBMPI_LINKS = ("libmpi.so", "libmpi.so.12")
+_PREFIX_LINES = re.compile(r"^prefix=.*\nexec_prefix=.*\nsysconfdir=.*\nincludedir=.*\nlibdir=.*\n", re.MULTILINE)
+
+
+def mend_mpich(tree: Path, context: RepairContext) -> None:
+    """Bring Debian's MPICH into the shape that programs built elsewhere expect of an MPICH installation."""
+    _use_plain_names(tree / "bin")
+    _drop_fortran_compiling(tree)
+    _move_headers(tree, context)
+    for program, (variable, compiler) in _WRAPPERS.items():
+        wrapper = tree / "bin" / program
+        if not wrapper.is_file():
+            raise step_error(context, f"expected the compiler wrapper bin/{program}")
+        name = f"{conda_triple(context)}-{compiler}"
+        wrapper.write_text(_relocatable_wrapper(wrapper.read_text(), variable, name, context))
+    if not (tree / "lib" / "libmpich.so.12").exists():
+        raise step_error(context, "expected lib/libmpich.so.12")
+    for link in _LIBMPI_LINKS:
+        (tree / "lib" / link).symlink_to("libmpich.so.12")
+
+
+def _use_plain_names(folder: Path) -> None:
+    """Debian's alternatives choose among MPIs; a prefix has one."""
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        plain = path.with_name(path.name.removesuffix(_SUFFIX))
+        if path.is_symlink():
+            plain.symlink_to(path.readlink().as_posix().removesuffix(_SUFFIX))
+            path.unlink()
+        else:
+            path.rename(plain)
+
+
+def _drop_fortran_compiling(tree: Path) -> None:
+    # the foundation has no Fortran compiler; the library for programs that are already built stays
+    for path in list(files_in(tree)):
+        if _FORTRAN.match(path.name):
+            path.unlink()
+
+
+def _move_headers(tree: Path, context: RepairContext) -> None:
+    headers = tree / "include" / "mpich"
+    if not (headers / "mpi.h").is_file():
+        raise step_error(context, "expected include/mpich/mpi.h")
+    for path in headers.iterdir():
+        path.rename(tree / "include" / path.name)
+    headers.rmdir()
+    shutil.rmtree(tree / "lib" / "mpich")
+    package = tree / "lib" / "pkgconfig" / "mpich.pc"
+    package.write_text(package.read_text().replace("${prefix}/include/mpich", "${prefix}/include"))
+
+
+def _relocatable_wrapper(text: str, variable: str, compiler: str, context: RepairContext) -> str:
+    folders = (
+        f'{FIND_PREFIX}exec_prefix="$prefix"\nsysconfdir="$prefix/etc/mpich"\n'
+        'includedir="$prefix/include"\nlibdir="$prefix/lib"\n'
+    )
+    text, found = _PREFIX_LINES.subn(lambda _: folders, text)
+    text, chosen = re.subn(rf'^{variable}="g\S+"$', f'{variable}="{compiler}"', text, flags=re.MULTILINE)
+    if (found, chosen) != (1, 1):
+        raise step_error(context, f"the wrapper for {variable} has another shape: {found} prefixes, {chosen} compilers")
+    return text.replace(" -L/usr/lib", "").replace(" ${wrapper_dl_type_flags}", " -Wl,-rpath,$libdir")
+
+
+STEPS: dict[str, Repair] = {"mend_mpich": mend_mpich}
