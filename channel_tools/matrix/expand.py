@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from channel_tools.errors import UsageError
 from channel_tools.matrix.engine import evaluate_recipe
 from channel_tools.matrix.load import files_of_stack
-from channel_tools.matrix.model import Pin, RenderedPackage
+from channel_tools.matrix.model import Pin, RenderedPackage, TestRequirements
 from channel_tools.matrix.nearest import nearest_names_hint
 from channel_tools.matrix.sources import read_sources
 from channel_tools.matrix.variants import merge_variant_files
@@ -92,9 +92,9 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
         recipe_file=recipe_file,
         variant=_without_siblings(evaluated.variant, recipe_file),
         sources=read_sources(recipe, recipe_file),
-        build=_requirements(requirements.get("build")),
-        host=_requirements(requirements.get("host")),
-        run=_requirements(requirements.get("run")),
+        build=read_requirements(requirements.get("build")),
+        host=read_requirements(requirements.get("host")),
+        run=read_requirements(requirements.get("run")),
         tests=_test_requirements(recipe.get("tests")),
     )
 
@@ -111,7 +111,8 @@ def _output_names(recipe: YamlValue) -> frozenset[str]:
     return frozenset(str(package.get("name", "")).replace("-", "_") for package in packages)
 
 
-def _requirements(items: YamlValue) -> tuple[Requirement, ...]:
+def read_requirements(items: YamlValue) -> tuple[Requirement, ...]:
+    """A list of requirements of an evaluated recipe; nothing for anything else."""
     return tuple(_requirement(item) for item in items) if isinstance(items, list) else ()
 
 
@@ -138,13 +139,13 @@ def is_pin(item: YamlValue) -> bool:
     return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in _PIN_FUNCTIONS
 
 
-def _test_requirements(tests: YamlValue) -> tuple[tuple[Requirement, ...], ...]:
-    found = []
-    for test in tests if isinstance(tests, list) else []:
-        requirements = _mapping(_mapping(test).get("requirements"))
-        if items := (*_requirements(requirements.get("build")), *_requirements(requirements.get("run"))):
-            found.append(items)
-    return tuple(found)
+def _test_requirements(tests: YamlValue) -> tuple[TestRequirements, ...]:
+    sections = [_mapping(_mapping(test).get("requirements")) for test in tests] if isinstance(tests, list) else []
+    return tuple(
+        TestRequirements(build=read_requirements(section.get("build")), run=read_requirements(section.get("run")))
+        for section in sections
+        if section
+    )
 
 
 def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:

@@ -108,6 +108,14 @@ Requirement = str | Pin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TestRequirements:
+    """What a recipe's test asks for: tools of its own, and packages beside the one under test."""
+
+    build: tuple[Requirement, ...]
+    run: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
     """Where a recipe takes files from: ``location`` is the first address of a tarball or repository, or a path."""
 
@@ -145,13 +153,15 @@ class RenderedPackage:
     build: tuple[Requirement, ...]
     host: tuple[Requirement, ...]
     run: tuple[Requirement, ...]
-    tests: tuple[tuple[Requirement, ...], ...]
-    """For every test with requirements of its own, what its environment holds beside the package."""
+    tests: tuple[TestRequirements, ...]
+    """The tests that have requirements of their own."""
 
     def requirement_names(self) -> frozenset[str]:
         """The packages named by any of its environments."""
-        groups = (self.build, self.host, self.run, *self.tests)
-        return frozenset(requirement_name(item) for group in groups for item in group)
+        tests = [group for test in self.tests for group in (test.build, test.run)]
+        return frozenset(
+            requirement_name(item) for group in (self.build, self.host, self.run, *tests) for item in group
+        )
 
 
 def requirement_name(requirement: Requirement) -> str:

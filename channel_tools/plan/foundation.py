@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The foundation as planning sees it: records to solve with, and the run_exports that are known of them.
+
+A folder is read as it stands, without any cache between; an address goes through rattler's gateway, which revalidates
+what it has cached. Repodata of an address says nothing about run_exports; then planning leaves them out and the build,
+which reads them from the packages, adds them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rattler import Channel, SparseRepoData
+
+from channel_tools.errors import FoundationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.matrix.model import FoundationKind
+
+_KIND_LABELS: Mapping[FoundationKind, str] = {
+    "registry": "the registry foundation",
+    "conda-forge": "the conda-forge foundation",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunExports:
+    """What a package adds to the requirements of packages that are built with it (CEP 12)."""
+
+    weak: tuple[str, ...] = ()
+    strong: tuple[str, ...] = ()
+    noarch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foundation:
+    """A channel that gives what is not built here; ``label`` names it in sentences."""
+
+    label: str
+    sources: tuple[Channel | SparseRepoData, ...]
+    run_exports: Mapping[str, RunExports]
+    """By ``subdir/file name``."""
+
+
+def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str) -> Foundation:
+    """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
+
+    Raises FoundationError when a folder holds no index for the platform or one that cannot be read.
+    """
+    label = _KIND_LABELS[kind]
+    folder = _folder_of(location)
+    if folder is None:
+        return Foundation(label=label, sources=(Channel(str(location)),), run_exports={})
+    subdirs = [subdir for subdir in (platform, "noarch") if (folder / subdir / "repodata.json").is_file()]
+    if platform not in subdirs:
+        message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
+        raise FoundationError(message, hint="make it first: channel_tools foundation build")
+    channel = Channel(folder.absolute().as_uri())
+    sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
+    return Foundation(label=label, sources=sources, run_exports=_read_run_exports(folder, subdirs))
+
+
+def _folder_of(location: Path | str) -> Path | None:
+    if isinstance(location, Path):
+        return location
+    if location.startswith("file://"):
+        return Path(location.removeprefix("file://"))
+    return None if "://" in location else Path(location)
+
+
+def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:
+    try:
+        return SparseRepoData(channel, subdir, path)
+    except (OSError, ValueError) as err:
+        reason = " ".join(str(err).split())
+        raise FoundationError(f"{path}: the index cannot be read: {reason}", hint="index the channel again") from None
+
+
+def _read_run_exports(folder: Path, subdirs: list[str]) -> dict[str, RunExports]:
+    found: dict[str, RunExports] = {}
+    for subdir in subdirs:
+        path = folder / subdir / "run_exports.json"
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            entries = {**content.get("packages", {}), **content.get("packages.conda", {})}
+            found |= {f"{subdir}/{name}": read_run_exports(entry["run_exports"]) for name, entry in entries.items()}
+        except (ValueError, KeyError, AttributeError, TypeError) as err:
+            message = f"{path}: no run_exports.json of CEP 12: {err}"
+            raise FoundationError(message, hint="index the channel again") from None
+    return found
+
+
+def read_run_exports(value: Mapping[str, list[str]]) -> RunExports:
+    """The kinds of run_exports that add requirements; those that constrain add none."""
+    kinds = {kind: tuple(value.get(kind) or ()) for kind in ("weak", "strong", "noarch")}
+    return RunExports(**kinds)

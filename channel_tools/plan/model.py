@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of the plan stage: what is built, what is skipped, what cannot be served, and why.
+
+A package that a foundation cannot serve has no digest (its environments do not exist), so it is a type of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from channel_tools.matrix.model import Pin, RenderedPackage
+
+SCHEMA_VERSION = 1
+Status = Literal["build", "skip"]
+EnvironmentName = Literal["build", "host"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedPackage:
+    """An own package in the channel, as its index and ``info/about.json`` describe it."""
+
+    name: str
+    file_name: str
+    digest: str
+    inputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildFile:
+    """A file that goes into a build: ``name`` as the recipe would write it, ``target`` in the rendered folder."""
+
+    path: Path
+    name: str
+    target: str
+    sha256: str
+    executable: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPin:
+    """A requirement on an own package, fixed to the build that the digest was made with."""
+
+    environment: EnvironmentName
+    name: str
+    spec: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedPackage:
+    """A package that can be built: its final name, all that decides its content, and whether it is built."""
+
+    rendered: RenderedPackage
+    build_string: str
+    digest: str
+    inputs: Mapping[str, str]
+    """``kind:name`` to a hash or short text; the digest is over these, ``reasons`` compare them."""
+    files: tuple[BuildFile, ...]
+    own_pins: tuple[OwnPin, ...]
+    sibling_specs: Mapping[Pin, str]
+    """MatchSpecs for ``pin_subpackage`` of other outputs of the recipe."""
+    waits_for: tuple[str, ...]
+    """File names of packages of the same plan that must be in the channel before this one is built."""
+    status: Status
+    reasons: tuple[str, ...]
+    """Why it is built; empty for a package that is skipped."""
+
+    @property
+    def name(self) -> str:
+        """The package's name."""
+        return self.rendered.name
+
+    @property
+    def version(self) -> str:
+        """The package's version."""
+        return self.rendered.version
+
+    @property
+    def subdir(self) -> str:
+        """``noarch`` or the platform."""
+        return self.rendered.subdir
+
+    @property
+    def folder_name(self) -> str:
+        """``name-version-build string``, which names the rendered folder too."""
+        return f"{self.name}-{self.version}-{self.build_string}"
+
+    @property
+    def file_name(self) -> str:
+        """The package file inside its subdir."""
+        return f"{self.folder_name}.conda"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnservedPackage:
+    """A variant that the foundation cannot serve, with the reason in plain words."""
+
+    rendered: RenderedPackage
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Packages in an order in which they can be built, and those that cannot."""
+
+    packages: tuple[PlannedPackage, ...]
+    unserved: tuple[UnservedPackage, ...]
+
+    @property
+    def to_build(self) -> tuple[PlannedPackage, ...]:
+        """What is not in the channel yet, or forced."""
+        return tuple(package for package in self.packages if package.status == "build")

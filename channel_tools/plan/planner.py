@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From rendered packages to a plan.
+
+Packages are planned from the leaves upward, because a digest needs the digests below it. Each stack is planned by
+itself: two stacks that want different builds of one package must not see each other's, or the digest of a package would
+depend on which stacks were asked for together. Equal packages of several stacks then become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rattler import GenericVirtualPackage, VirtualPackage
+
+from channel_tools.errors import ConfigError
+from channel_tools.plan.buildfiles import collect_build_files
+from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, UnservedError
+from channel_tools.plan.graph import CycleFoundError, topological_order
+from channel_tools.plan.inputs import digest_of, environment_inputs, file_inputs, final_build_string, recipe_inputs
+from channel_tools.plan.model import Plan, PlannedPackage, UnservedPackage
+from channel_tools.plan.pins import resolve_pin
+from channel_tools.plan.resolve import own_run_exports, resolve_environments
+from channel_tools.plan.why import find_predecessor, reasons_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.matrix.model import RenderedPackage, Requirement
+    from channel_tools.plan.buildfiles import FileReader
+    from channel_tools.plan.foundation import Foundation
+    from channel_tools.plan.model import BuildFile, PublishedPackage
+    from channel_tools.plan.resolve import ResolvedEnvironments
+
+FORCED = "--force"
+
+
+def detect_virtual_packages() -> list[GenericVirtualPackage]:
+    """What this machine is to the solver (``__glibc``, ``__cuda`` ...), as the engine sees it when it builds."""
+    return [package.into_generic() for package in VirtualPackage.detect()]
+
+
+def make_plan(
+    rendered: Sequence[RenderedPackage],
+    *,
+    root: Path,
+    foundation: Foundation,
+    published: Mapping[str, PublishedPackage],
+    virtual_packages: Sequence[GenericVirtualPackage],
+    reader: FileReader,
+    force: bool = False,
+) -> Plan:
+    """Plan every package: its digest and name, whether it is built, and what it waits for.
+
+    ``published`` are the channel's own packages by file name. Raises ConfigError for a cycle or a recipe that names
+    missing files, NetworkError when the foundation's index cannot be reached. A variant that the foundation cannot
+    serve is no error: it is listed in ``Plan.unserved``.
+    """
+    stacks: dict[str, list[RenderedPackage]] = {}
+    for package in rendered:
+        stacks.setdefault(package.stack, []).append(package)
+    planned: dict[str, PlannedPackage] = {}
+    unserved: list[UnservedPackage] = []
+    for packages in stacks.values():
+        solver = EnvironmentSolver(
+            foundation=foundation,
+            own=OwnRecords(),
+            platform=packages[0].platform,
+            virtual_packages=virtual_packages,
+        )
+        planner = _StackPlanner(root=root, reader=reader, solver=solver, results={})
+        # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
+        found, missing = asyncio.run(planner.plan(packages))
+        planned |= {f"{item.subdir}/{item.file_name}": item for item in found if item.file_name not in planned}
+        unserved += missing
+    return Plan(packages=_with_reasons(tuple(planned.values()), published, force=force), unserved=tuple(unserved))
+
+
+def _with_reasons(
+    packages: Sequence[PlannedPackage], published: Mapping[str, PublishedPackage], *, force: bool
+) -> tuple[PlannedPackage, ...]:
+    current = frozenset(package.digest for package in packages)
+    results = []
+    for package in packages:
+        existing = published.get(package.file_name)
+        if existing is not None and existing.digest == package.digest:
+            results.append(replace(package, status="build", reasons=(FORCED,)) if force else package)
+        else:
+            predecessor = find_predecessor(package.name, package.inputs, published.values(), current=current)
+            results.append(replace(package, status="build", reasons=reasons_for(package.inputs, predecessor)))
+    return tuple(results)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StackPlanner:
+    """Plans one stack; ``results`` and the solver's own records grow from the leaves upward."""
+
+    root: Path
+    reader: FileReader
+    solver: EnvironmentSolver
+    results: dict[str, tuple[PlannedPackage, OwnPackage]]
+
+    async def plan(self, packages: Sequence[RenderedPackage]) -> tuple[list[PlannedPackage], list[UnservedPackage]]:
+        by_name: dict[str, list[RenderedPackage]] = {}
+        for package in packages:
+            by_name.setdefault(package.name, []).append(package)
+        unserved = []
+        for name in _build_order(by_name):
+            for rendered in by_name[name]:
+                try:
+                    await self._plan_package(rendered)
+                except UnservedError as err:
+                    self.solver.own.unserved.setdefault(name, str(err))
+                    unserved.append(UnservedPackage(rendered=rendered, reason=str(err)))
+        return [planned for planned, _ in self.results.values()], unserved
+
+    async def _plan_package(self, rendered: RenderedPackage) -> None:
+        environments = await resolve_environments(rendered, self.solver, self._find_sibling)
+        files = collect_build_files(rendered, self.root, self.reader)
+        inputs = _all_inputs(rendered, files, environments)
+        digest = digest_of(inputs)
+        own = _own_package(rendered, digest, environments.depends)
+        self.solver.own.add(own)
+        try:
+            waits_for = await self._waits_for(rendered, own, environments)
+        except UnservedError:
+            self.solver.own.remove(own)
+            raise
+        planned = PlannedPackage(
+            rendered=rendered,
+            build_string=own.build_string,
+            digest=digest,
+            inputs=inputs,
+            files=files,
+            own_pins=environments.own_pins,
+            sibling_specs={
+                pin: resolve_pin(pin, item.version, item.build_string) for pin, item in environments.siblings.items()
+            },
+            waits_for=waits_for,
+            status="skip",
+            reasons=(),
+        )
+        self.results[own.file_name] = (planned, own)
+
+    async def _waits_for(
+        self, rendered: RenderedPackage, own: OwnPackage, environments: ResolvedEnvironments
+    ) -> tuple[str, ...]:
+        """Own packages in any environment of the build or of its tests; this solves the latter."""
+        itself = f"{own.name} =={own.version} {own.build_string}"
+        found = [*environments.build, *environments.host, *await self.solver.solve([itself])]
+        for test in rendered.tests:
+            found += await self.solver.solve(_plain(test.build))
+            found += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
+        names = {record.file_name for record in found if record.digest is not None}
+        return tuple(sorted(names - {own.file_name}))
+
+    def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
+        """The planned output called ``name`` of the same recipe whose variant does not contradict this one's."""
+        for planned, own in self.results.values():
+            other = planned.rendered
+            if other.name == name and other.recipe_file.path == rendered.recipe_file.path:
+                shared = rendered.variant.keys() & other.variant.keys() - {"target_platform"}
+                if all(rendered.variant[key] == other.variant[key] for key in shared):
+                    return own
+        return None
+
+
+def _plain(requirements: Iterable[Requirement]) -> list[str]:
+    return [item if isinstance(item, str) else item.name for item in requirements]
+
+
+def _all_inputs(
+    rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments
+) -> dict[str, str]:
+    exact = {f"package:{pin.name}": item.digest for pin, item in environments.siblings.items() if pin.exact}
+    inputs = {
+        **recipe_inputs(rendered),
+        **file_inputs(files),
+        **environment_inputs("build", environments.build),
+        **environment_inputs("host", environments.host),
+        **exact,
+    }
+    return dict(sorted(inputs.items()))
+
+
+def _own_package(rendered: RenderedPackage, digest: str, depends: tuple[str, ...]) -> OwnPackage:
+    build_string = final_build_string(rendered, digest)
+    return OwnPackage(
+        name=rendered.name,
+        version=rendered.version,
+        build_string=build_string,
+        build_number=rendered.build_number,
+        subdir=rendered.subdir,
+        depends=depends,
+        digest=digest,
+        run_exports=own_run_exports(rendered, build_string),
+    )
+
+
+def _build_order(by_name: Mapping[str, Sequence[RenderedPackage]]) -> list[str]:
+    needs = {
+        name: frozenset().union(*(package.requirement_names() for package in items)) for name, items in by_name.items()
+    }
+    try:
+        return topological_order(needs)
+    except CycleFoundError as err:
+        files = [by_name[name][0].recipe_file.path for name in err.cycle[:-1]]
+        seen = f" (with {', '.join(str(path) for path in files[1:])})" if files[1:] else ""
+        message = f"packages need each other in a cycle: {' -> '.join(err.cycle)}{seen}"
+        hint = (
+            "what a package needs to be built, run and tested must not need it; move a test to the package built last"
+        )
+        raise ConfigError(message, path=files[0], hint=hint) from None

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One self-contained recipe folder per planned package: what the build stage builds, and what ``render`` gives.
+
+The folder builds with conda-build, rattler-build and pixi as it stands and gives exactly the planned file name: the
+build string is written out, every path stays inside, and the variant keys are named in ``use_keys`` because a recipe
+without templates would seem to use none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from channel_tools.errors import UsageError
+from channel_tools.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported
+from channel_tools.matrix.expand import is_pin, read_pin
+from channel_tools.matrix.model import Pin, requirement_name
+from channel_tools.plan.buildfiles import license_files, located, target_of
+from channel_tools.plan.model import SCHEMA_VERSION
+from channel_tools.plan.pins import pin_expression
+from channel_tools.yamlfile import YamlValue, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.plan.model import PlannedPackage
+    from channel_tools.settings import Tree
+
+EXTRA_KEY = "channel_tools"
+_RECIPE = "recipe.yaml"
+_VARIANTS = "variants.yaml"
+_FILE_MODE = 0o644
+_EXECUTABLE_MODE = 0o755
+_LINE_WIDTH = 120
+
+
+def render_folder(package: PlannedPackage, destination: Path, *, tree: Tree) -> Path:
+    """Write ``destination/name-version-build string/`` and return it; the same plan gives the same bytes.
+
+    A folder that this function made before is replaced; nothing else in ``destination`` is touched. Raises UsageError
+    when ``destination`` is a file or lies among the tree's own recipes, or when the folder's name is taken by something
+    else.
+    """
+    check_destination(destination, tree)
+    folder = destination / package.folder_name
+    if os.path.lexists(folder) and not _is_rendered(folder):
+        message = f"{folder}: exists and is no rendered recipe of this package; it is left alone"
+        raise UsageError(message, hint="move it away, or render to another folder")
+    with disk_full_reported(destination), atomic_path(folder) as temporary:
+        _write_folder(package, temporary, tree)
+        if folder.is_dir():
+            # a folder cannot be replaced in one step: the old one makes room first, and goes with the temporary name
+            folder.rename(temporary.with_name(TEMPORARY_PREFIX + folder.name))
+    return folder
+
+
+def check_destination(destination: Path, tree: Tree) -> None:
+    """Raise UsageError when rendered folders must not be written to ``destination``."""
+    place = Path(os.path.normpath(destination.absolute()))
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"{destination}: is a file; rendered recipes need a folder", hint="name another place")
+    if place == tree.root:
+        raise UsageError(
+            f"{destination}: is the tree itself", hint="name a folder in or beside it, such as output/render"
+        )
+    for source in (tree.recipes, tree.variants, tree.patches):
+        if place.is_relative_to(source):
+            message = f"{destination}: lies in {source}, which rendered recipes are made from"
+            raise UsageError(message, hint="name another place, such as output/render")
+
+
+def _is_rendered(folder: Path) -> bool:
+    """Whether render_folder made it: its recipe says so and belongs to this name."""
+    recipe = folder / _RECIPE
+    if folder.is_symlink() or not recipe.is_file():
+        return False
+    value = read_yaml(recipe).value
+    extra = value.get("extra") if isinstance(value, dict) else None
+    mark = extra.get(EXTRA_KEY) if isinstance(extra, dict) else None
+    return isinstance(mark, dict) and mark.get("folder") == folder.name
+
+
+def _write_folder(package: PlannedPackage, folder: Path, tree: Tree) -> None:
+    folder.mkdir()
+    for file in package.files:
+        target = folder / file.target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.path, target)
+        target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
+    origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
+    header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
+    (folder / _RECIPE).write_text(header + _dump(rendered_recipe(package, tree)), encoding="utf-8")
+    variants = {key: [value] for key, value in sorted(package.rendered.variant.items()) if key != "target_platform"}
+    (folder / _VARIANTS).write_text(header + _dump(variants), encoding="utf-8")
+
+
+def _dump(value: Mapping[str, object]) -> str:
+    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
+
+
+def rendered_recipe(package: PlannedPackage, tree: Tree) -> dict[str, YamlValue]:
+    """The recipe that is written: evaluated, its pins as template text, its build string and paths final."""
+    recipe: dict[str, YamlValue] = {}
+    for key, value in package.rendered.recipe.items():
+        recipe[key] = _with_pins_as_text(value, package.sibling_specs)
+    recipe["build"] = _final_build(package, recipe.get("build"))
+    if package.rendered.sources:
+        recipe["source"] = [_inside_source(package, dict(source.entry), tree) for source in package.rendered.sources]
+    if isinstance(requirements := recipe.get("requirements"), dict):
+        recipe["requirements"] = _fixed_requirements(package, requirements)
+    if isinstance(about := recipe.get("about"), dict) and "license_file" in about:
+        names = [_inside(package, name, tree) if ".." in name.split("/") else name for name in license_files(recipe)]
+        recipe["about"] = {**about, "license_file": list[YamlValue](names)}
+    extra = recipe.get("extra")
+    recipe["extra"] = {**(extra if isinstance(extra, dict) else {}), EXTRA_KEY: _mark(package)}
+    return recipe
+
+
+def _mark(package: PlannedPackage) -> dict[str, YamlValue]:
+    """What later plans read from the package's ``info/about.json``."""
+    inputs: dict[str, YamlValue] = dict(package.inputs)
+    return {"schema": SCHEMA_VERSION, "folder": package.folder_name, "digest": package.digest, "inputs": inputs}
+
+
+def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
+    section = dict(build) if isinstance(build, dict) else {}
+    given = section.get("variant")
+    keys: list[YamlValue] = [key for key in sorted(package.rendered.variant) if key != "target_platform"]
+    variant = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "ignore_keys"}
+    section["string"] = package.build_string
+    if keys:
+        section["variant"] = {**variant, "use_keys": keys}
+    return section
+
+
+def _with_pins_as_text(value: YamlValue, sibling_specs: Mapping[Pin, str]) -> YamlValue:
+    if isinstance(value, dict) and is_pin(value):
+        pin = read_pin(value)
+        return sibling_specs.get(pin) or pin_expression(pin)
+    if isinstance(value, dict):
+        return {key: _with_pins_as_text(item, sibling_specs) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_pins_as_text(item, sibling_specs) for item in value]
+    return value
+
+
+def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, YamlValue]) -> dict[str, YamlValue]:
+    """Own packages in build and host as the very builds that the digest was made with."""
+    fixed = dict(requirements)
+    for pin in package.own_pins:
+        items = fixed[pin.environment]
+        if isinstance(items, list):
+            same = [isinstance(item, str) and requirement_name(item) == pin.name for item in items]
+            fixed[pin.environment] = [pin.spec if found else item for found, item in zip(same, items, strict=True)]
+    return fixed
+
+
+def _inside_source(package: PlannedPackage, entry: dict[str, YamlValue], tree: Tree) -> dict[str, YamlValue]:
+    if isinstance(path := entry.get("path"), str):
+        entry["path"] = _inside(package, path, tree)
+        # which files belong to it was decided when they were copied; a .gitignore around the copy must not matter
+        entry["use_gitignore"] = False
+    if isinstance(patches := entry.get("patches"), list):
+        entry["patches"] = [_inside(package, str(name), tree) for name in patches]
+    return entry
+
+
+def _inside(package: PlannedPackage, name: str, tree: Tree) -> str:
+    folder = package.rendered.recipe_file.folder
+    return target_of(located(folder, name), folder, tree.root)

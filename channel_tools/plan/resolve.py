@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The build and host environments of one package, and the requirements that its users will have.
+
+This follows what the engine does when it builds (variant pins, then strong run_exports of build into host, then
+run_exports and pins into run), so that a plan sees what a build will see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from channel_tools.matrix.expand import read_requirements
+from channel_tools.matrix.model import Pin, requirement_name
+from channel_tools.plan.environments import UnservedError, pin_by_variant
+from channel_tools.plan.foundation import RunExports
+from channel_tools.plan.model import OwnPin
+from channel_tools.plan.pins import resolve_pin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from channel_tools.matrix.model import RenderedPackage, Requirement
+    from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, Resolved
+    from channel_tools.plan.model import EnvironmentName
+    from channel_tools.yamlfile import YamlValue
+
+    FindSibling = Callable[[RenderedPackage, str], OwnPackage | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedEnvironments:
+    """What a package is built in, what its users need, and the own packages fixed by it."""
+
+    build: tuple[Resolved, ...]
+    host: tuple[Resolved, ...]
+    depends: tuple[str, ...]
+    own_pins: tuple[OwnPin, ...]
+    siblings: Mapping[Pin, OwnPackage]
+
+
+async def resolve_environments(
+    rendered: RenderedPackage, solver: EnvironmentSolver, find_sibling: FindSibling
+) -> ResolvedEnvironments:
+    """Solve build and host, and work out the run requirements.
+
+    ``find_sibling`` gives the planned output that a ``pin_subpackage`` means. Raises UnservedError when the foundation
+    cannot serve an environment, ConfigError for a ``pin_compatible`` of what is in no environment.
+    """
+    siblings = _siblings(rendered, find_sibling)
+    exports = _Exports(rendered)
+    build = await solver.solve(_specs(rendered, rendered.build, {}, siblings))
+    from_build = exports.of(build, rendered.build, ("strong",))
+    versions = {record.name: record for record in build}
+    host = await solver.solve([*_specs(rendered, rendered.host, versions, siblings), *from_build])
+    versions |= {record.name: record for record in host}
+    kinds = ("noarch",) if rendered.subdir == "noarch" else ("weak", "strong")
+    from_host = exports.of(host, rendered.host, kinds)
+    run = [_text_of(rendered, item, versions, siblings) for item in rendered.run]
+    return ResolvedEnvironments(
+        build=tuple(build),
+        host=tuple(host),
+        depends=tuple(dict.fromkeys([*run, *(from_build if rendered.subdir != "noarch" else ()), *from_host])),
+        own_pins=(*_own_pins("build", rendered.build, build), *_own_pins("host", rendered.host, host)),
+        siblings=siblings,
+    )
+
+
+def own_run_exports(rendered: RenderedPackage, build_string: str) -> RunExports:
+    """The run_exports that the recipe gives its package, pins on itself resolved."""
+    section = _requirements_of(rendered).get("run_exports")
+    kinds = section if isinstance(section, dict) else {}
+    return RunExports(
+        **{
+            kind: tuple(
+                item if isinstance(item, str) else resolve_pin(item, rendered.version, build_string)
+                for item in read_requirements(kinds.get(kind))
+                if isinstance(item, str) or item.name == rendered.name
+            )
+            for kind in ("weak", "strong", "noarch")
+        }
+    )
+
+
+class _Exports:
+    """Collects run_exports as the recipe's ``ignore_run_exports`` allows."""
+
+    def __init__(self, rendered: RenderedPackage) -> None:
+        ignored = _requirements_of(rendered).get("ignore_run_exports")
+        lists = cast("Mapping[str, list[str]]", ignored if isinstance(ignored, dict) else {})
+        self._names = frozenset(lists.get("by_name") or ())
+        self._packages = frozenset(lists.get("from_package") or ())
+        self._own_name = rendered.name
+
+    def of(self, records: Iterable[Resolved], asked: Sequence[Requirement], kinds: Sequence[str]) -> list[str]:
+        """What the packages asked for by name export; those that only came along export nothing."""
+        direct = {requirement_name(item) for item in asked}
+        found = []
+        for record in records:
+            if record.name in direct and record.name not in self._packages and record.run_exports is not None:
+                found += [spec for kind in kinds for spec in cast("tuple[str, ...]", getattr(record.run_exports, kind))]
+        return [spec for spec in found if requirement_name(spec) not in {*self._names, self._own_name}]
+
+
+def _requirements_of(rendered: RenderedPackage) -> Mapping[str, YamlValue]:
+    value = rendered.recipe.get("requirements")
+    return value if isinstance(value, dict) else {}
+
+
+def _specs(
+    rendered: RenderedPackage,
+    requirements: Iterable[Requirement],
+    versions: Mapping[str, Resolved],
+    siblings: Mapping[Pin, OwnPackage],
+) -> list[str]:
+    pinned = [pin_by_variant(item, rendered.variant) for item in requirements]
+    return [_text_of(rendered, item, versions, siblings) for item in pinned]
+
+
+def _text_of(
+    rendered: RenderedPackage, item: Requirement, versions: Mapping[str, Resolved], siblings: Mapping[Pin, OwnPackage]
+) -> str:
+    if isinstance(item, str):
+        return item
+    if item.function == "pin_subpackage":
+        sibling = siblings.get(item)
+        return item.name if sibling is None else resolve_pin(item, sibling.version, sibling.build_string)
+    record = versions.get(item.name)
+    if record is None:
+        message = (
+            f"{rendered.name} has pin_compatible('{item.name}'), but {item.name} is in no environment it is built in"
+        )
+        hint = f"add {item.name} to requirements.host"
+        raise rendered.recipe_file.document.error(message, "requirements", "run", hint=hint)
+    return resolve_pin(item, record.version, record.build)
+
+
+def _siblings(rendered: RenderedPackage, find_sibling: FindSibling) -> dict[Pin, OwnPackage]:
+    """The planned output for every pin of the recipe on another output of it."""
+    siblings = {}
+    for pin in _pins_in(rendered.recipe):
+        if pin.function != "pin_subpackage" or pin.name == rendered.name:
+            continue
+        sibling = find_sibling(rendered, pin.name)
+        if sibling is None:
+            message = f"{pin.name}: {rendered.name} pins this output of its recipe, which is not served"
+            raise UnservedError(message)
+        siblings[pin] = sibling
+    return siblings
+
+
+def _pins_in(recipe: Mapping[str, YamlValue]) -> Iterable[Pin]:
+    requirements = recipe.get("requirements")
+    groups = requirements.values() if isinstance(requirements, dict) else ()
+    for group in groups:
+        lists = group.values() if isinstance(group, dict) else (group,)
+        yield from (item for items in lists for item in read_requirements(items) if isinstance(item, Pin))
+
+
+def _own_pins(
+    environment: EnvironmentName, asked: Iterable[Requirement], records: Iterable[Resolved]
+) -> Iterable[OwnPin]:
+    own = {record.name: record for record in records if record.digest is not None}
+    for name in dict.fromkeys(requirement_name(item) for item in asked if isinstance(item, str)):
+        if (record := own.get(name)) is not None:
+            yield OwnPin(environment=environment, name=name, spec=f"{name} =={record.version} {record.build}")
