@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// torch_switchml._C: what the Python side of the plugin sees of all this.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "backend.h"
+#include "counters.h"
+#include "library.h"
+#include "session.h"
+
+namespace py = pybind11;
+
+namespace torch_switchml {
+
+namespace {
+
+// The group's own store is a protected member of c10d::ProcessGroup and has no
+// Python name before get_group_store: delete this with PyTorch 2.5 to 2.8.
+struct StoreOf : c10d::ProcessGroup {
+  static c10::intrusive_ptr<c10d::Store> get(const c10d::ProcessGroup& group) {
+    return group.*(&StoreOf::store_);
+  }
+};
+
+py::dict counters_to_dict(const Counters& counters) {
+  const CountersSnapshot snapshot = counters.snapshot();
+  py::dict delegated;
+  for (const auto& [dtype, sums] : snapshot.delegated) {
+    py::dict row;
+    row["jobs"] = sums.jobs;
+    row["elements"] = sums.elements;
+    row["bytes"] = sums.bytes;
+    delegated[py::str(dtype)] = row;
+  }
+  py::dict result;
+  result["delegated"] = delegated;
+  result["fallbacks"] = py::cast(snapshot.fallbacks);
+  result["failed_jobs"] = snapshot.failed_jobs;
+  result["copied_jobs"] = snapshot.copied_jobs;
+  return result;
+}
+
+py::dict library_stats_to_dict(const switchml_stats& stats) {
+  py::dict result;
+  result["jobs_submitted"] = stats.jobs_submitted;
+  result["jobs_completed"] = stats.jobs_completed;
+  result["jobs_failed"] = stats.jobs_failed;
+  result["elements_reduced"] = stats.elements_reduced;
+  result["packets_sent"] = stats.packets_sent;
+  result["packets_received"] = stats.packets_received;
+  result["packets_retransmitted"] = stats.packets_retransmitted;
+  result["packets_discarded"] = stats.packets_discarded;
+  return result;
+}
+
+std::shared_ptr<Session> open_session(
+    std::shared_ptr<Library> library,
+    std::shared_ptr<Counters> counters,
+    int rank,
+    int size,
+    uint32_t job_timeout_ms,
+    std::function<void()> on_closed) {
+  const SessionOptions options{rank, size, job_timeout_ms};
+  return Session::open(std::move(library), std::move(counters), options, std::move(on_closed));
+}
+
+void bind_library(py::module_& module) {
+  py::class_<Library, std::shared_ptr<Library>>(module, "Library")
+      .def_static("load", &Library::load, py::arg("name"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("path", &Library::path)
+      .def_property_readonly("version", &Library::version)
+      .def_property_readonly("transport", &Library::transport)
+      .def_property_readonly("abi_version", &Library::abi_version);
+}
+
+void bind_session(py::module_& module) {
+  py::class_<Counters, std::shared_ptr<Counters>>(module, "Counters")
+      .def(py::init<>())
+      .def("snapshot", &counters_to_dict);
+  py::class_<Session, std::shared_ptr<Session>>(module, "Session")
+      .def_static(
+          "open",
+          &open_session,
+          py::kw_only(),
+          py::arg("library"),
+          py::arg("counters"),
+          py::arg("rank"),
+          py::arg("size"),
+          py::arg("job_timeout_ms"),
+          py::arg("on_closed"),
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("failure", &Session::failure)
+      .def("library_stats", [](const Session& self) { return library_stats_to_dict(self.library_stats()); })
+      .def("abort", &Session::abort, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Session::close, py::call_guard<py::gil_scoped_release>());
+}
+
+void bind_backend(py::module_& module) {
+  py::class_<SwitchMLBackend, c10::intrusive_ptr<SwitchMLBackend>, c10d::Backend>(module, "SwitchMLBackend")
+      .def(
+          py::init([](c10::intrusive_ptr<c10d::Backend> inner,
+                      std::shared_ptr<Counters> counters,
+                      std::shared_ptr<Session> session) {
+            return c10::make_intrusive<SwitchMLBackend>(
+                std::move(inner), std::move(counters), std::move(session));
+          }),
+          py::arg("inner"),
+          py::arg("counters"),
+          py::arg("session").none(true))
+      .def_property_readonly("wrapped", &SwitchMLBackend::inner)
+      .def_property_readonly("options", [](const SwitchMLBackend& self) {
+        return py::cast(self.inner()).attr("options");
+      });
+  module.def("group_store", &StoreOf::get, py::arg("group"));
+}
+
+} // namespace
+
+} // namespace torch_switchml
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.doc() = "The compiled part of torch_switchml.";
+  torch_switchml::bind_library(module);
+  torch_switchml::bind_session(module);
+  torch_switchml::bind_backend(module);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One open SwitchML session: the order of its jobs, their completion, and its
+// end. There is one per process, since the switch serves one session at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "completion_pool.h"
+#include "counters.h"
+#include "library.h"
+#include "work.h"
+
+namespace torch_switchml {
+
+struct SessionOptions {
+  int rank = 0;
+  int size = 1;
+  uint32_t job_timeout_ms = 0; // 0: the library's environment variable or default
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // Opens the session and blocks until every worker is in or the library's
+  // time limits passed. Throws std::runtime_error with the library's reason.
+  // `on_closed` runs once, after an opened session ended for whatever cause.
+  static std::shared_ptr<Session> open(
+      std::shared_ptr<Library> library,
+      std::shared_ptr<Counters> counters,
+      const SessionOptions& options,
+      std::function<void()> on_closed);
+
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Sums `tensor` (dense, CPU, float32 or int32) over all ranks in place.
+  // Jobs reach the wire in the order of these calls. A tensor that is not
+  // contiguous goes through a copy rather than to the wrapped backend, because
+  // another rank's may be contiguous. Throws c10::DistBackendError when the
+  // session failed before or is closed; a job that fails later fails its work.
+  c10::intrusive_ptr<c10d::Work> submit(const at::Tensor& tensor, Dtype dtype, uint64_t sequence_number);
+
+  // Works that have not completed yet.
+  std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
+
+  // Jobs handed to the library so far.
+  uint64_t submitted() const;
+
+  // Why the session accepts no more jobs, or nothing while it does.
+  std::optional<std::string> failure() const;
+
+  // The library's counters; after close() the last ones.
+  switchml_stats library_stats() const;
+
+  // Fails what is pending. Returns at once.
+  void abort();
+
+  // Waits for what is pending, at most as long as the library lets a job be
+  // without progress, then ends the session and its threads. Idempotent. Must
+  // not be called with Python's interpreter lock held. In a child made by
+  // fork(), where the threads do not exist, it only lets go.
+  void close();
+
+ private:
+  struct Job;
+
+  Session(
+      std::shared_ptr<Library> library,
+      std::shared_ptr<Counters> counters,
+      const SessionOptions& options,
+      std::function<void()> on_closed);
+
+  void open_context();
+  void check_usable() const;
+  void hand_over(std::unique_ptr<Job> job);
+  static void on_done(void* user, switchml_status status, const char* message) noexcept;
+  std::optional<std::string> record_end(const Job& job, switchml_status status, const char* message);
+  void complete(Job& job, const std::optional<std::string>& error);
+  void drain();
+  void end_context();
+
+  const std::shared_ptr<Library> library_;
+  const std::shared_ptr<Counters> counters_;
+  const SessionOptions options_;
+  const pid_t owner_;
+  std::function<void()> on_closed_;
+  std::unique_ptr<CompletionPool> pool_;
+
+  // Guards the context, and is held while a job enters the library so that
+  // jobs keep the callers' order. The library's threads never take it.
+  mutable std::mutex context_mutex_;
+  switchml_context* context_ = nullptr;
+  switchml_stats last_stats_{};
+  bool closed_ = false;
+
+  // Guards what the library's threads change. Innermost.
+  mutable std::mutex jobs_mutex_;
+  std::condition_variable drained_;
+  std::unordered_set<c10::intrusive_ptr<DelegatedWork>> pending_;
+  uint64_t in_library_ = 0;
+  uint64_t submitted_ = 0;
+  std::optional<std::string> failure_;
+};
+
+} // namespace torch_switchml

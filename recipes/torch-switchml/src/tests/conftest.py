@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The transports the tests run over: a stand-in built here, or the real library and switch."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ranks import Launcher
+
+TESTS = Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--switchml",
+        choices=("fake", "real"),
+        default="real" if shutil.which("switchml-switch") else "fake",
+        help="the transport: a stand-in compiled here, or the installed libswitchml and switchml-switch "
+        "(default: real where the switch is on the PATH)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transport:
+    """What reaches a switch: its kind and the environment its users need."""
+
+    kind: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for libswitchml, compiled from this folder."""
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("the stand-in for libswitchml needs a C++ compiler")
+    library = tmp_path_factory.mktemp("fake") / "libswitchml_fake.so"
+    include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        [compiler, *flags, f"-I{include}", "-o", library, TESTS / "fake" / "switchml_fake.cpp"], check=True
+    )
+    return library
+
+
+@pytest.fixture(scope="session")
+def fake_transport(fake_library: Path) -> Transport:
+    return Transport(
+        kind="fake",
+        environment={"SWITCHML_LIBRARY": str(fake_library), "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"},
+    )
+
+
+@pytest.fixture(scope="session")
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    """The transport chosen by --switchml, with its switch running."""
+    if request.config.getoption("--switchml") == "fake":
+        yield request.getfixturevalue("fake_transport")
+        return
+    with subprocess.Popen(
+        ["switchml-switch", "--address", "127.0.0.1", "--controller-port", "0"], stdout=subprocess.PIPE, text=True
+    ) as switch:
+        assert switch.stdout is not None
+        ready = json.loads(switch.stdout.readline())
+        yield Transport(kind="real", environment={"SWITCHML_CONTROLLER": ready["controller"]})
+        switch.terminate()
+        switch.communicate(timeout=20)
+        assert switch.returncode == 0
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, transport: Transport) -> Launcher:
+    """Starts ranks over the chosen transport."""
+    return Launcher(folder=tmp_path, environment=transport.environment)
+
+
+@pytest.fixture
+def fake_launcher(tmp_path: Path, fake_transport: Transport) -> Launcher:
+    """Starts ranks over the stand-in, whose faults a test can ask for."""
+    return Launcher(folder=tmp_path, environment=fake_transport.environment)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

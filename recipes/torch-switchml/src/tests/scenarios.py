@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the ranks of a test do: `python scenarios.py NAME` runs one function of this module.
+
+A scenario that ends leaves its return value, as JSON, in the test's folder.
+The many checks of single operations are in operations.py and share one launch.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import operations
+import torch
+import torch.distributed as dist
+
+Value = Any
+FOLDER = Path(os.environ.get("SCENARIO_FOLDER", "."))
+RANK = int(os.environ.get("RANK", "0"))
+
+# What PyTorch itself warns of in an environment without numpy is not ours to judge.
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+
+
+def stats() -> dict[str, Any]:
+    import torch_switchml
+
+    return torch_switchml.stats()
+
+
+def ones(*, dtype: torch.dtype = torch.float32, numel: int = 10) -> torch.Tensor:
+    return torch.ones(numel, dtype=dtype)
+
+
+def error_of(action: Callable[[], Value]) -> tuple[str, str, float]:
+    """The type and text of the error that the action must end with, and the seconds until then."""
+    started = time.monotonic()
+    try:
+        action()
+    except RuntimeError as err:
+        return type(err).__name__, str(err), time.monotonic() - started
+    raise AssertionError("no error")
+
+
+# --- one launch, many checks ---------------------------------------------------------------
+
+
+def all_operations() -> Value:
+    """Every check of operations.py in order, up to the first that fails on this rank."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    passed = []
+    for name, check in operations.CHECKS.items():
+        print(f"check {name}", file=sys.stderr, flush=True)
+        check()
+        dist.barrier()
+        passed.append(name)
+        leave({"passed": passed})
+    dist.destroy_process_group()
+    return {"passed": passed, "stats": json.loads(json.dumps(stats()))}
+
+
+# --- set-up ---------------------------------------------------------------------------------
+
+
+def unconfigured() -> Value:
+    from torch._C._distributed_c10d import ProcessGroup
+
+    dist.init_process_group("gloo")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    dist.destroy_process_group()
+    return {
+        "modules": sorted(name for name in sys.modules if name.startswith("torch_switchml")),
+        "hook": type(ProcessGroup._register_backend).__name__,
+        "backend": type(backend).__name__,
+        "maps": "libswitchml" in Path("/proc/self/maps").read_text(),
+        "sum": tensor[0].item(),
+    }
+
+
+def init_error() -> Value:
+    name, text, seconds = error_of(lambda: dist.init_process_group("gloo"))
+    return {"type": name, "text": text, "seconds": seconds, "initialized": dist.is_initialized()}
+
+
+def one_allreduce() -> Value:
+    backend = os.environ.get("SCENARIO_BACKEND") or None
+    dist.init_process_group(backend)
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"sum": tensor[0].item(), "stats": stats()}
+
+
+def installed_late() -> Value:
+    import torch_switchml
+
+    os.environ["SWITCHML_CONTROLLER"] = os.environ["SCENARIO_CONTROLLER"]
+    torch_switchml.install()
+    torch_switchml.install()
+    return one_allreduce()
+
+
+def two_groups_in_turn() -> Value:
+    jobs = []
+    for _ in range(2):
+        dist.init_process_group("gloo")
+        dist.all_reduce(ones())
+        dist.destroy_process_group()
+        jobs.append(stats()["delegated"]["float32"]["jobs"])
+    return {"jobs": jobs, "active": stats()["active"]}
+
+
+def debug_detail() -> Value:
+    value = one_allreduce()
+    return {**value, "debug": dist.get_debug_level().name}
+
+
+# --- ends -----------------------------------------------------------------------------------
+
+
+def no_destroy() -> Value:
+    dist.init_process_group("gloo")
+    tensors = [ones(numel=1000) for _ in range(20)]
+    for tensor in tensors:
+        dist.all_reduce(tensor, async_op=True)
+    return {}
+
+
+def callback_at_exit() -> Value:
+    """A Python callback that is still to run when the interpreter ends."""
+    dist.init_process_group("gloo")
+    done = FOLDER / f"callback.{RANK}"
+
+    def note(future: torch.futures.Future[Any]) -> None:
+        done.write_text(str(future.wait()[0][0].item()))
+
+    dist.all_reduce(ones(numel=100_000), async_op=True).get_future().then(note)
+    return {}
+
+
+def forked_child() -> Value:
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    child = os.fork()
+    if child == 0:
+        # Down through the interpreter's own exit, as a naive script would.
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"child": os.waitstatus_to_exitcode(status), "sum": tensor[0].item()}
+
+
+def exception_in_script() -> Value:
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    raise ValueError("the user's own mistake")
+
+
+# --- failures -------------------------------------------------------------------------------
+
+
+def failing_job() -> Value:
+    """One job after the first fails on one rank; what follows, and what still works."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.all_reduce(ones())
+    first = error_of(lambda: dist.all_reduce(ones()))
+    after = error_of(lambda: dist.all_reduce(ones()))
+    still = ones(dtype=torch.float64)
+    dist.all_reduce(still)
+    dist.barrier()
+    dist.destroy_process_group()
+    return {"first": first, "after": after, "gloo": still[0].item(), "stats": stats()}
+
+
+def failing_future() -> Value:
+    dist.init_process_group("gloo")
+    work = dist.all_reduce(ones(), async_op=True)
+    future = work.get_future()
+    error = error_of(future.wait)
+    again = error_of(work.wait)
+    exception = work.exception()
+    return {"future": error, "work": again, "success": work.is_success(), "exception": exception is not None}
+
+
+def dying_rank() -> Value:
+    """The last rank ends itself by the signal named, the others reduce on."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), getattr(signal, os.environ["SCENARIO_SIGNAL"]))
+    return {"error": error_of(lambda: dist.all_reduce(ones()))}
+
+
+def other_numel() -> Value:
+    dist.init_process_group("gloo")
+    return {"error": error_of(lambda: dist.all_reduce(ones(numel=1000 + dist.get_rank())))}
+
+
+def abort_pending() -> Value:
+    """Rank 0 waits for a job that nobody joins, and aborts the group from another thread."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    if dist.get_rank() != 0:
+        dist.barrier()  # held until rank 0 is through
+        return {}
+    group = dist.group.WORLD
+    work = dist.all_reduce(ones(), async_op=True)
+    aborter = threading.Thread(target=lambda: group._get_backend(torch.device("cpu")).abort())
+    aborter.start()
+    error = error_of(work.wait)
+    aborter.join()
+    dist.barrier()
+    return {"error": error}
+
+
+def group_timeout() -> Value:
+    """The group's own time limit, shorter than the library's, bounds a job."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        error = error_of(lambda: dist.all_reduce(ones()))
+        store.set("scenario/over", "1")
+        return {"error": error}
+    store.wait(["scenario/over"], timedelta(seconds=60))  # alive, and takes no part
+    return {}
+
+
+def leave(value: Value) -> None:
+    (FOLDER / f"value.{RANK}.json").write_text(json.dumps(value))
+
+
+if __name__ == "__main__":
+    result = globals()[sys.argv[1]]()
+    leave(result)

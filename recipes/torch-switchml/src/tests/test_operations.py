@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every operation of a group over the plugin; the checks themselves are in operations.py."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from ranks import Launcher, RankResult
+
+SOURCE = Path(__file__).with_name("operations.py")
+
+
+def check_names() -> list[str]:
+    """The checks, read without importing torch into the test runner."""
+    tree = ast.parse(SOURCE.read_text())
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(mark, ast.Name) and mark.id == "check" for mark in node.decorator_list)
+    ]
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["2 ranks", "3 ranks"])
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[RankResult]:
+    transport = request.getfixturevalue("transport")
+    launcher = Launcher(folder=tmp_path_factory.mktemp("operations"), environment=transport.environment)
+    return launcher.run("all_operations", ranks=request.param)
+
+
+@pytest.mark.parametrize("name", check_names())
+def test_operation(name: str, results: list[RankResult]) -> None:
+    for result in results:
+        assert result.value is not None, result.stderr
+        assert name in result.value["passed"], f"rank {result.rank}:\n{result.stderr}"
+
+
+def test_all_ranks_end_well(results: list[RankResult]) -> None:
+    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
+
+
+def test_ranks_agree_on_who_carried_what(results: list[RankResult]) -> None:
+    delegated = [result.value["stats"]["delegated"] for result in results]
+    assert all(counts == delegated[0] for counts in delegated)
+    assert delegated[0]["float32"]["jobs"] > 0
+    assert delegated[0]["int32"]["jobs"] > 0

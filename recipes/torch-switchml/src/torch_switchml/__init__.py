@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""SwitchML for a stock PyTorch: eligible allreduces of gloo's default group leave through it.
+
+Importing this module imports neither torch nor the compiled part: ``import
+torch`` runs :func:`autoload` in every process of the environment, and where
+nothing asks for SwitchML that must cost and change nothing.
+"""
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from torch_switchml.errors import SettingsError, SwitchMLError
+from torch_switchml.settings import is_requested
+from torch_switchml.version import __version__
+
+if TYPE_CHECKING:
+    from torch_switchml.plugin import Plugin
+
+__all__ = ["SettingsError", "SwitchMLError", "__version__", "autoload", "install", "stats"]
+
+logger = logging.getLogger(__name__)
+
+# PyTorch's hook is one per process, and so is the switch's session.
+_plugin: "Plugin | None" = None
+
+
+def autoload() -> None:
+    """PyTorch's ``torch.backends`` entry point: install the plugin if the environment asks for it.
+
+    Never raises, since that would break ``import torch``: a PyTorch that cannot be hooked into is
+    logged as an error, and unusable settings are the process group's to complain of.
+    """
+    if not is_requested(os.environ):
+        return
+    try:
+        install()
+    except (ImportError, AttributeError) as err:
+        logger.error("this PyTorch cannot be made to use SwitchML, gloo stays as it is: %s", err)
+
+
+def install() -> None:
+    """Install the plugin now, for a script that sets the environment after ``import torch``.
+
+    The next default process group is then under the environment's rule; doing it twice is doing
+    it once. Raises ImportError or AttributeError where PyTorch has no process groups to hook into.
+    """
+    global _plugin  # noqa: PLW0603 - the one thing there is one of
+    if _plugin is not None:
+        return
+    from torch_switchml.plugin import Plugin
+
+    plugin = Plugin(os.environ)
+    plugin.install()
+    _plugin = plugin
+
+
+def stats() -> dict[str, Any]:
+    """What this process delegated and what it left to gloo, since it started; plain JSON values.
+
+    ``active``: whether a session was opened; ``delegated``: completed ``jobs``, ``elements`` and
+    ``bytes`` by dtype; ``fallbacks``: allreduces that gloo carried, by reason (``device``,
+    ``dtype``, ``group``, ``reduce_op``, ``several_tensors``, ``sparse``); ``failed_jobs``;
+    ``copied_jobs``: delegated ones whose tensor was not contiguous; ``library``: ``path``,
+    ``version``, ``transport``, ``abi_version`` of libswitchml; ``transport``: its own counters;
+    ``failure``: why the session accepts no more; ``controller``, ``rank``, ``world_size``,
+    ``version``, ``schema``.
+    """
+    if _plugin is not None:
+        return _plugin.report()
+    from torch_switchml.report import build_report
+
+    return build_report(settings=None, place=None, counters=None, library=None, session=None)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All ranks or none: what each rank could set up, settled through the group's store.
+
+The store, not a gloo collective: a rank without the plugin would answer a
+collective with its next one of its own, while its missing key says plainly
+which rank it is. Keys carry a generation, since a store may outlive a group.
+"""
+
+import json
+import logging
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from torch_switchml.errors import SwitchMLError
+
+logger = logging.getLogger(__name__)
+
+# How long the ranks wait, once something failed, for the slowest to have read why.
+_FAREWELL_TIMEOUT = timedelta(seconds=5)
+
+
+class Store(Protocol):
+    """The part of torch.distributed.Store that is used here."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What one rank came to: its error if any, and what must be the same everywhere."""
+
+    error: str | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """One rank's part in settling the stages of one group's set-up."""
+
+    store: Store
+    rank: int
+    size: int
+    generation: int
+
+    @classmethod
+    def begin(cls, *, store: Store, rank: int, size: int) -> "Agreement":
+        """Join the settling of the group made next; each rank's count of them is its generation."""
+        generation = store.add(f"switchml/generation/{rank}", 1)
+        return cls(store=store, rank=rank, size=size, generation=generation)
+
+    def settle(self, *, stage: str, report: Report, timeout: timedelta) -> None:
+        """Return if every rank reported success and the same facts, else raise on every rank.
+
+        The SwitchMLError names each rank that failed with its reason, the ranks that did not
+        report within `timeout`, or the facts that differ.
+        """
+        prefix = f"switchml/{self.generation}/{stage}"
+        keys = [f"{prefix}/{rank}" for rank in range(self.size)]
+        self.store.set(keys[self.rank], json.dumps(asdict(report)))
+        complaints = self._complaints(keys, timeout)
+        if complaints:
+            self._say_farewell(prefix)
+            raise SwitchMLError("SwitchML was asked for but cannot be used: " + "; ".join(complaints))
+
+    def _complaints(self, keys: list[str], timeout: timedelta) -> list[str]:
+        missing = self._missing(keys, timeout)
+        reports = {
+            rank: _parse_report(self.store.get(key))
+            for rank, key in enumerate(keys)
+            if rank not in missing
+        }
+        failures = [
+            f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error
+        ]
+        if missing:
+            failures.append(
+                f"{_name_ranks(missing)} did not report within {timeout.total_seconds():g} s: is "
+                "torch-switchml installed there, and SWITCHML_CONTROLLER set?"
+            )
+        return failures or _differences(reports)
+
+    def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
+        try:
+            self.store.wait(keys, timeout)
+        except RuntimeError as err:  # the stores' only type for it, also where a peer is gone
+            logger.debug("waiting for the reports of all ranks: %s", err)
+            return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+        return []
+
+    def _say_farewell(self, prefix: str) -> None:
+        """Keep the rank that serves the store until the others have read the reports."""
+        try:
+            if self.store.add(f"{prefix}/read", 1) == self.size:
+                self.store.set(f"{prefix}/all_read", "1")
+            self.store.wait([f"{prefix}/all_read"], _FAREWELL_TIMEOUT)
+        except RuntimeError as err:  # it has gone: this rank knows what it needs to
+            logger.debug("the store ended before all ranks said that they had read it: %s", err)
+
+
+def _parse_report(text: bytes) -> Report:
+    fields = json.loads(text)
+    return Report(error=fields["error"], facts=fields["facts"])
+
+
+def _differences(reports: dict[int, Report]) -> list[str]:
+    result = []
+    for name in sorted({name for report in reports.values() for name in report.facts}):
+        ranks_by_value: dict[str, list[int]] = {}
+        for rank, report in reports.items():
+            ranks_by_value.setdefault(report.facts.get(name, ""), []).append(rank)
+        if len(ranks_by_value) > 1:
+            parts = [f"{value!r} on {_name_ranks(ranks)}" for value, ranks in ranks_by_value.items()]
+            result.append(f"{name} must be the same on all ranks, but is " + ", ".join(parts))
+    return result
+
+
+def _name_ranks(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

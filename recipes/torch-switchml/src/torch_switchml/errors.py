@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plugin's errors. RuntimeErrors, as everything torch.distributed raises."""
+
+
+class SwitchMLError(RuntimeError):
+    """The default process group cannot use SwitchML although it was asked to."""
+
+
+class SettingsError(SwitchMLError):
+    """An environment variable holds a value the plugin cannot use."""
+
+    def __init__(self, *, variable: str, found: str, expected: str) -> None:
+        super().__init__(
+            f"{variable}={found!r}: expected {expected}; correct it, or unset it for the default"
+        )

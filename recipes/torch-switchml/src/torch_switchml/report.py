@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The account of who carried what, as plain JSON values, and its file."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch_switchml.version import __version__
+
+if TYPE_CHECKING:
+    from torch_switchml import _C
+    from torch_switchml.plugin import GroupPlace
+    from torch_switchml.settings import Settings
+
+SCHEMA = 1
+
+_DTYPES = ("float32", "int32")
+_REASONS = ("device", "dtype", "group", "reduce_op", "several_tensors", "sparse")
+
+
+def build_report(
+    *,
+    settings: "Settings | None",
+    place: "GroupPlace | None",
+    counters: "_C.Counters | None",
+    library: "_C.Library | None",
+    session: "_C.Session | None",
+) -> dict[str, Any]:
+    """The report of a process; all arguments None where the plugin did nothing."""
+    counts = counters.snapshot() if counters is not None else _nothing_counted()
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "active": session is not None,
+        "controller": settings.controller if settings else None,
+        "rank": place.rank if place else None,
+        "world_size": place.size if place else None,
+        "library": _describe_library(library),
+        "failure": session.failure if session is not None else None,
+        "transport": session.library_stats() if session is not None else None,
+        **counts,
+    }
+
+
+def write_report(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the report as JSON; a reader sees the old file or the whole new one. OSError."""
+    text = json.dumps(report, indent=2, sort_keys=True) + "\n"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _describe_library(library: "_C.Library | None") -> dict[str, Any] | None:
+    if library is None:
+        return None
+    return {
+        "path": library.path,
+        "version": library.version,
+        "transport": library.transport,
+        "abi_version": library.abi_version,
+    }
+
+
+def _nothing_counted() -> dict[str, Any]:
+    return {
+        "delegated": {dtype: {"jobs": 0, "elements": 0, "bytes": 0} for dtype in _DTYPES},
+        "fallbacks": dict.fromkeys(_REASONS, 0),
+        "failed_jobs": 0,
+        "copied_jobs": 0,
+    }
