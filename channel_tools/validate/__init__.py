@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Proves a stack: installs it from the channel alone, runs a distributed allreduce, reports who carried what."""
+
+from channel_tools.validate.model import ValidationReport
+from channel_tools.validate.report import (
+    ReportTable,
+    raise_for_failures,
+    report_document,
+    report_tables,
+    write_report,
+)
+from channel_tools.validate.runner import DEFAULT_TIMEOUT_S, ValidationRequest, validate_stack
+
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "ReportTable",
+    "ValidationReport",
+    "ValidationRequest",
+    "raise_for_failures",
+    "report_document",
+    "report_tables",
+    "validate_stack",
+    "write_report",
+]

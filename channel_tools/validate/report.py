@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The report as JSON and as tables for people.
+
+The JSON is versioned (docs/reference/validation-report.md): a key that changes its meaning or goes raises the number,
+new keys do not. Tables are columns and rows of text; how they look is the command line's business.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import ValidationError
+from channel_tools.files import write_text_atomically
+from channel_tools.validate.model import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.validate.model import CaseResult, ValidationReport
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportTable:
+    """A table for people."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def report_document(report: ValidationReport) -> dict[str, object]:
+    """The report as JSON values, in the order that the reference names."""
+    result = report.result
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "stack": report.stack,
+        "method": report.method,
+        "passed": report.passed,
+        "ranks": report.ranks,
+        "started": report.started,
+        "seconds": round(report.seconds, 3),
+        "tool_version": report.tool_version,
+        "host": asdict(report.host),
+        "environment": {
+            "packages": [asdict(package) for package in report.environment.packages],
+            "seconds": round(report.environment.seconds, 3),
+            "size_bytes": report.environment.size_bytes,
+        },
+        "details": dict(sorted(result.details.items())),
+        "checks": [asdict(check) for check in result.checks],
+        "transports": [asdict(totals) for totals in result.transports],
+        "cases": [{**asdict(case), "passed": case.passed} for case in result.cases],
+        "baseline": result.baseline,
+        "bandwidth": [{**asdict(row), "ratio": row.ratio} for row in result.bandwidth],
+    }
+
+
+def write_report(report: ValidationReport, path: Path) -> None:
+    """Write the report's JSON to ``path``; a reader sees the old report or the whole new one."""
+    write_text_atomically(path, json.dumps(report_document(report), indent=2, ensure_ascii=False) + "\n")
+
+
+def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
+    """The report for people: checks, cases, transports, bandwidth."""
+    return (_check_table(report), _case_table(report), _transport_table(report), _bandwidth_table(report))
+
+
+def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
+    """Raise ValidationError naming the failed checks, if any."""
+    failed = report.failed_checks
+    if not failed:
+        return
+    lines = [f"{check.name}: found {check.found}; expected {check.expected}" for check in failed]
+    message = f"stack {report.stack}: {len(failed)} of {len(report.result.checks)} checks failed\n" + "\n".join(lines)
+    raise ValidationError(message, hint=f"the whole report is {report_file}")
+
+
+def _check_table(report: ValidationReport) -> ReportTable:
+    return ReportTable(
+        title=f"Checks of {report.stack} with {report.ranks} ranks",
+        columns=("check", "", "found", "expected"),
+        rows=tuple(
+            (check.name, "ok" if check.passed else "FAILED", check.found, check.expected)
+            for check in report.result.checks
+        ),
+    )
+
+
+def _case_table(report: ValidationReport) -> ReportTable:
+    return ReportTable(
+        title="Allreduces",
+        columns=("case", "elements", "calls", "carried by", "largest error", "ms", ""),
+        rows=tuple(
+            (
+                case.name,
+                str(case.numel),
+                str(case.calls),
+                case.route if not case.reason else f"{case.route} ({case.reason})",
+                _error_in_words(case),
+                f"{case.seconds * 1000:.0f}",
+                "; ".join(case.problems) or "ok",
+            )
+            for case in report.result.cases
+        ),
+    )
+
+
+def _error_in_words(case: CaseResult) -> str:
+    if case.error_measure == "exact":
+        return "exact" if not case.mismatches else f"{case.mismatches} wrong"
+    return f"{case.max_error:.1e} per {case.error_measure}"
+
+
+def _transport_table(report: ValidationReport) -> ReportTable:
+    return ReportTable(
+        title="Who carried what",
+        columns=("transport", "jobs", "elements", "MB", "counted by"),
+        rows=tuple(
+            (
+                totals.name,
+                "" if totals.jobs is None else str(totals.jobs),
+                str(totals.elements),
+                f"{totals.bytes / 1e6:.1f}",
+                totals.counted_by,
+            )
+            for totals in report.result.transports
+        ),
+    )
+
+
+def _bandwidth_table(report: ValidationReport) -> ReportTable:
+    baseline = report.result.baseline
+    return ReportTable(
+        title="Bandwidth, MB of tensor per second and rank",
+        columns=("type", "size", "calls", "stack", baseline, "ratio"),
+        rows=tuple(
+            (
+                row.dtype,
+                _size_in_words(row.size_bytes),
+                str(row.repetitions),
+                f"{row.transport_mb_s:.0f}",
+                f"{row.baseline_mb_s:.0f}",
+                f"{row.ratio:.2f}",
+            )
+            for row in report.result.bandwidth
+        ),
+    )
+
+
+def _size_in_words(size_bytes: int) -> str:
+    if size_bytes < _KIB * _KIB:
+        return f"{size_bytes // _KIB} KiB"
+    return f"{size_bytes // (_KIB * _KIB)} MiB"

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A validation from start to report: a new environment from the channel, a look that it stands alone, the method's run.
+
+Everything happens in a folder of the run's own below ``work``, so that validations at the same time do not meet. It is
+removed after a run that reached its report; after one that broke off the logs in it are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from channel_tools import __version__
+from channel_tools.environments import activated_environment, create_environment, find_foreign_paths
+from channel_tools.errors import ValidationError
+from channel_tools.validate.context import MethodContext
+from channel_tools.validate.host import describe_host
+from channel_tools.validate.methods import find_method
+from channel_tools.validate.model import Check, EnvironmentFacts, ReportedPackage, ValidationReport
+from channel_tools.validate.processes import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.environments import EnvironmentResult
+    from channel_tools.progress import Progress
+
+DEFAULT_TIMEOUT_S = 600.0
+_FINDINGS_SHOWN = 3
+_ENVIRONMENT = "env"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationRequest:
+    """What to validate and how.
+
+    ``specs`` are the stack's install list, ``channels`` addresses or folders in order of priority, ``options`` the
+    stack's ``validate`` block without ``method``. ``prefix`` None installs into the run's own folder and removes it
+    afterwards unless ``keep``. ``forbidden`` are the places that the environment must not name: the tree, the build
+    folders (the virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
+    """
+
+    stack: str
+    method: str
+    options: Mapping[str, object]
+    specs: tuple[str, ...]
+    channels: tuple[str, ...]
+    ranks: int
+    subdir: str
+    package_cache: Path
+    work: Path
+    forbidden: tuple[Path, ...]
+    prefix: Path | None = None
+    keep: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+
+def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], progress: Progress) -> ValidationReport:
+    """Validate a stack; the report may hold failed checks.
+
+    Raises ConfigError and UsageError for a request that cannot be run, what create_environment raises, and
+    ValidationError when the run breaks off (a rank or the switch dies, the time is over).
+    """
+    method = find_method(request.stack, request.method)
+    method.check(stack=request.stack, ranks=request.ranks, options=request.options)
+    started, clock = datetime.now(UTC), time.monotonic()
+    with _run_folder(request) as folder:
+        prefix = request.prefix or folder / _ENVIRONMENT
+        environment = create_environment(
+            prefix,
+            request.specs,
+            request.channels,
+            package_cache=request.package_cache,
+            subdir=request.subdir,
+            progress=progress,
+        )
+        standing = _self_contained_check(request, environment.prefix)
+        result = method.run(
+            MethodContext(
+                stack=request.stack,
+                prefix=environment.prefix,
+                variables=activated_environment(environment.prefix, environ=environ),
+                ranks=request.ranks,
+                options=request.options,
+                folder=folder,
+                deadline=Deadline.after(request.timeout_s),
+                progress=progress,
+            )
+        )
+    return ValidationReport(
+        stack=request.stack,
+        method=request.method,
+        ranks=request.ranks,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.monotonic() - clock,
+        tool_version=__version__,
+        host=describe_host(),
+        environment=_environment_facts(environment),
+        result=replace(result, checks=(standing, *result.checks)),
+    )
+
+
+@contextlib.contextmanager
+def _run_folder(request: ValidationRequest) -> Iterator[Path]:
+    request.work.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"validate-{request.stack}-", dir=request.work)).absolute()
+    try:
+        yield folder
+    except ValidationError:
+        if not request.keep:
+            shutil.rmtree(folder / _ENVIRONMENT, ignore_errors=True)
+        raise
+    except BaseException:
+        if not request.keep:
+            shutil.rmtree(folder)
+        raise
+    if not request.keep:
+        shutil.rmtree(folder)
+
+
+def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:
+    forbidden = [*request.forbidden, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
+    sources = [*_local_folders(request.channels), request.package_cache]
+    findings = find_foreign_paths(prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
+    shown = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
+    more = f"; {len(shown) - _FINDINGS_SHOWN} more" if len(shown) > _FINDINGS_SHOWN else ""
+    return Check(
+        name="the environment names no build tree, clone or virtual environment",
+        passed=not findings,
+        found=("; ".join(shown[:_FINDINGS_SHOWN]) or "nothing") + more,
+        expected="nothing",
+    )
+
+
+def _local_folders(channels: Sequence[str]) -> Iterator[Path]:
+    for channel in channels:
+        if "://" not in channel:
+            yield Path(channel)
+        elif channel.startswith("file://"):
+            yield Path(url2pathname(urlsplit(channel).path))
+
+
+def _environment_facts(environment: EnvironmentResult) -> EnvironmentFacts:
+    return EnvironmentFacts(
+        packages=tuple(
+            ReportedPackage(name=record.name, version=record.version, build=record.build)
+            for record in environment.records
+        ),
+        seconds=environment.seconds,
+        size_bytes=environment.size_bytes,
+    )
