@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "counters.hpp"
+
+#include <cstdio>
+
+#include "wire/udp_socket.hpp"
+
+namespace switchml::softswitch {
+namespace {
+
+std::string field(const char *name, std::uint64_t value) { return std::string("\"") + name + "\": " + std::to_string(value); }
+
+std::string worker_json(std::size_t rank, const WorkerCounters &worker) {
+    const std::string address = worker.ipv4 == 0 ? "null" : "\"" + wire::ipv4_text(worker.ipv4) + "\"";
+    return "{" + field("rank", rank) + ", \"address\": " + address + ", " + field("packets", worker.packets) + ", " +
+           field("bytes", worker.bytes) + ", " + field("retransmitted_results", worker.retransmitted_results) + "}";
+}
+
+}  // namespace
+
+std::string json_string(const std::string &text) {
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') {
+            quoted += '\\';
+            quoted += c;
+        } else if (static_cast<unsigned char>(c) < 0x20) {
+            char escape[8];
+            std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+            quoted += escape;
+        } else {
+            quoted += c;
+        }
+    }
+    return quoted + "\"";
+}
+
+std::string to_json(const Counters &counters) {
+    const DropCounters &dropped = counters.packets_dropped;
+    std::string text = "{" + field("schema", 1) + ", " + field("sessions_opened", counters.sessions_opened) + ", " +
+                       field("num_workers", counters.workers.size()) + ", " + field("packet_numel", counters.packet_numel) +
+                       ", " + field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
+                       field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) + ", " +
+                       field("bad_slot", dropped.bad_slot) + ", " + field("injected", dropped.injected) + "}, " +
+                       field("slots_completed", counters.slots_completed) + ", " +
+                       field("elements_aggregated", counters.elements_aggregated) + ", " +
+                       field("results_sent", counters.results_sent) + ", " +
+                       field("results_dropped_injected", counters.results_dropped_injected) + ", " +
+                       field("receive_buffer_bytes", counters.receive_buffer_bytes) + ", \"workers\": [";
+    for (std::size_t rank = 0; rank < counters.workers.size(); ++rank) {
+        if (rank > 0) text += ", ";
+        text += worker_json(rank, counters.workers[rank]);
+    }
+    return text + "]}";
+}
+
+}  // namespace switchml::softswitch

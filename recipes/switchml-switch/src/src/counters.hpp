@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the switch counted, and its JSON. README.md says what each number means.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace switchml::softswitch {
+
+struct WorkerCounters {
+    std::uint32_t ipv4 = 0;  // 0: not registered yet
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t retransmitted_results = 0;
+};
+
+struct DropCounters {
+    std::uint64_t malformed = 0;
+    std::uint64_t unknown_worker = 0;
+    std::uint64_t bad_slot = 0;
+    std::uint64_t injected = 0;
+};
+
+struct Counters {
+    std::uint64_t sessions_opened = 0;
+    std::uint64_t packets_received = 0;
+    DropCounters packets_dropped;
+    std::uint64_t slots_completed = 0;
+    std::uint64_t elements_aggregated = 0;
+    std::uint64_t results_sent = 0;
+    std::uint64_t results_dropped_injected = 0;
+    std::uint64_t receive_buffer_bytes = 0;
+    std::uint32_t packet_numel = 0;       // of the latest session, 0 before the first
+    std::vector<WorkerCounters> workers;  // of the latest session, by rank
+};
+
+// One line, keys in a fixed order.
+std::string to_json(const Counters &counters);
+
+// `text` as a JSON string, quotes included.
+std::string json_string(const std::string &text);
+
+}  // namespace switchml::softswitch

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// switchml-switch: starts the parts, says that they are ready, waits for a signal.
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "controller.hpp"
+#include "counters.hpp"
+#include "data_plane.hpp"
+#include "options.hpp"
+#include "stats_file.hpp"
+
+namespace {
+
+using namespace switchml::softswitch;
+
+constexpr long kWatchIntervalNs = 500L * 1000 * 1000;
+
+void say(const std::string &line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+}
+
+sigset_t block_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
+    std::signal(SIGPIPE, SIG_IGN);
+    return signals;
+}
+
+// Returns when a signal has come; throws when the data plane failed.
+void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
+    const timespec interval{0, kWatchIntervalNs};
+    while (sigtimedwait(&signals, nullptr, &interval) < 0) {
+        const std::string failure = plane.failure();
+        if (!failure.empty()) throw std::runtime_error(failure);
+    }
+}
+
+std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller) {
+    return "{\"event\": \"ready\", \"controller\": " + json_string(options.address + ":" + std::to_string(controller.port())) +
+           ", \"data\": " + json_string(switchml::wire::to_text(plane.local())) +
+           ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
+}
+
+void run(const Options &options) {
+    const sigset_t signals = block_signals();
+    DataPlane plane({{options.ipv4, options.data_port}, options.drop_rate, options.drop_result_rate, options.seed});
+    std::unique_ptr<StatsFile> stats;
+    if (!options.stats_file.empty()) stats = std::make_unique<StatsFile>(options.stats_file, plane);
+    {
+        const auto on_session = [&stats] {
+            if (stats) stats->write_now();
+        };
+        Controller controller({options.address, options.controller_port, options.max_workers, on_session}, plane);
+        say(ready_line(options, plane, controller));
+        wait_for_signal(signals, plane);
+    }
+    stats.reset();
+    say("{\"event\": \"stopped\", \"stats\": " + to_json(plane.counters()) + "}");
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    try {
+        const Options options = parse_options(argc, argv);
+        if (options.help) {
+            std::fputs(kUsage, stdout);
+        } else if (options.version) {
+            say("switchml-switch " SWITCHML_VERSION);
+        } else {
+            run(options);
+        }
+        return 0;
+    } catch (const UsageError &error) {
+        std::fprintf(stderr, "switchml-switch: %s\nTry 'switchml-switch --help'.\n", error.what());
+        return 2;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "switchml-switch: %s\n", error.what());
+        return 1;
+    }
+}

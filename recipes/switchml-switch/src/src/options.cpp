@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.hpp"
+
+#include <arpa/inet.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <map>
+
+namespace switchml::softswitch {
+
+const char *const kUsage =
+    "usage: switchml-switch --address IPV4 [options]\n"
+    "\n"
+    "A SwitchML switch in software: workers open sessions with it over gRPC and it\n"
+    "sums their packets over UDP.\n"
+    "\n"
+    "  --address IPV4          this host's address, to bind and to tell the workers\n"
+    "  --port N                UDP port of the data plane, 0 for a free one (default 48864;\n"
+    "                          libswitchml learns it, published clients know only the default)\n"
+    "  --controller-port N     TCP port of the session set-up, 0 for a free one (default 50099)\n"
+    "  --max-workers N         workers in a session, 1 to 32 (default 32)\n"
+    "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
+    "                          while there is traffic, and at the end\n"
+    "  --drop-rate P           drop received packets with this probability, for tests\n"
+    "  --drop-result-rate P    drop results with this probability, per worker, for tests\n"
+    "  --seed N                seed of both (default 0)\n"
+    "  --version               print the version\n"
+    "  --help                  print this\n"
+    "\n"
+    "Prints one JSON line on standard output when ready and one when stopped by SIGTERM\n"
+    "or SIGINT. Exit status: 0 stopped, 1 could not run, 2 usage.\n";
+
+namespace {
+
+std::uint64_t number(const std::string &option, const std::string &text, std::uint64_t low, std::uint64_t high) {
+    std::uint64_t value = 0;
+    const char *end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc{} || stop != end || value < low || value > high) {
+        throw UsageError(option + " is '" + text + "', expected a whole number from " + std::to_string(low) + " to " +
+                         std::to_string(high));
+    }
+    return value;
+}
+
+double probability(const std::string &option, const std::string &text) {
+    char *end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || !(value >= 0 && value < 1)) {
+        throw UsageError(option + " is '" + text + "', expected a probability of at least 0 and below 1");
+    }
+    return value;
+}
+
+void set_address(Options &options, const std::string &text) {
+    in_addr address{};
+    if (inet_pton(AF_INET, text.c_str(), &address) != 1 || address.s_addr == INADDR_ANY) {
+        throw UsageError("--address is '" + text + "', expected one of this host's IPv4 addresses (workers are told it)");
+    }
+    options.address = text;
+    options.ipv4 = ntohl(address.s_addr);
+}
+
+using Setter = std::function<void(Options &, const std::string &)>;
+
+const std::map<std::string, Setter> &setters() {
+    static const std::map<std::string, Setter> table{
+        {"--address", set_address},
+        {"--port", [](Options &o, const std::string &v) { o.data_port = static_cast<std::uint16_t>(number("--port", v, 0, 65535)); }},
+        {"--controller-port",
+         [](Options &o, const std::string &v) {
+             o.controller_port = static_cast<std::uint16_t>(number("--controller-port", v, 0, 65535));
+         }},
+        {"--max-workers",
+         [](Options &o, const std::string &v) {
+             o.max_workers = static_cast<std::uint32_t>(number("--max-workers", v, 1, wire::kMaxWorkers));
+         }},
+        {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
+        {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},
+        {"--drop-result-rate", [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},
+        {"--seed",
+         [](Options &o, const std::string &v) { o.seed = number("--seed", v, 0, std::numeric_limits<std::uint64_t>::max()); }},
+    };
+    return table;
+}
+
+}  // namespace
+
+Options parse_options(int argc, const char *const *argv) {
+    Options options;
+    for (int i = 1; i < argc; ++i) {
+        std::string name = argv[i];
+        if (name == "--help") {
+            options.help = true;
+            continue;
+        }
+        if (name == "--version") {
+            options.version = true;
+            continue;
+        }
+        const std::size_t equals = name.find('=');
+        std::string value;
+        if (equals != std::string::npos) {
+            value = name.substr(equals + 1);
+            name.resize(equals);
+        }
+        const auto setter = setters().find(name);
+        if (setter == setters().end()) throw UsageError("unknown option '" + name + "'");
+        if (equals == std::string::npos) {
+            if (++i >= argc) throw UsageError(name + " takes a value");
+            value = argv[i];
+        }
+        setter->second(options, value);
+    }
+    if (options.address.empty() && !options.help && !options.version) throw UsageError("--address is needed");
+    return options;
+}
+
+}  // namespace switchml::softswitch

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "wire/packet.hpp"
+
+namespace switchml::softswitch {
+
+struct Options {
+    std::string address;
+    std::uint32_t ipv4 = 0;
+    std::uint16_t data_port = wire::kDataPort;
+    std::uint16_t controller_port = 50099;
+    std::string stats_file;  // empty: none
+    double drop_rate = 0;
+    double drop_result_rate = 0;
+    std::uint64_t seed = 0;
+    std::uint32_t max_workers = wire::kMaxWorkers;
+    bool help = false;
+    bool version = false;
+};
+
+class UsageError : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// UsageError names the option, what was given and what is expected.
+Options parse_options(int argc, const char *const *argv);
+
+extern const char *const kUsage;
+
+}  // namespace switchml::softswitch
