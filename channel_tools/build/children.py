@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Starting a worker process for a job and judging what it left.
+
+Each build has a folder of its own under ``work``, marked by its spec.json so that only such folders are ever cleared,
+and a log that is kept: the latest and the one before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.build.failures import failure_of, not_the_expected
+from channel_tools.build.model import BuildJob, BuildPlaces, WorkerResult, WorkerSpec
+from channel_tools.build.supervise import SIGNALLED
+from channel_tools.commands import start_command
+from channel_tools.files import disk_full_reported, write_bytes_atomically
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+
+_SPEC = "spec.json"
+_RESULT = "result.json"
+_PATH = "/usr/bin:/bin"
+_PASSED_ON = (
+    "HOME",  # the engine's store of channel credentials is found from it; build scripts get another
+    "RATTLER_AUTH_FILE", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Child:
+    """A build that is running."""
+
+    job: BuildJob
+    process: subprocess.Popen[bytes]
+    folder: Path
+    log: Path
+    started_s: float
+
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.started_s
+
+
+def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
+    """The whole environment of a worker: nothing of the caller's but how to reach and trust channels.
+
+    The engine keeps the PATH's folders behind those of its environments, so the PATH names no more than a plain system.
+    """
+    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    return passed | {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(temporary),
+        "CPU_COUNT": str(cores),
+        "RATTLER_CACHE_DIR": str(cache),
+        "NO_COLOR": "1",
+    }
+
+
+def start_child(
+    job: BuildJob,
+    *,
+    places: BuildPlaces,
+    channels: Sequence[str],
+    platform: str,
+    cores: int,
+    environ: Mapping[str, str],
+) -> Child:
+    """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log."""
+    folder = places.work / job.stem
+    with disk_full_reported(places.work):
+        temporary = folder / "tmp"
+        temporary.mkdir(parents=True)
+        spec = WorkerSpec(
+            parent_pid=os.getpid(),
+            recipe_folder=str(job.recipe_folder.absolute()),
+            output=str((folder / "out").absolute()),
+            result_file=str((folder / _RESULT).absolute()),
+            channels=tuple(channels),
+            platform=platform,
+            error_prefix_in_binary=job.error_prefix_in_binary,
+            compression_threads=cores,
+        )
+        write_bytes_atomically(folder / _SPEC, msgspec.json.encode(spec))
+        log = _new_log(places.logs, job.stem)
+        environment = child_environment(environ, cores=cores, temporary=temporary.absolute(), cache=places.cache)
+        with log.open("wb") as stream:
+            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(folder / _SPEC)]
+            process = start_command(command, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
+    return Child(job=job, process=process, folder=folder, log=log, started_s=time.monotonic())
+
+
+def package_of(child: Child) -> Path:
+    """The package that an ended build made, in its work folder. Raises the error that says why there is none."""
+    job = child.job
+    result = _read_result(child)
+    if result.failure is not None:
+        raise failure_of(job, result, child.log, seconds=child.seconds())
+    packages = [Path(package) for package in result.packages]
+    if [(package.parent.name, package.name) for package in packages] != [(job.subdir, job.file_name)]:
+        raise not_the_expected(job, packages, child.log)
+    return packages[0]
+
+
+def clear_work(work: Path) -> None:
+    """Remove the folders of earlier builds, failed or killed. Call it only while no build runs there."""
+    for folder in sorted(work.iterdir()) if work.is_dir() else ():
+        if (folder / _SPEC).is_file():
+            shutil.rmtree(folder)
+
+
+def forget(child: Child) -> None:
+    """Remove the work folder of a build that succeeded."""
+    shutil.rmtree(child.folder, ignore_errors=True)  # what is left is cleared by the next run
+
+
+def _new_log(logs: Path, stem: str) -> Path:
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{stem}.log"
+    if log.exists():
+        log.replace(logs / f"{stem}.previous.log")
+    return log
+
+
+def _read_result(child: Child) -> WorkerResult:
+    status = child.process.returncode
+    try:
+        if status == 0:
+            content = (child.folder / _RESULT).read_bytes()
+            return msgspec.json.decode(content, type=WorkerResult)
+    except (FileNotFoundError, msgspec.DecodeError) as err:
+        return WorkerResult(failure="other", message=f"the worker left no result ({err})")
+    if status < 0 or status > SIGNALLED:
+        return WorkerResult(failure="killed", message=f"signal {-status if status < 0 else status - SIGNALLED}")
+    return WorkerResult(failure="other", message=f"the worker ended with exit status {status}")

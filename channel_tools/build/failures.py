@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a failed build says: the cause in one line, the last lines of its log, the log's path, the next step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import BuildError, ChannelToolsError, ConfigError, DiskFullError, SolveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 64 << 10
+_DISK_FULL_WORDS = "No space left on device"
+_ENGINE_ADVICE = "Script execution failed."
+
+_CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
+    "script": (
+        BuildError,
+        "the build script failed",
+        "mend the recipe or what it builds; then run the same command again",
+    ),
+    "test": (BuildError, "it was built, but the recipe's test failed", "the package was not taken into the channel"),
+    "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why says what the channel lacks"),
+    "recipe": (ConfigError, "the rendered recipe is not accepted", "channel_tools render shows it as it was built"),
+    "disk": (
+        DiskFullError,
+        "no space is left on the device",
+        "free space, or choose another place with --output; then run the same command again: what is complete is kept",
+    ),
+    "killed": (BuildError, "it was killed", "if memory ran out: build fewer packages at once with --jobs 1"),
+    "other": (BuildError, "the engine refused it", "the log says what it was doing"),
+}
+
+
+def failure_of(job: BuildJob, result: WorkerResult, log: Path, *, seconds: float) -> ChannelToolsError:
+    """The error of a build that gave no package, by the kind of its failure."""
+    tail = log_tail(log)
+    kind: FailureKind = "disk" if _DISK_FULL_WORDS in tail else result.failure or "other"
+    error, cause, hint = _CAUSES[kind]
+    detail = "" if kind in {"script", "test", "disk"} else f" ({result.message})"
+    return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=hint)
+
+
+def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> BuildError:
+    """The error for a build that made another package than the plan expects."""
+    found = ", ".join(f"{package.parent.name}/{package.name}" for package in packages) or "no package"
+    message = f"{job.stem}: the build gave {found}; expected {job.subdir}/{job.file_name}\nlog: {log}"
+    return BuildError(message, hint="render the recipe again; its build string or version differs from the plan's")
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log, indented, without the engine's advice on how to run the script by hand."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        lines = stream.read().decode(errors="replace").splitlines()
+    advice = next((number for number, line in enumerate(lines) if _ENGINE_ADVICE in line), None)
+    lines = [line for line in lines[:advice] if line.strip()]
+    return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+
+
+def raise_failures(results: Sequence[BuildResult]) -> None:
+    """Raise one error for all builds that failed, of the first one's class; nothing when none did."""
+    failed = [result.error for result in results if result.error is not None]
+    if not failed:
+        return
+    held_back = [result.job.stem for result in results if result.status == "not_started"]
+    message = "\n".join(error.message for error in failed)
+    if held_back:
+        message += f"\nnot built because of that: {', '.join(held_back)}"
+    raise type(failed[0])(message, hint=failed[0].hint) from failed[0]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of the build stage.
+
+WorkerSpec and WorkerResult are plain values and paths in JSON files, with paths as
+text, so that a build can be sent to another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.errors import ChannelToolsError
+
+FailureKind = Literal["script", "test", "solve", "recipe", "disk", "killed", "other"]
+Status = Literal["built", "failed", "not_started"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildJob:
+    """One package to build.
+
+    ``recipe_folder`` is self-contained: recipe.yaml, its files and variants.yaml with the one variant. ``file_name``
+    and ``subdir`` are what the build must give. ``waits_for`` are file names of packages that must be in the channel
+    first; those that are not among the jobs count as being there.
+    """
+
+    file_name: str
+    subdir: str
+    recipe_folder: Path
+    waits_for: tuple[str, ...] = ()
+    error_prefix_in_binary: bool = True
+
+    @property
+    def stem(self) -> str:
+        """``name-version-build``, which names the work folder and the log."""
+        return self.file_name.removesuffix(".conda")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildPlaces:
+    """Where builds run, where their logs stay, and the engine's cache of unpacked packages."""
+
+    work: Path
+    logs: Path
+    cache: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSpec:
+    """What one worker process is to build; ``parent_pid`` is the process without which it must not go on."""
+
+    parent_pid: int
+    recipe_folder: str
+    output: str
+    result_file: str
+    channels: tuple[str, ...]
+    platform: str
+    error_prefix_in_binary: bool
+    compression_threads: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerResult:
+    """What became of it: the package files made, or the kind of failure and the engine's words."""
+
+    packages: tuple[str, ...] = ()
+    failure: FailureKind | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildResult:
+    """The outcome of one job. ``package`` is the file in the channel; ``error`` says what went wrong."""
+
+    job: BuildJob
+    status: Status
+    log: Path | None = None
+    package: Path | None = None
+    seconds: float = 0.0
+    error: ChannelToolsError | None = None
