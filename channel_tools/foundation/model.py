@@ -73,6 +73,9 @@ class TakenFile:
     file_name: str
     sha256: str
     size_bytes: int
+    """0 for a wheel that was resolved but not downloaded yet."""
+    requires: tuple[str, ...] = ()
+    """What a wheel requires on the foundation's python, as ``project>=1.2``: markers evaluated, extras followed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

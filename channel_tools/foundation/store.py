@@ -8,13 +8,12 @@ before use, because a disk or a copy of the folder may have broken it since.
 from __future__ import annotations
 
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.errors import IntegrityError
-from channel_tools.files import disk_full_reported, sha256_of_file
+from channel_tools.files import disk_full_reported, link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,14 +66,18 @@ class DownloadStore:
             destination.parent.mkdir(parents=True, exist_ok=True)
             with downloaded.open("rb") as stream:
                 os.fsync(stream.fileno())
-            shutil.move(downloaded, destination)
+            if downloaded.is_symlink():  # apt's way with packages of a file: source
+                link_or_copy(downloaded.resolve(), destination)
+                downloaded.unlink()
+            else:
+                downloaded.replace(destination)
         return destination
 
     def _is_complete(self, taken: TakenFile) -> bool:
         path = self.path_of(taken)
         if not path.is_file():
             return False
-        if path.stat().st_size == taken.size_bytes and sha256_of_file(path) == taken.sha256:
+        if taken.size_bytes in (0, path.stat().st_size) and sha256_of_file(path) == taken.sha256:
             return True
         path.unlink()
         return False

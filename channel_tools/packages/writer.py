@@ -54,9 +54,16 @@ class WrittenPackage:
 
 
 def write_conda_package(
-    tree: Path, metadata: PackageMetadata, destination: Path, *, level: int = DEFAULT_LEVEL
+    tree: Path,
+    metadata: PackageMetadata,
+    destination: Path,
+    *,
+    license_files: Path | None = None,
+    level: int = DEFAULT_LEVEL,
 ) -> WrittenPackage:
     """Pack the folder ``tree`` (it stands for the prefix) into ``destination``, which appears atomically.
+
+    The files below ``license_files`` become info/licenses.
 
     Raises IntegrityError for what cannot be installed elsewhere: an absolute link, one that leads out of the prefix, a
     device or socket.
@@ -70,7 +77,8 @@ def write_conda_package(
                 paths += [_add_path(tar, tree, path, metadata.timestamp_ms) for path in _members(tree)]
             _describe_links(tree, paths)
             with _component(archive, f"info-{stem}.tar.zst", level) as tar:
-                for name, content in sorted(_info_files(metadata, paths).items()):
+                info = _info_files(metadata, paths) | _license_files(license_files)
+                for name, content in sorted(info.items()):
                     _add_bytes(tar, f"info/{name}", content, metadata.timestamp_ms)
         size_bytes, sha256 = temporary.stat().st_size, sha256_of_file(temporary)
     return WrittenPackage(
@@ -185,6 +193,12 @@ def _info_files(metadata: PackageMetadata, paths: list[dict[str, Any]]) -> dict[
             noarch["entry_points"] = list(metadata.entry_points)
         files["link.json"] = _json({"noarch": noarch, "package_metadata_version": 1})
     return files
+
+
+def _license_files(folder: Path | None) -> dict[str, bytes]:
+    if folder is None:
+        return {}
+    return {f"licenses/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in _members(folder)}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which .debs and wheels a table needs, and getting them into the download store.
+
+What a record holds is taken again as it was, so that a changed row changes one package and not all; new names, an
+update, or a recorded version that is gone lead to apt and pip. A lock is a record that nothing may differ from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import FoundationError, IntegrityError, NetworkError
+from channel_tools.files import remove_leftovers
+from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Apt, complaints
+from channel_tools.foundation.plan import project_of
+from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
+from channel_tools.foundation.store import DownloadStore
+from channel_tools.foundation.table import FoundationTable, entry_place
+from channel_tools.foundation.watched import GrowthReport
+from channel_tools.locks import exclusive_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.foundation.model import Entry, TakenFile
+    from channel_tools.foundation.record import FoundationRecord
+    from channel_tools.progress import Progress
+
+LARGE_BYTES = 100_000_000
+"""A download of this size is announced before it begins."""
+_ATTEMPTS = 2
+_LOCK_WAIT_S = 1800.0
+
+TakenFiles = dict[tuple[str, str], "TakenFile"]
+
+
+class UnavailableError(FoundationError):
+    """Recorded files that are neither in the store nor to be had any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """Where files come from."""
+
+    apt: Apt
+    pip: Pip
+    store: DownloadStore
+
+
+def make_sources(table: FoundationTable, *, downloads: Path, subdir: str) -> Sources:
+    """The registries as this host is set up for them, and the download store in ``downloads``."""
+    architecture = DEB_ARCHITECTURES[subdir]
+    state = downloads / "apt" / f"{table.suite}-{architecture}"
+    return Sources(
+        apt=Apt(state=state, suite=table.suite, architecture=architecture),
+        pip=Pip(python=table.python, glibc=table.glibc, machine=MACHINES[subdir]),
+        store=DownloadStore(folder=downloads),
+    )
+
+
+def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
+    """What pip is asked for on behalf of the whole table."""
+    return tuple(sorted({requirement for entry in table.entries for requirement in entry.wheels}))
+
+
+def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> TakenFiles:
+    """The file for every deb and wheel of ``table``, as ``known`` recorded it where it did.
+
+    Raises FoundationError naming the row when there is no such package, NetworkError when that could not be found out.
+    """
+    recorded = known.taken() if known else {}
+    debs = _deb_rows(table)
+    taken = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
+    unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in taken}
+    taken |= _find_debs(unknown, sources.apt, table.suite)
+    requirements = wheel_requirements(table)
+    if known is not None and known.requirements == requirements:
+        taken |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
+    elif requirements:
+        taken |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
+    return taken
+
+
+def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> TakenFiles:
+    """The files that ``lock`` names, all of them. Raises FoundationError when the table needs one that it lacks."""
+    locked = lock.taken()
+    debs = _deb_rows(table).items()
+    lacking = [f"deb {name} of {entry_place(entry)}" for name, entry in debs if ("deb", name) not in locked]
+    wheels = wheel_requirements(table)
+    lacking += [f"wheel {wheel}" for wheel in wheels if ("wheel", project_of(wheel)) not in locked]
+    if lacking:
+        message = "the lock holds nothing for: " + "; ".join(lacking)
+        raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
+    return locked
+
+
+def fetch(files: Iterable[TakenFile], sources: Sources, progress: Progress) -> None:
+    """Get ``files`` into the store; each that comes damaged is fetched once more.
+
+    Raises UnavailableError, NetworkError or IntegrityError, naming the files. What did come stays in the store.
+    """
+    missing = sources.store.missing(files)
+    if not missing:
+        return
+    sources.store.incoming.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
+        remove_leftovers(sources.store.incoming)
+        missing = sources.store.missing(missing)  # another process may have brought some meanwhile
+        _announce(missing, progress)
+        debs = [taken for taken in missing if taken.kind == "deb"]
+        wheels = [taken for taken in missing if taken.kind == "wheel"]
+        if debs:
+            _fetch_debs(debs, sources, progress)
+        if wheels:
+            _fetch_wheels(wheels, sources, progress)
+
+
+def with_sizes(taken: TakenFiles, store: DownloadStore) -> TakenFiles:
+    """``taken`` with the sizes of wheels that are known only since they were downloaded."""
+    return {
+        key: replace(file, size_bytes=store.path_of(file).stat().st_size)
+        if file.size_bytes == 0 and store.path_of(file).is_file()
+        else file
+        for key, file in taken.items()
+    }
+
+
+def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
+    return {name: entry for entry in reversed(table.entries) for name in entry.debs}
+
+
+def _find_debs(rows: Mapping[str, Entry], apt: Apt, suite: str) -> TakenFiles:
+    if not rows:
+        return {}
+    try:
+        apt.update()
+    except NetworkError as err:
+        missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({_some(rows)})"
+        raise NetworkError(missing, hint=err.hint) from None
+    found = apt.find(rows)
+    lacking = [f"{name}, wanted by {entry_place(rows[name])}" for name in sorted(rows.keys() - found.keys())]
+    if lacking:
+        message = f"Debian {suite} has no package " + "; ".join(lacking)
+        raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")
+    return {("deb", name): file for name, file in found.items()}
+
+
+def _announce(missing: Sequence[TakenFile], progress: Progress) -> None:
+    total = sum(taken.size_bytes for taken in missing)
+    for taken in missing:
+        if taken.size_bytes >= LARGE_BYTES:
+            progress.note(f"large download: {taken.file_name}, {taken.size_bytes:,} bytes")
+    if total >= LARGE_BYTES:
+        progress.note(f"to download: {total:,} bytes in {len(missing)} files")
+
+
+def _fetch_debs(debs: Sequence[TakenFile], sources: Sources, progress: Progress) -> None:
+    waiting = _accept_incoming(debs, sources.store)
+    if not waiting:
+        return
+    _check_offered(waiting, sources.apt)
+    total = sum(taken.size_bytes for taken in waiting)
+    with progress.task("Debian packages", total=total, unit="bytes") as task:
+        for attempt in range(_ATTEMPTS):
+            report = GrowthReport(task, [sources.store.incoming], [taken.file_name for taken in waiting])
+            result = sources.apt.download(waiting, sources.store.incoming, poll=report.poll)
+            waiting = _accept_incoming(waiting, sources.store, is_last=attempt == _ATTEMPTS - 1)
+            if not waiting:
+                return
+    message = f"{len(waiting)} Debian packages could not be downloaded ({_some(file.name for file in waiting)}):\n"
+    raise NetworkError(
+        message + complaints(result), hint=f"run it again when the mirror answers, or {OTHER_FOUNDATION}"
+    )
+
+
+def _check_offered(debs: Sequence[TakenFile], apt: Apt) -> None:
+    """Raise UnavailableError when the lists no longer offer one of these files, after fetching them anew."""
+    apt.update()
+    offered = apt.find(f"{taken.name}={taken.version}" for taken in debs)
+    gone = [taken for taken in debs if taken.name not in offered or offered[taken.name].sha256 != taken.sha256]
+    if gone:
+        raise _unavailable(gone)
+
+
+def _fetch_wheels(wheels: Sequence[TakenFile], sources: Sources, progress: Progress) -> None:
+    store = sources.store
+    waiting = _accept_incoming(wheels, store)
+    if not waiting:
+        return
+    total = sum(taken.size_bytes for taken in waiting)
+    with progress.task("wheels", total=total or None, unit="bytes") as task:
+        for attempt in range(_ATTEMPTS):
+            report = GrowthReport(task, [store.incoming], [taken.file_name for taken in waiting])
+            result = sources.pip.download(
+                waiting,
+                store.incoming,
+                poll=report.poll,
+                on_large=lambda name, size: _note_large(name, size, progress),
+            )
+            waiting = _accept_incoming(waiting, store, is_last=attempt == _ATTEMPTS - 1)
+            if not waiting:
+                return
+    error = pip_error(result, f"wheels {_some(file.name for file in waiting)}")
+    if isinstance(error, (NetworkError, IntegrityError)):
+        raise error
+    raise _unavailable(waiting)
+
+
+def _note_large(name: str, size_bytes: int, progress: Progress) -> None:
+    if size_bytes >= LARGE_BYTES:
+        progress.note(f"large download: {name}, {size_bytes:,} bytes")
+
+
+def _accept_incoming(wanted: Sequence[TakenFile], store: DownloadStore, *, is_last: bool = False) -> list[TakenFile]:
+    """Move what is complete into the store and say what is still wanted; with ``is_last``, damage is an error."""
+    waiting: list[TakenFile] = []
+    for taken in wanted:
+        path = store.incoming / taken.file_name
+        if not path.is_file():
+            waiting.append(taken)
+            continue
+        if not is_last and path.stat().st_size < taken.size_bytes:
+            waiting.append(taken)  # apt goes on where it was cut off
+            continue
+        try:
+            store.accept(path, taken)
+        except IntegrityError:
+            path.unlink()
+            if is_last:
+                raise
+            waiting.append(taken)
+    return waiting
+
+
+def _unavailable(gone: Sequence[TakenFile]) -> UnavailableError:
+    names = "; ".join(f"{taken.kind} {taken.name} {taken.version} (sha256 {taken.sha256[:12]}...)" for taken in gone)
+    message = f"{len(gone)} recorded files are neither in the download store nor to be had any more: {names}"
+    hint = "copy them into the download store of this machine, or drop the lock and take what is offered now"
+    return UnavailableError(message, hint=hint)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    shown = ", ".join(listed[:5])
+    return shown if len(listed) <= 5 else f"{shown} and {len(listed) - 5} more"  # noqa: PLR2004 - a readable line

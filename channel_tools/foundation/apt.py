@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Debian packages through apt, with lists of our own: no root, nothing of the host's state is read or written.
+
+The addresses and keyrings are the host's, so apt checks the lists' signatures as it always does; only the entries for
+the host's own Debian release are taken, and asked for the table's suite instead. Other repositories that the host has
+are left alone: they hold nothing of the table and may be out of reach.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from debian.deb822 import Deb822, Packages
+
+from channel_tools.commands import CommandResult, run_command
+from channel_tools.errors import FoundationError, NetworkError
+from channel_tools.files import write_text_atomically
+from channel_tools.foundation.model import TakenFile
+from channel_tools.foundation.watched import run_watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+OTHER_FOUNDATION = "choose the other foundation with --foundation conda-forge"
+DEB_ARCHITECTURES: Mapping[str, str] = {"linux-64": "amd64", "linux-aarch64": "arm64"}
+_ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
+_SUITE_SUFFIXES = ("", "-updates", "-security")
+_OPTION_KEYS = {"signed-by": "Signed-By", "trusted": "Trusted"}
+_CONFIGURATION = """\
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+APT::Architecture "{architecture}";
+#clear APT::Architectures;
+APT::Architectures {{ "{architecture}"; }};
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+Acquire::Languages "none";
+Acquire::Retries "2";
+Acquire::http::Timeout "30";
+Acquire::https::Timeout "30";
+Dir::Cache "{state}/cache";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::Etc::sourcelist "{state}/debian.sources";
+Dir::Etc::sourceparts "-";
+Dir::State "{state}";
+Dir::State::Lists "{state}/lists";
+Dir::State::status "{state}/status";
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Apt:
+    """apt with a state folder of its own."""
+
+    state: Path
+    suite: str
+    architecture: str
+    sources: str | None = None
+    """Where packages come from, in the deb822 format of sources.list(5); None: the host's sources for the suite."""
+
+    def update(self) -> None:
+        """Fetch the lists anew, signatures checked. Raises NetworkError, or FoundationError without apt."""
+        self._configure()
+        result = self._run("apt-get", "update")
+        if result.returncode != 0:
+            message = f"Debian's package lists could not be fetched:\n{complaints(result)}"
+            hint = f"check the network and the host's apt sources, or {OTHER_FOUNDATION}"
+            raise NetworkError(message, hint=hint)
+
+    def find(self, names: Iterable[str]) -> dict[str, TakenFile]:
+        """The packages of these names (or ``name=version``) that the lists offer; a missing one is left out."""
+        wanted = sorted(names)
+        if not wanted:
+            return {}
+        result = self._run("apt-cache", "show", "--no-all-versions", *wanted)
+        if result.returncode != 0 and "No packages found" not in result.stderr:
+            raise FoundationError(f"apt-cache cannot read the package lists:\n{complaints(result)}")
+        found = (_taken(stanza) for stanza in Packages.iter_paragraphs(result.stdout, use_apt_pkg=False))
+        return {taken.name: taken for taken in found}
+
+    def download(self, files: Sequence[TakenFile], folder: Path, *, poll: Callable[[], None]) -> CommandResult:
+        """Download exactly these versions into ``folder``, going on with what is there in part.
+
+        apt checks each against its lists; the caller judges what came (the result holds apt's complaints).
+        """
+        words = [f"{taken.name}={taken.version}" for taken in files]
+        command = ["apt-get", "-c", str(self.state / "apt.conf"), "-q", "download", *words]
+        return run_watched(command, cwd=folder, env=_environment(), poll=poll)
+
+    def _configure(self) -> None:
+        for folder in (self.state / "lists" / "partial", self.state / "cache" / "archives" / "partial"):
+            folder.mkdir(parents=True, exist_ok=True)
+        (self.state / "status").touch()
+        sources = host_sources(self.suite) if self.sources is None else self.sources
+        write_text_atomically(self.state / "debian.sources", sources)
+        configuration = _CONFIGURATION.format(state=self.state, architecture=self.architecture)
+        write_text_atomically(self.state / "apt.conf", configuration)
+
+    def _run(self, program: str, *words: str) -> CommandResult:
+        if shutil.which(program) is None:
+            message = f"{program} is not installed; the registry foundation takes Debian packages through apt"
+            raise FoundationError(message, hint=f"run this on a Debian or Ubuntu host, or {OTHER_FOUNDATION}")
+        command: list[str | Path] = [program, "-c", self.state / "apt.conf", "-q", *words]
+        return run_command(command, env=_environment(), check=False)
+
+
+def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")) -> str:
+    """The host's Debian sources, asked for ``suite``, in deb822 format.
+
+    Raises FoundationError when the host has none (it is no Debian, or its sources name another release than its own).
+    """
+    codename = _codename(os_release)
+    names = {f"{name}{suffix}": suffix for name in {codename, suite} for suffix in _SUITE_SUFFIXES if name}
+    stanzas = [stanza for stanza in _read_sources(etc) if set(stanza["Suites"].split()) & names.keys()]
+    if not stanzas:
+        message = f"{etc}: no Debian sources for {codename or 'this host'} or {suite} among the host's apt sources"
+        raise FoundationError(message, hint=f"add Debian {suite}'s sources and keyring, or {OTHER_FOUNDATION}")
+    for stanza in stanzas:
+        suffixes = {names[name] for name in stanza["Suites"].split() if name in names}
+        stanza["Suites"] = " ".join(f"{suite}{suffix}" for suffix in sorted(suffixes))
+    return "\n".join("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas)
+
+
+def _read_sources(etc: Path) -> Iterator[dict[str, str]]:
+    """Every enabled binary source of the host as the fields that matter, from both formats of sources.list(5)."""
+    parts = etc / "sources.list.d"
+    for path in [etc / "sources.list", *sorted(parts.glob("*.list"))]:
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                if match := _ONE_LINE.match(line.split("#")[0].strip()):
+                    yield _from_one_line(match)
+    for path in sorted(parts.glob("*.sources")):
+        for stanza in Deb822.iter_paragraphs(path.read_text(encoding="utf-8").splitlines()):
+            if "deb" in stanza.get("Types", "").split() and stanza.get("Enabled", "yes") != "no":
+                keys = ("URIs", "Suites", "Components", "Signed-By", "Trusted")
+                yield {"Types": "deb", **{key: str(stanza[key]) for key in keys if key in stanza}}
+
+
+def _from_one_line(match: re.Match[str]) -> dict[str, str]:
+    options = dict(option.partition("=")[::2] for option in (match["options"] or "").split())
+    stanza = {"Types": "deb", "URIs": match["uri"], "Suites": match["suite"], "Components": match["components"].strip()}
+    return stanza | {_OPTION_KEYS[key]: value for key, value in options.items() if key in _OPTION_KEYS}
+
+
+def _codename(os_release: Path) -> str:
+    if not os_release.is_file():
+        return ""
+    pairs = (line.partition("=")[::2] for line in os_release.read_text(encoding="utf-8").splitlines())
+    values = {key: value.strip('"') for key, value in pairs}
+    return values.get("VERSION_CODENAME", "") if values.get("ID") == "debian" else ""
+
+
+def _taken(stanza: Packages) -> TakenFile:
+    try:
+        return TakenFile(
+            kind="deb",
+            name=stanza["Package"],
+            version=stanza["Version"],
+            file_name=_file_name(stanza),
+            sha256=stanza["SHA256"],
+            size_bytes=int(stanza["Size"]),
+        )
+    except (KeyError, ValueError) as err:
+        raise FoundationError(f"apt's record of {stanza.get('Package', 'a package')} lacks or spoils {err}") from None
+
+
+def _file_name(stanza: Packages) -> str:
+    """The name under which ``apt-get download`` writes the package: the colon of an epoch is escaped."""
+    version = stanza["Version"].replace(":", "%3a")
+    return f"{stanza['Package']}_{version}_{stanza['Architecture']}.deb"
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "", "DEBIAN_FRONTEND": "noninteractive"}
+
+
+def complaints(result: CommandResult) -> str:
+    """The lines of apt's errors, for a message."""
+    lines = [line for line in result.stderr.splitlines() if line.startswith(("E:", "W:", "Err:"))]
+    return "\n".join(lines[:6]) or result.tail()

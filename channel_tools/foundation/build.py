@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making the registry foundation: resolve, plan, download, make, record; only what changed.
+
+Every package enters by a rename and the record is written last, so an end at any moment leaves packages that the next
+run recognises by their names. A finished foundation is recognised by one digest, without asking anyone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import FoundationError
+from channel_tools.files import remove_leftovers, sha256_of_file
+from channel_tools.foundation.acquire import (
+    Sources,
+    UnavailableError,
+    fetch,
+    make_sources,
+    resolve,
+    resolve_locked,
+    wheel_requirements,
+    with_sizes,
+)
+from channel_tools.foundation.codes import engine_digest, step_digest
+from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, plan_packages
+from channel_tools.foundation.record import (
+    RECORD_NAME,
+    FoundationRecord,
+    RecordedPackage,
+    read_record,
+    read_record_file,
+    write_record,
+)
+from channel_tools.foundation.worker import MULTIARCH, MadePackage, PackageJob
+from channel_tools.foundation.workers import make_packages
+from channel_tools.locks import exclusive_lock
+from channel_tools.packages.reader import read_info_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.foundation.acquire import TakenFiles
+    from channel_tools.foundation.model import Entry
+    from channel_tools.foundation.table import FoundationTable
+    from channel_tools.progress import Progress
+
+NOARCH = "noarch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationResult:
+    """What a run did, or with ``dry_run`` would do; file names with their subdir, sorted."""
+
+    made: tuple[str, ...]
+    kept: tuple[str, ...]
+    removed: tuple[str, ...]
+    record: FoundationRecord | None
+    """None after a dry run."""
+
+
+def build_foundation(
+    table: FoundationTable,
+    *,
+    destination: Path,
+    downloads: Path,
+    subdir: str,
+    jobs: int,
+    progress: Progress,
+    update: bool = False,
+    locked: Path | None = None,
+    dry_run: bool = False,
+    sources: Sources | None = None,
+) -> FoundationResult:
+    """Make the channel folder ``destination`` hold exactly the packages of ``table``, and its record. Not indexed.
+
+    Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
+    takes exactly what it names. ``sources`` is for other registries than the host's (None). Nothing is fetched or
+    written when nothing changed. Raises FoundationError, NetworkError, IntegrityError, ConfigError, DiskFullError, and
+    ChannelError when another run writes the same folder; what was made before an error stays and is used by the next.
+    """
+    if subdir not in MULTIARCH:
+        raise FoundationError(f"no registry foundation for {subdir}; possible: {', '.join(MULTIARCH)}")
+    digest = foundation_digest(table, subdir)
+    lock = read_record_file(locked) if locked else None
+    with contextlib.ExitStack() as stack:
+        if not dry_run:
+            stack.enter_context(exclusive_lock(destination / ".lock", what=f"the foundation {destination}"))
+            remove_leftovers(destination)
+        known = _record_or_none(destination)
+        if known and not update and _is_finished(known, digest, destination, lock):
+            return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)
+        run = _Run(
+            table=table,
+            destination=destination,
+            subdir=subdir,
+            digest=digest,
+            jobs=jobs,
+            progress=progress,
+            sources=sources or make_sources(table, downloads=downloads, subdir=subdir),
+        )
+        return run.finish(*run.begin(known, lock=lock, update=update, dry_run=dry_run), dry_run=dry_run)
+
+
+def foundation_digest(table: FoundationTable, subdir: str) -> str:
+    """The digest of everything but the registries' answers that decides a foundation."""
+    code = {entry.name: code_digest(entry) for entry in table.entries}
+    return _sha256([table.digest, subdir, engine_digest(), step_digest(WHEEL_STEP), code])
+
+
+def code_digest(entry: Entry) -> str:
+    """The digest of the code that makes a row's package."""
+    return _sha256([engine_digest(), [step_digest(step) for step in entry.repairs]])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """One run that has something to do."""
+
+    table: FoundationTable
+    destination: Path
+    subdir: str
+    digest: str
+    jobs: int
+    progress: Progress
+    sources: Sources
+
+    def begin(
+        self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool, dry_run: bool
+    ) -> tuple[list[PackagePlan], dict[str, RecordedPackage]]:
+        """Plan, and download what the packages to make are made from; say which packages are there already."""
+        plans = self._plan(None if update else known, lock)
+        present = self._present(plans, known)
+        if dry_run:
+            return plans, present
+        try:
+            self._fetch(plans, present)
+        except UnavailableError as err:
+            if lock is not None or known is None or update:
+                raise
+            self.progress.note(f"{err.message}; taking what is offered now")
+            return self.begin(known, lock=None, update=True, dry_run=False)
+        return plans, present
+
+    def finish(
+        self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage], *, dry_run: bool
+    ) -> FoundationResult:
+        """Make what is missing, write the record, remove what is superseded."""
+        missing = [plan for plan in plans if plan.file_name not in present]
+        made = [] if dry_run else self._make(missing)
+        wanted = {f"{plan.subdir}/{plan.file_name}" for plan in plans}
+        superseded = sorted(set(self._files()) - wanted)
+        record = None
+        if not dry_run:
+            recorded = {**present, **{package.file_name: package for package in made}}
+            record = self._record([recorded[plan.file_name] for plan in plans])
+            write_record(self.destination, record)
+            for name in superseded:
+                (self.destination / name).unlink()
+        return FoundationResult(
+            made=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in missing)),
+            kept=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in plans if plan.file_name in present)),
+            removed=tuple(superseded),
+            record=record,
+        )
+
+    def _plan(self, known: FoundationRecord | None, lock: FoundationRecord | None) -> list[PackagePlan]:
+        with self.progress.task("resolving versions", total=None):
+            taken: TakenFiles = resolve_locked(self.table, lock) if lock else resolve(self.table, known, self.sources)
+        taken = with_sizes(taken, self.sources.store)
+        return plan_packages(self.table, taken, subdir=self.subdir, code_of=code_digest)
+
+    def _fetch(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> None:
+        files = {taken for plan in plans if plan.file_name not in present for taken in plan.taken}
+        fetch(files, self.sources, self.progress)
+
+    def _present(self, plans: Sequence[PackagePlan], known: FoundationRecord | None) -> dict[str, RecordedPackage]:
+        """The planned packages that are there: as recorded, or complete though a former run did not come to its end."""
+        recorded = {package.file_name: package for package in known.packages} if known else {}
+        present: dict[str, RecordedPackage] = {}
+        for plan in plans:
+            path = self.destination / plan.subdir / plan.file_name
+            if not path.is_file():
+                continue
+            package = recorded.get(plan.file_name)
+            if package is None or package.size_bytes != path.stat().st_size:
+                package = _recorded_from_file(plan, path)
+            present[plan.file_name] = package
+        return present
+
+    def _make(self, plans: Sequence[PackagePlan]) -> list[RecordedPackage]:
+        for subdir in (self.subdir, NOARCH):
+            (self.destination / subdir).mkdir(exist_ok=True)
+        by_file = {plan.file_name: plan for plan in plans}
+        jobs = [
+            PackageJob(
+                plan=plan,
+                sources=tuple(self.sources.store.path_of(taken) for taken in plan.taken),
+                destination=self.destination,
+                subdir=self.subdir,
+                python=self.table.python,
+            )
+            for plan in plans
+        ]
+        made: list[RecordedPackage] = []
+        with self.progress.task("foundation packages", total=len(jobs)) as task:
+            for package in make_packages(jobs, processes=self.jobs):
+                made.append(_recorded(by_file[package.file_name], package))
+                task.advance(detail=package.file_name)
+        return made
+
+    def _files(self) -> Iterator[str]:
+        for subdir in (self.subdir, NOARCH):
+            for path in (self.destination / subdir).glob("*.conda"):
+                yield f"{subdir}/{path.name}"
+
+    def _record(self, packages: Sequence[RecordedPackage]) -> FoundationRecord:
+        sized = [self._with_sizes(package) for package in packages]
+        return FoundationRecord(
+            digest=self.digest,
+            suite=self.table.suite,
+            python=self.table.python,
+            subdir=self.subdir,
+            requirements=wheel_requirements(self.table),
+            packages=tuple(sorted(sized, key=lambda package: package.name)),
+        )
+
+    def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
+        sized = with_sizes({(taken.kind, taken.name): taken for taken in package.taken}, self.sources.store)
+        return replace(package, taken=tuple(sized[taken.kind, taken.name] for taken in package.taken))
+
+
+def _record_or_none(destination: Path) -> FoundationRecord | None:
+    return read_record(destination) if (destination / RECORD_NAME).exists() else None
+
+
+def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: FoundationRecord | None) -> bool:
+    """Whether the folder is what the record says and the record is what is wanted."""
+    if known.digest != digest or (lock is not None and not _is_locked_by(known, lock)):
+        return False
+    expected = {f"{package.subdir}/{package.file_name}": package.size_bytes for package in known.packages}
+    found = {
+        f"{path.parent.name}/{path.name}": path.stat().st_size
+        for subdir in (known.subdir, NOARCH)
+        for path in (destination / subdir).glob("*.conda")
+    }
+    return found == expected
+
+
+def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
+    locked = {key: taken.sha256 for key, taken in lock.taken().items()}
+    return all(locked.get(key) == taken.sha256 for key, taken in known.taken().items())
+
+
+def _names(packages: Sequence[RecordedPackage]) -> tuple[str, ...]:
+    return tuple(sorted(f"{package.subdir}/{package.file_name}" for package in packages))
+
+
+def _recorded(plan: PackagePlan, made: MadePackage) -> RecordedPackage:
+    return _package(plan, size_bytes=made.size_bytes, unpacked_bytes=made.unpacked_bytes, sha256=made.sha256)
+
+
+def _recorded_from_file(plan: PackagePlan, path: Path) -> RecordedPackage:
+    """The record of a package that a run made which did not come to its end."""
+    paths = read_info_json(path, "paths.json")["paths"]
+    unpacked_bytes = sum(entry["size_in_bytes"] for entry in paths if entry["path_type"] == "hardlink")
+    sha256 = sha256_of_file(path)
+    return _package(plan, size_bytes=path.stat().st_size, unpacked_bytes=unpacked_bytes, sha256=sha256)
+
+
+def _package(plan: PackagePlan, *, size_bytes: int, unpacked_bytes: int, sha256: str) -> RecordedPackage:
+    return RecordedPackage(
+        name=plan.entry.name,
+        version=plan.version,
+        build=plan.build,
+        subdir=plan.subdir,
+        file_name=plan.file_name,
+        size_bytes=size_bytes,
+        unpacked_bytes=unpacked_bytes,
+        sha256=sha256,
+        digest=plan.digest,
+        taken=plan.taken,
+    )
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

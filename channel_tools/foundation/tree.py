@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is done to an unpacked tree besides repair steps: keeping and dropping by glob, collecting licenses."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from debian.copyright import Copyright, License, MachineReadableFormatError, NotMachineReadableError
+
+from channel_tools.errors import FoundationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+UNKNOWN_LICENSE = "LicenseRef-see-license-files"
+_LICENSE_FILE = re.compile(r"(?:licen[cs]es?/.+|(?:licen[cs]e|copying|notice|copyright)[^/]*)", re.IGNORECASE)
+
+
+def tree_files(tree: Path) -> Iterator[str]:
+    """The paths of all files and links below ``tree``, relative to it, sorted."""
+    found: list[str] = []
+    for folder, folders, files in os.walk(tree):
+        here = Path(folder)
+        found += [(here / name).relative_to(tree).as_posix() for name in files]
+        found += [(here / name).relative_to(tree).as_posix() for name in folders if (here / name).is_symlink()]
+    return iter(sorted(found))
+
+
+def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
+    """Remove what ``keep`` (unless empty) does not match and what ``drop`` matches, then folders left empty.
+
+    A glob matches a path or any folder above it. Raises FoundationError for a ``keep`` glob that matches nothing: the
+    file it was written for is gone.
+    """
+    files = list(tree_files(tree))
+    for glob in keep:
+        if not any(map(_matcher([glob]), files)):
+            raise FoundationError(f"keep glob {glob!r} matches none of the {len(files)} files")
+    is_kept, is_dropped = _matcher(keep), _matcher(drop)
+    for name in files:
+        if (keep and not is_kept(name)) or (drop and is_dropped(name)):
+            (tree / name).unlink()
+    for folder, _, _ in os.walk(tree, topdown=False):
+        if folder != os.fspath(tree) and not os.listdir(folder):  # noqa: PTH208 - os.walk gives text
+            Path(folder).rmdir()
+
+
+def _matcher(globs: Sequence[str]) -> _Match:
+    return _Match(re.compile("|".join(f"(?:{fnmatch.translate(glob)[:-2]}(?:/.*)?\\Z)" for glob in globs) or r"(?!)"))
+
+
+class _Match:
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def __call__(self, name: str) -> bool:
+        return self._pattern.match(name) is not None
+
+
+def deb_licenses(tree: Path, debs: Sequence[str], destination: Path) -> str:
+    """Copy the debs' copyright files out of the tree and say which license the first machine-readable one states.
+
+    Some packages share their documentation folder with another through a link; those bring no file of their own.
+    """
+    stated: list[str] = []
+    for deb in debs:
+        source = tree / "usr" / "share" / "doc" / deb / "copyright"
+        if source.is_file() and not source.is_symlink():
+            target = destination / deb / "copyright"
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(source, target)
+            stated += _stated_license(source)
+    return stated[0] if stated else UNKNOWN_LICENSE
+
+
+def _stated_license(source: Path) -> list[str]:
+    """The license of the files in general, where the copyright file is of Debian's machine-readable form."""
+    try:
+        with source.open(encoding="utf-8", errors="replace") as stream:
+            parsed = Copyright(stream, strict=False)
+        paragraph = parsed.find_files_paragraph("anything")
+    except (NotMachineReadableError, MachineReadableFormatError, ValueError):
+        return []
+    # The library's field is a descriptor that its annotations give as the value's type.
+    stated = None if paragraph is None else cast("License | None", paragraph.license)
+    synopsis = stated.synopsis if stated else ""
+    return [" ".join(synopsis.split())] if synopsis.strip() else []
+
+
+def wheel_licenses(tree: Path, dist_info: str, metadata: Mapping[str, object], destination: Path) -> str:
+    """Copy a wheel's license files and say what its metadata states."""
+    folder = tree / dist_info
+    for name in tree_files(folder):
+        if _LICENSE_FILE.fullmatch(name):
+            target = destination / folder.name / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, target)
+    stated = metadata.get("license_expression") or metadata.get("license")
+    return stated if isinstance(stated, str) and len(stated.splitlines()) == 1 else _from_classifiers(metadata)
+
+
+def _from_classifiers(metadata: Mapping[str, object]) -> str:
+    classifiers = metadata.get("classifiers")
+    found = [str(text) for text in classifiers] if isinstance(classifiers, list) else []
+    names = [text.rpartition(" :: ")[2] for text in found if text.startswith("License :: OSI Approved :: ")]
+    return names[0] if names else UNKNOWN_LICENSE

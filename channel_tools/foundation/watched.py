@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Running a program that downloads, and reporting how far it is by the growth of its files.
+
+apt and pip draw their own progress in their own ways; the sizes of the files that they write are the same for both.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from typing import IO, TYPE_CHECKING
+
+from channel_tools.commands import CommandResult, end_process_group, start_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.progress import Task
+
+_POLL_S = 0.2
+
+
+class GrowthReport:
+    """Tells a task how many bytes of the wanted files have come, never counting a file twice."""
+
+    def __init__(self, task: Task, folders: Sequence[Path], wanted: Iterable[str]) -> None:
+        self._task = task
+        self._folders = folders
+        self._wanted = frozenset(wanted)
+        self._reported = 0
+
+    def poll(self) -> None:
+        """Look at the folders and report what is new."""
+        sizes: dict[str, int] = {}
+        for folder in self._folders:
+            for path in folder.rglob("*"):
+                if path.name in self._wanted:
+                    sizes[path.name] = max(sizes.get(path.name, 0), _size(path))
+        total = sum(sizes.values())
+        if total > self._reported:
+            self._task.advance(total - self._reported)
+            self._reported = total
+
+
+def run_watched(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    poll: Callable[[], None],
+    on_line: Callable[[str], None] | None = None,
+) -> CommandResult:
+    """Run ``command`` to its end, calling ``poll`` a few times a second and ``on_line`` for each line it prints.
+
+    The exit status is the caller's to judge. An interrupt ends the program and its children. Raises CommandError when
+    the program cannot be started.
+    """
+    lines: list[str] = []
+    with tempfile.TemporaryFile() as errors:
+        process = start_command(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors.fileno())
+        if process.stdout is None:
+            raise RuntimeError("a process started with a pipe has one")
+        reader = threading.Thread(target=_read_lines, args=(process.stdout, lines, on_line), daemon=True)
+        reader.start()
+        try:
+            _wait(process, poll)
+        except BaseException:
+            end_process_group(process)
+            raise
+        reader.join()
+        process.stdout.close()
+        errors.seek(0)
+        stderr = errors.read().decode(errors="replace")
+    return CommandResult(command=tuple(command), returncode=process.returncode, stdout="".join(lines), stderr=stderr)
+
+
+def _wait(process: subprocess.Popen[bytes], poll: Callable[[], None]) -> None:
+    while True:
+        try:
+            process.wait(timeout=_POLL_S)
+        except subprocess.TimeoutExpired:
+            poll()
+        else:
+            poll()
+            return
+
+
+def _read_lines(stream: IO[bytes], lines: list[str], on_line: Callable[[str], None] | None) -> None:
+    for raw in stream:
+        line = raw.decode(errors="replace")
+        lines.append(line)
+        if on_line is not None:
+            on_line(line.rstrip("\n"))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # renamed since it was listed
+        return 0

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making one package: unpack, mend, prune, pack. A function of plain values, run in a process of its own.
+
+The tree grows in a temporary folder on the destination's file system; a killed worker leaves only that, and the next
+run under the foundation's lock clears it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from channel_tools.errors import ChannelToolsError, FoundationError
+from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported
+from channel_tools.foundation.model import RepairContext
+from channel_tools.foundation.repairs import REPAIRS
+from channel_tools.foundation.table import entry_place
+from channel_tools.foundation.tree import deb_licenses, prune, tree_files, wheel_licenses
+from channel_tools.foundation.unpack import unpack_deb
+from channel_tools.foundation.unwheel import WheelContent, site_packages, unpack_wheel, write_record
+from channel_tools.packages.model import PackageMetadata
+from channel_tools.packages.writer import write_conda_package
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.foundation.plan import PackagePlan
+
+MULTIARCH: Mapping[str, str] = {"linux-64": "x86_64-linux-gnu", "linux-aarch64": "aarch64-linux-gnu"}
+_EPOCH_S = 1_577_836_800
+"""2020-01-01: the time of packages that hold no file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageJob:
+    """What a worker needs to know."""
+
+    plan: PackagePlan
+    sources: tuple[Path, ...]
+    """The taken files' places in the store, in the plan's order."""
+    destination: Path
+    """The foundation's folder."""
+    subdir: str
+    """The platform's, also for a noarch package."""
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MadePackage:
+    """What came of a job."""
+
+    name: str
+    file_name: str
+    subdir: str
+    size_bytes: int
+    unpacked_bytes: int
+    sha256: str
+    seconds: float
+
+
+@dataclass(kw_only=True, slots=True)
+class _Unpacked:
+    """What the sources said about themselves."""
+
+    newest_s: int = _EPOCH_S
+    licenses: list[str] = field(default_factory=list)
+    entry_points: list[str] = field(default_factory=list)
+    wheels: list[WheelContent] = field(default_factory=list)
+
+
+def make_package(job: PackageJob) -> MadePackage:
+    """Make the package into ``<destination>/<subdir>/``, where it appears atomically.
+
+    Raises FoundationError or IntegrityError, naming the row, when a source is damaged or a repair step does not find
+    what it expects; DiskFullError when space runs out.
+    """
+    started = time.monotonic()
+    plan = job.plan
+    try:
+        with (
+            disk_full_reported(job.destination),
+            tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=job.destination) as work,
+        ):
+            tree, licenses = Path(work) / "prefix", Path(work) / "licenses"
+            tree.mkdir()
+            licenses.mkdir()
+            unpacked = _unpack(job, tree, licenses)
+            _mend(job, tree, unpacked)
+            written = write_conda_package(
+                tree,
+                _metadata(job, tree, unpacked),
+                job.destination / plan.subdir / plan.file_name,
+                license_files=licenses,
+            )
+    except ChannelToolsError as err:
+        raise type(err)(f"package {entry_place(plan.entry)}: {err.message}", hint=err.hint) from err
+    return MadePackage(
+        name=plan.entry.name,
+        file_name=plan.file_name,
+        subdir=plan.subdir,
+        size_bytes=written.size_bytes,
+        unpacked_bytes=written.unpacked_bytes,
+        sha256=written.sha256,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
+    entry = job.plan.entry
+    unpacked = _Unpacked()
+    newest: list[int] = []
+    for taken, source in zip(job.plan.taken, job.sources, strict=True):
+        if taken.kind == "deb":
+            newest.append(unpack_deb(source, tree, skip=entry.skip))
+            continue
+        content = unpack_wheel(source, tree, python=job.python, skip=entry.skip)
+        unpacked.wheels.append(content)
+        unpacked.entry_points += content.entry_points
+        unpacked.licenses.append(wheel_licenses(tree, content.dist_info, dict(content.metadata), licenses))
+        newest.append(content.newest_s)
+    if entry.debs:
+        unpacked.licenses.append(deb_licenses(tree, entry.debs, licenses))
+    unpacked.newest_s = max(newest, default=_EPOCH_S)
+    return unpacked
+
+
+def _mend(job: PackageJob, tree: Path, unpacked: _Unpacked) -> None:
+    entry = job.plan.entry
+    context = RepairContext(
+        entry=entry,
+        version=job.plan.version,
+        subdir=job.subdir,
+        multiarch=MULTIARCH[job.subdir],
+        python_version=job.python,
+    )
+    for step in entry.repairs:
+        try:
+            REPAIRS[step](tree, context)
+        except FoundationError as err:
+            raise FoundationError(f"repair step {step}: {err.message}", hint=err.hint) from err
+    prune(tree, keep=entry.keep, drop=entry.drop)
+    for content in unpacked.wheels:
+        write_record(tree, content.dist_info)
+    if job.plan.taken and next(tree_files(tree), None) is None:
+        raise FoundationError("nothing is left of its files after the repair steps, keep and drop")
+
+
+def _metadata(job: PackageJob, tree: Path, unpacked: _Unpacked) -> PackageMetadata:
+    plan, entry = job.plan, job.plan.entry
+    return PackageMetadata(
+        name=entry.name,
+        version=plan.version,
+        build=plan.build,
+        subdir=plan.subdir,
+        depends=_depends(job, tree, unpacked),
+        constrains=plan.constrains,
+        license=" AND ".join(dict.fromkeys(unpacked.licenses)) or None,
+        timestamp_ms=unpacked.newest_s * 1000,
+        noarch=_noarch(plan),
+        python_site_packages_path=site_packages(job.python, is_pure=False) if entry.name == "python" else None,
+        run_exports={"weak": plan.run_exports.weak, "strong": plan.run_exports.strong},
+        entry_points=tuple(unpacked.entry_points),
+        about=_about(plan, unpacked),
+    )
+
+
+def _noarch(plan: PackagePlan) -> Literal["python", "generic"] | None:
+    if plan.is_noarch_python:
+        return "python"
+    return "generic" if plan.subdir == "noarch" else None
+
+
+def _depends(job: PackageJob, tree: Path, unpacked: _Unpacked) -> tuple[str, ...]:
+    has_modules = any((tree / site_packages(job.python, is_pure=is_pure)).is_dir() for is_pure in (True, False))
+    if not has_modules:
+        return job.plan.depends
+    depends = {*job.plan.depends, *job.plan.python_depends}
+    if job.plan.is_noarch_python:
+        stated = [str(content.metadata.get("requires_python") or "") for content in unpacked.wheels]
+        depends |= {f"python {','.join(sorted(text.replace(' ', '').split(',')))}".strip() for text in stated}
+    return tuple(sorted(depends))
+
+
+def _about(plan: PackagePlan, unpacked: _Unpacked) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "extra": {
+            "channel_tools": {
+                "schema": 1,
+                "digest": plan.digest,
+                "taken": [
+                    {"kind": taken.kind, "name": taken.name, "version": taken.version, "sha256": taken.sha256}
+                    for taken in plan.taken
+                ],
+            }
+        }
+    }
+    if unpacked.licenses:
+        about["license"] = " AND ".join(dict.fromkeys(unpacked.licenses))
+    summaries = [content.metadata.get("summary") for content in unpacked.wheels]
+    if summaries and summaries[0]:
+        about["summary"] = summaries[0]
+    return about
