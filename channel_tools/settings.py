@@ -74,6 +74,16 @@ class Settings:
         return self.output / "work"
 
     @property
+    def rendered(self) -> Path:
+        """The generated recipe folders that builds run from."""
+        return self.output / "recipes"
+
+    @property
+    def reports(self) -> Path:
+        """One validation report per stack."""
+        return self.output / "report"
+
+    @property
     def logs(self) -> Path:
         """One log per build, kept."""
         return self.output / "logs"

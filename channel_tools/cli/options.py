@@ -4,21 +4,15 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from channel_tools.settings import Settings, make_settings
 
-
-class FoundationChoice(StrEnum):
-    """The kinds of foundation a channel can have."""
-
-    REGISTRY = "registry"
-    CONDA_FORGE = "conda-forge"
-
+# the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
+FoundationKind = Literal["registry", "conda-forge"]
 
 Root = Annotated[
     Path | None,
@@ -37,12 +31,14 @@ Stack = Annotated[
         "--variant", "-V", help="The stack, as `channel_tools list` names it.", show_default="the default stack"
     ),
 ]
+Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
+Force = Annotated[bool, typer.Option("--force", help="Build also what is in the channel already.")]
 Packages = Annotated[
     list[str] | None,
     typer.Option("--package", "-p", help="Only this package and what it needs; may be repeated.", show_default="all"),
 ]
 Foundation = Annotated[
-    FoundationChoice | None,
+    FoundationKind | None,
     typer.Option(
         "--foundation",
         help="What the channel builds on: made here from wheels and Debian packages, or conda-forge.",
@@ -57,7 +53,21 @@ FoundationAddress = Annotated[
         show_default="conda-forge",
     ),
 ]
+Update = Annotated[bool, typer.Option("--update", help="Look for newer versions of what the foundation takes.")]
+Locked = Annotated[
+    Path | None,
+    typer.Option("--locked", help="Take exactly the versions and hashes of this foundation.json.", show_default=False),
+]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the cores")]
+Channels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel",
+        "-c",
+        help="Install from this address or folder; may be repeated.",
+        show_default="the local channel",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 
@@ -67,6 +77,6 @@ def settings_from(root: Path | None, output: Path | None) -> Settings:
     return make_settings(root=root, output=output, environ=os.environ, cwd=Path.cwd())
 
 
-def jobs_or_cores(jobs: int | None) -> int:
-    """How many packages are built at once: as asked, else as many as this process may use cores."""
-    return jobs or len(os.sched_getaffinity(0))
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))

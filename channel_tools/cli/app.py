@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command tree. Each command group is a module of its own; a stage is imported only by the command that runs it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import channel_tools
+from channel_tools.cli import build, channel, environment, foundation, lists, plan, render, validate
+from channel_tools.cli.console import print_line
+from channel_tools.cli.handling import configure_logging
+
+app = typer.Typer(
+    name="channel_tools",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Build, validate and serve a private conda channel for PyTorch on special fabrics.",
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  (the signature that typer calls)
+    if wanted:
+        print_line(f"channel_tools {channel_tools.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Show external commands; twice: all that is logged.")
+    ] = 0,
+    version: Annotated[  # noqa: ARG001  (the callback answers it)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that come before the command."""
+    configure_logging(verbose)
+
+
+app.command("list")(lists.list_stacks)
+app.command("render")(render.render)
+app.command("plan")(plan.plan)
+app.command("build")(build.build)
+app.command("validate")(validate.validate)
+app.add_typer(environment.app, name="env")
+app.add_typer(foundation.app, name="foundation")
+app.add_typer(channel.app, name="channel")

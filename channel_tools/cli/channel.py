@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools channel``: the local channel folder itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_json, print_line
+from channel_tools.cli.handling import handled
+
+app = typer.Typer(no_args_is_help=True, help="The local channel folder.")
+
+
+@app.command("index")
+@handled
+def index(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
+    """Bring the channel's indexes in step with its package files."""
+    from channel_tools.channel import channel_writer, index_channel, open_channel  # noqa: PLC0415
+    from channel_tools.errors import ChannelError  # noqa: PLC0415
+
+    channel = open_channel(options.settings_from(root, output).channel)
+    with channel_writer(channel) as writer:
+        report = index_channel(writer)
+    if as_json:
+        print_json({"schema": 1, "listed": report.listed, "written": list(report.written)})
+    else:
+        print_line(f"{channel.path}: {report.listed} packages, {len(report.written)} index files written")
+    if report.refused:
+        first = report.refused[0]
+        raise ChannelError(f"{len(report.refused)} files are in no index, the first: {first.message}", hint=first.hint)
+
+
+@app.command("verify")
+@handled
+def verify(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
+    """Read every package and index of the channel in full and report what is damaged, missing or out of step."""
+    from channel_tools.channel import open_channel, verify_channel  # noqa: PLC0415
+    from channel_tools.errors import VerificationError  # noqa: PLC0415
+
+    channel = open_channel(options.settings_from(root, output).channel)
+    findings = verify_channel(channel)
+    if as_json:
+        rows = [{**asdict(finding), "path": str(finding.path)} for finding in findings]
+        print_json({"schema": 1, "channel": str(channel.path), "findings": rows})
+    else:
+        for finding in findings:
+            print_line(f"{finding.path}: {finding.kind}: {finding.message}")
+        print_line(f"{channel.path}: {len(findings)} findings")
+    if findings:
+        message = f"{channel.path}: {len(findings)} findings, the first: {findings[0].message}"
+        raise VerificationError(message, hint=findings[0].hint)

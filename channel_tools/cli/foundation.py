@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools foundation``: the channel made from wheels and Debian packages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_json, print_line, print_table
+from channel_tools.cli.handling import handled
+
+app = typer.Typer(no_args_is_help=True, help="The registry foundation: conda-forge's names, made here.")
+
+
+@app.command("build")
+@handled
+def build(
+    *,
+    jobs: options.Jobs = None,
+    update: options.Update = False,
+    locked: options.Locked = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make the registry foundation, or bring it up to date; what has not changed is kept."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.workflow.foundations import FoundationOptions, make_registry_foundation  # noqa: PLC0415
+
+    settings = options.settings_from(root, output)
+    with shown_progress() as progress:
+        result = make_registry_foundation(
+            settings,
+            jobs=jobs or options.available_cores(),
+            options=FoundationOptions(update=update, locked=locked),
+            dry_run=dry_run,
+            progress=progress,
+        )
+    changes = {"made": result.made, "kept": result.kept, "removed": result.removed}
+    if as_json:
+        print_json({"schema": 1, "foundation": str(settings.foundation), "dry_run": dry_run, **changes})
+        return
+    for name in (*result.made, *(f"{name} (removed)" for name in result.removed)):
+        print_line(name)
+    would = "would be " if dry_run else ""
+    counts = ", ".join(f"{len(names)} {would}{what}" for what, names in changes.items())
+    print_line(f"{settings.foundation}: {counts}")
+
+
+@app.command("list")
+@handled
+def list_packages(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
+    """Show the table's packages and what each was made from."""
+    from channel_tools.workflow.foundations import foundation_rows  # noqa: PLC0415
+
+    rows = foundation_rows(options.settings_from(root, output))
+    if as_json:
+        print_json({"schema": 1, "packages": [asdict(row) for row in rows]})
+        return
+    print_table(
+        ("package", "version", "build", "subdir", "kB", "made from"),
+        [
+            (
+                row.name,
+                row.version or "",
+                row.build or row.state,
+                row.subdir or "",
+                "" if row.size_bytes is None else str(round(row.size_bytes / 1000)),
+                " ".join(row.taken),
+            )
+            for row in rows
+        ],
+    )
+
+
+@app.command("verify")
+@handled
+def verify(
+    *,
+    jobs: options.Jobs = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Prove that the foundation is closed: every library is there, nothing points out of the prefix."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.workflow.foundations import verify_registry_foundation  # noqa: PLC0415
+
+    settings = options.settings_from(root, output)
+    with shown_progress() as progress:
+        packages, findings = verify_registry_foundation(settings, jobs=jobs, progress=progress)
+    if as_json:
+        print_json({"schema": 1, "packages": packages, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            print_line(str(finding))
+        print_line(f"{settings.foundation}: {packages} packages, {len(findings)} findings")
+    if findings:
+        message = f"{settings.foundation}: {len(findings)} findings, the first: {findings[0]}"
+        raise VerificationError(message, hint="correct the table's row or its repair step, then foundation build")

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a plan to packages in the local channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from channel_tools.build.model import BuildJob, BuildPlaces
+from channel_tools.build.schedule import build_packages
+from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
+from channel_tools.matrix import load_tree
+from channel_tools.plan import render_folder
+from channel_tools.workflow.foundations import (
+    FoundationOptions,
+    choose_foundation,
+    foundation_packages,
+    make_registry_foundation,
+)
+from channel_tools.workflow.planning import plan_stacks
+from channel_tools.workflow.platforms import current_platform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from channel_tools.build.model import BuildResult
+    from channel_tools.channel import ChannelWriter, Foundation
+    from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.progress import Progress
+    from channel_tools.settings import Settings
+    from channel_tools.workflow.planning import PlanRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOutcome:
+    """What a build run did: its plan, and one result per package that was not skipped."""
+
+    plan: Plan
+    results: tuple[BuildResult, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """Packages at once, the cores they share, the caller's environment, and how the registry foundation is made."""
+
+    jobs: int
+    cores: int
+    environ: Mapping[str, str]
+    foundation: FoundationOptions = field(default_factory=FoundationOptions)
+
+
+def build_stacks(
+    settings: Settings,
+    request: PlanRequest,
+    *,
+    options: BuildOptions,
+    progress: Progress,
+    on_plan: Callable[[Plan], None],
+    on_result: Callable[[BuildResult], None],
+) -> BuildOutcome:
+    """Build what the request asks for into the local channel; the foundation and the channel are made where missing.
+
+    Holds the channel's lock from planning to the last package, so that two runs never build the same thing. Raises what
+    planning and the foundation raise, and the errors of builds that failed after all others are done.
+    """
+    loaded = load_tree(settings.tree)
+    foundation = choose_foundation(settings, kind=request.foundation, address=request.address)
+    if foundation.kind == "registry":
+        make_registry_foundation(
+            settings, jobs=options.jobs, options=options.foundation, dry_run=False, progress=progress
+        )
+    channel = ensure_channel(settings.channel, foundation, subdirs=(current_platform(),))
+    with channel_writer(channel) as writer:
+        _link(settings, writer, foundation)
+        plan = plan_stacks(settings, loaded, foundation, request)
+        on_plan(plan)
+        _show_skipped(writer, plan)
+        results = build_packages(
+            [_job(settings, package) for package in plan.to_build],
+            writer=writer,
+            places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.package_cache),
+            platform=current_platform(),
+            max_jobs=options.jobs,
+            cores=options.cores,
+            environ=options.environ,
+            progress=progress,
+            on_result=on_result,
+        )
+    return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _link(settings: Settings, writer: ChannelWriter, foundation: Foundation) -> None:
+    if foundation.kind == "registry":
+        link_foundation(writer, foundation_packages(settings))
+
+
+def _show_skipped(writer: ChannelWriter, plan: Plan) -> None:
+    """Let solves see the planned builds: one that was made before may be hidden by a newer one."""
+    names = [f"{package.subdir}/{package.file_name}" for package in plan.packages if package.status == "skip"]
+    prefer_packages(writer, names)
+
+
+def _job(settings: Settings, package: PlannedPackage) -> BuildJob:
+    folder = render_folder(package, settings.rendered, tree=settings.tree)
+    return BuildJob(
+        file_name=package.file_name, subdir=package.subdir, recipe_folder=folder, waits_for=package.waits_for
+    )
