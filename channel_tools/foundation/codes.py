@@ -11,18 +11,18 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 from pathlib import Path
 
 import zstandard
 
+import channel_tools
 from channel_tools.foundation import repairs
 from channel_tools.foundation.table import DATA_FOLDER
 from channel_tools.packages.writer import DEFAULT_LEVEL, WRITER_VERSION
 
 _PACKAGE = "channel_tools"
 _SHARED_MODULES = ("channel_tools.elf",)
-_ENGINE_MODULES = ("templates", "tree", "unpack", "unwheel", "worker")
+_ENGINE_MODULES = ("glibc", "templates", "tree", "unpack", "unwheel", "worker")
 
 
 @functools.cache
@@ -73,12 +73,13 @@ def _imported(module: str) -> list[str]:
 def _is_counted(name: str) -> bool:
     if name in _SHARED_MODULES:
         return True
-    return name.startswith(repairs.__name__ + ".") and importlib.util.find_spec(name) is not None
+    return name.startswith(repairs.__name__ + ".") and _file(name).is_file()
 
 
 @functools.cache
 def _source(module: str) -> bytes:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise RuntimeError(f"{module} has no source file")
-    return Path(spec.origin).read_bytes()
+    return _file(module).read_bytes()
+
+
+def _file(module: str) -> Path:
+    return Path(channel_tools.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from channel_tools.errors import ChannelToolsError, FoundationError
 from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported
+from channel_tools.foundation.glibc import glibc_requirement
 from channel_tools.foundation.model import RepairContext
 from channel_tools.foundation.repairs import REPAIRS
 from channel_tools.foundation.table import entry_place
@@ -155,7 +156,7 @@ def _metadata(job: PackageJob, tree: Path, unpacked: _Unpacked) -> PackageMetada
         version=plan.version,
         build=plan.build,
         subdir=plan.subdir,
-        depends=_depends(job, tree, unpacked),
+        depends=tuple(sorted({*_depends(job, tree, unpacked), *_host_requirements(tree)})),
         constrains=plan.constrains,
         license=" AND ".join(dict.fromkeys(unpacked.licenses)) or None,
         timestamp_ms=unpacked.newest_s * 1000,
@@ -165,6 +166,12 @@ def _metadata(job: PackageJob, tree: Path, unpacked: _Unpacked) -> PackageMetada
         entry_points=tuple(unpacked.entry_points),
         about=_about(plan, unpacked),
     )
+
+
+def _host_requirements(tree: Path) -> tuple[str, ...]:
+    """The host's glibc, where the package's files ask for one."""
+    glibc = glibc_requirement(tree)
+    return () if glibc is None else (glibc,)
 
 
 def _noarch(plan: PackagePlan) -> Literal["python", "generic"] | None:
