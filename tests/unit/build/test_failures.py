@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channel_tools.build.engine import kind_of
+from channel_tools.build.failures import failure_of, log_tail, not_the_expected, raise_failures
+from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
+from channel_tools.errors import BuildError, ChannelToolsError, ConfigError, DiskFullError, SolveError
+
+JOB = BuildJob(file_name="toy-1.0-h_0.conda", subdir="noarch", recipe_folder=Path("toy"))
+
+
+def write_log(folder: Path, *lines: str) -> Path:
+    log = folder / "toy.log"
+    log.write_text("".join(line + "\n" for line in lines))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("script", BuildError, "the build script failed"),
+        ("test", BuildError, "the recipe's test failed"),
+        ("solve", SolveError, "cannot be solved"),
+        ("recipe", ConfigError, "is not accepted"),
+        ("disk", DiskFullError, "no space is left"),
+        ("killed", BuildError, "it was killed (the words)"),
+        ("other", BuildError, "the engine refused it (the words)"),
+    ],
+)
+def test_each_kind_of_failure_has_its_error(
+    tmp_path: Path, kind: FailureKind, error: type[ChannelToolsError], words: str
+) -> None:
+    log = write_log(tmp_path, "compiling", "boom")
+    made = failure_of(JOB, WorkerResult(failure=kind, message="the words"), log, seconds=1.25)
+    assert type(made) is error
+    assert words in made.message
+    assert "toy-1.0-h_0: " in made.message
+    assert "    boom\nlog: " + str(log) in made.message
+    assert made.hint
+
+
+def test_a_full_disk_is_told_from_the_scripts_own_words(tmp_path: Path) -> None:
+    log = write_log(tmp_path, "cp: error writing 'x': No space left on device", "error: Script failed with status 1")
+    made = failure_of(JOB, WorkerResult(failure="script", message="Script failed"), log, seconds=1)
+    assert isinstance(made, DiskFullError)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Script failed to execute", "script"),
+        ("Test failed", "test"),
+        ("Failed to resolve dependencies", "solve"),
+        ("writing: No space left on device (os error 28)", "disk"),
+        ("Package toy contains Binary file bin/x which contains host prefix placeholder", "other"),
+    ],
+)
+def test_the_engines_words_tell_the_kind(message: str, kind: str) -> None:
+    assert kind_of(message) == kind
+
+
+def test_the_tail_is_the_last_lines_before_the_engines_advice(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    log = write_log(tmp_path, *lines, "", "error: Script execution failed.", "To run the script manually")
+    assert log_tail(log).splitlines() == [f"    line {number}" for number in range(80, 100)]
+
+
+def test_a_huge_log_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    log = tmp_path / "toy.log"
+    with log.open("wb") as stream:
+        stream.truncate(1 << 40)  # a sparse terabyte
+        stream.seek(0, 2)
+        stream.write(b"\nlast\n")
+    assert log_tail(log).splitlines()[-1] == "    last"
+
+
+def test_another_package_than_planned_names_both() -> None:
+    made = not_the_expected(JOB, [Path("out/linux-64/toy-1.0-h_1.conda")], Path("toy.log"))
+    assert "gave linux-64/toy-1.0-h_1.conda; expected noarch/toy-1.0-h_0.conda" in made.message
+
+
+def test_all_failures_are_told_in_one_error_with_what_they_held_back() -> None:
+    other = BuildJob(file_name="other-1.0-h_0.conda", subdir="noarch", recipe_folder=Path("other"))
+    results = [
+        BuildResult(job=JOB, status="failed", error=SolveError("first", hint="do this")),
+        BuildResult(job=JOB, status="failed", error=BuildError("second")),
+        BuildResult(job=other, status="not_started"),
+    ]
+    with pytest.raises(SolveError) as caught:
+        raise_failures(results)
+    assert caught.value.message == "first\nsecond\nnot built because of that: other-1.0-h_0"
+    assert caught.value.hint == "do this"
+
+
+def test_success_raises_nothing() -> None:
+    raise_failures([BuildResult(job=JOB, status="built")])
