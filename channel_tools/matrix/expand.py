@@ -14,7 +14,7 @@ from channel_tools.matrix.sources import read_sources
 from channel_tools.matrix.variants import merge_variant_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from channel_tools.matrix.engine import EvaluatedRecipe
     from channel_tools.matrix.model import (
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         RecipeFile,
         Requirement,
         Stack,
-        VariantScalar,
     )
     from channel_tools.yamlfile import YamlValue
 
@@ -79,6 +78,9 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     package = _mapping(recipe.get("package"))
     build = _mapping(recipe.get("build"))
     requirements = _mapping(recipe.get("requirements"))
+    # for an exact pin between outputs the engine adds a variant key with the build string that it gives the other one;
+    # ours differs, so the key tells only which build is meant
+    outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
     return RenderedPackage(
         stack=stack.name,
         name=str(package["name"]),
@@ -90,7 +92,10 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
         platform=platform,
         recipe=recipe,
         recipe_file=recipe_file,
-        variant=_without_siblings(evaluated.variant, recipe_file),
+        variant={key: value for key, value in sorted(evaluated.variant.items()) if key not in outputs},
+        siblings={
+            outputs[key]: str(value).rpartition(" ")[2] for key, value in evaluated.variant.items() if key in outputs
+        },
         sources=read_sources(recipe, recipe_file),
         build=read_requirements(requirements.get("build")),
         host=read_requirements(requirements.get("host")),
@@ -99,16 +104,12 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     )
 
 
-def _without_siblings(variant: Mapping[str, VariantScalar], recipe_file: RecipeFile) -> dict[str, VariantScalar]:
-    """Drop what the engine adds for exact pins between outputs: their build strings are not the ones we give."""
-    siblings = _output_names(recipe_file.document.value)
-    return {key: value for key, value in sorted(variant.items()) if key not in siblings}
-
-
-def _output_names(recipe: YamlValue) -> frozenset[str]:
+def _output_names(recipe: YamlValue) -> Iterator[str]:
     outputs = recipe.get("outputs") if isinstance(recipe, dict) else None
-    packages = (_mapping(_mapping(output).get("package")) for output in outputs) if isinstance(outputs, list) else ()
-    return frozenset(str(package.get("name", "")).replace("-", "_") for package in packages)
+    for output in outputs if isinstance(outputs, list) else []:
+        name = _mapping(_mapping(output).get("package")).get("name")
+        if isinstance(name, str):
+            yield name
 
 
 def read_requirements(items: YamlValue) -> tuple[Requirement, ...]:

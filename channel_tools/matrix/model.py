@@ -73,7 +73,7 @@ class Stack:
     packages: tuple[str, ...]
     """Recipe folders."""
     install: tuple[str, ...]
-    """MatchSpecs of the environment that users install."""
+    """MatchSpecs of the environment that users install, in the form with spaces."""
     validation: Mapping[str, YamlValue]
     """``method`` and that method's own settings, checked by its model in stacks.py."""
 
@@ -149,6 +149,8 @@ class RenderedPackage:
     recipe_file: RecipeFile
     variant: Mapping[str, VariantScalar]
     """The used keys and their values."""
+    siblings: Mapping[str, str]
+    """Engine build strings of other outputs of the recipe that this one pins exactly, by name."""
     sources: tuple[Source, ...]
     build: tuple[Requirement, ...]
     host: tuple[Requirement, ...]

@@ -77,21 +77,23 @@ def read_stacks(path: Path) -> tuple[YamlDocument, Mapping[str, Stack], str]:
 
 
 def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
-    for index, spec in enumerate(model.install):
-        _check_match_spec(document, spec, ("stacks", name, "install", index))
+    install = [
+        _normalised_spec(document, spec, ("stacks", name, "install", index)) for index, spec in enumerate(model.install)
+    ]
     return Stack(
         name=name,
         description=model.description,
         variants=tuple(model.variants),
         packages=tuple(model.packages),
-        install=tuple(model.install),
+        install=tuple(install),
         validation=model.validate_.model_dump(),
     )
 
 
-def _check_match_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> None:
+def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> str:
+    """The command line's form (``libtoy=*=udp*``) becomes the one that every client takes (``libtoy * udp*``)."""
     try:
-        MatchSpec(spec, strict=True)
+        return str(MatchSpec(spec))
     except InvalidMatchSpecError as err:
         message = f"{spec!r} is no MatchSpec: {' '.join(str(err).split())}"
         raise document.error(message, *key_path, hint="write for example  pytorch-switchml  or  numpy >=2") from None

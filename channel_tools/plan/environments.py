@@ -30,6 +30,7 @@ _OWN_CHANNEL = "file:///own-packages-being-planned"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
 _SHOWN_VERSIONS = 5
+_TREE_LINES = str.maketrans("└├│─", "    ")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
 
@@ -128,23 +129,24 @@ class EnvironmentSolver:
         self._virtual_packages = list(virtual_packages)
         self._gateway = Gateway()
 
-    async def solve(self, specs: Sequence[str]) -> list[Resolved]:
+    async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.
 
-        Raises UnservedError when there is no solution, NetworkError when the foundation's index cannot be reached.
+        ``beneath`` are requirements of ``specs`` themselves, where a reason is looked for first. Raises UnservedError
+        when there is no solution, NetworkError when the foundation's index cannot be reached.
         """
         if not specs:
             return []
         try:
             records = await solve(
                 [self.own, *self._foundation.sources],
-                list(specs),
+                [MatchSpec(spec) for spec in specs],
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
                 virtual_packages=self._virtual_packages,
             )
         except SolverError as err:
-            raise UnservedError(await self._explain(specs, str(err))) from None
+            raise UnservedError(await self._explain([*beneath, *specs], str(err))) from None
         except InvalidMatchSpecError as err:
             raise UnservedError(f"a requirement is no MatchSpec: {_one_line(str(err))}") from None
         except (GatewayError, FetchRepoDataError) as err:
@@ -229,5 +231,5 @@ def pin_by_variant(requirement: Requirement, variant: Mapping[str, VariantScalar
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split()).rstrip(".")
+    line = " ".join(text.translate(_TREE_LINES).split()).rstrip(".")
     return line if len(line) <= _MAX_REASON else line[: _MAX_REASON - 3] + "..."

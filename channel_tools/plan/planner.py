@@ -149,7 +149,7 @@ class _StackPlanner:
     ) -> tuple[str, ...]:
         """Own packages in any environment of the build or of its tests; this solves the latter."""
         itself = f"{own.name} =={own.version} {own.build_string}"
-        found = [*environments.build, *environments.host, *await self.solver.solve([itself])]
+        found = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
         for test in rendered.tests:
             found += await self.solver.solve(_plain(test.build))
             found += await self.solver.solve([itself, *_plain(test.run)]) if test.run else []
@@ -157,13 +157,16 @@ class _StackPlanner:
         return tuple(sorted(names - {own.file_name}))
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
-        """The planned output called ``name`` of the same recipe whose variant does not contradict this one's."""
+        """The planned output called ``name`` of the same recipe: the build meant, or the one with the same variant."""
+        meant = rendered.siblings.get(name)
         for planned, own in self.results.values():
             other = planned.rendered
-            if other.name == name and other.recipe_file.path == rendered.recipe_file.path:
-                shared = rendered.variant.keys() & other.variant.keys() - {"target_platform"}
-                if all(rendered.variant[key] == other.variant[key] for key in shared):
-                    return own
+            if other.name != name or other.recipe_file.path != rendered.recipe_file.path:
+                continue
+            shared = rendered.variant.keys() & other.variant.keys() - {"target_platform"}
+            same = all(rendered.variant[key] == other.variant[key] for key in shared)
+            if other.engine_build_string == meant if meant is not None else same:
+                return own
         return None
 
 

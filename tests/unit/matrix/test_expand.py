@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+
+from channel_tools.errors import ConfigError, UsageError
+from channel_tools.matrix import FoundationKind, Pin, RenderedPackage, expand_stack, find_stack, load_tree
+from channel_tools.matrix.model import requirement_name
+from tests.unit.matrix.golden import assert_golden
+from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
+
+GOLDEN = Path(__file__).parent / "golden"
+META = "recipes/toy-meta/recipe.yaml"
+
+
+def _expand(
+    root: Path,
+    changes: dict[str, str | None] | None = None,
+    *,
+    kind: FoundationKind = "registry",
+    packages: tuple[str, ...] = (),
+) -> list[RenderedPackage]:
+    loaded = load_tree(write_tree(root, changes))
+    return expand_stack(loaded, find_stack(loaded, None), foundation_kind=kind, platform=PLATFORM, packages=packages)
+
+
+def _names(packages: list[RenderedPackage]) -> list[str]:
+    return [f"{package.name}-{package.version}-{package.engine_build_string}" for package in packages]
+
+
+@pytest.mark.parametrize("kind", ["registry", "conda-forge"])
+def test_the_expanded_stack(tmp_path: Path, kind: FoundationKind) -> None:
+    packages = _expand(tmp_path, kind=kind)
+    text = json.dumps(
+        [
+            {
+                "file": f"{package.subdir}/{package.name}-{package.version}-{package.engine_build_string}",
+                "variant": dict(package.variant),
+                "build": [str(item) for item in package.build],
+                "host": [str(item) for item in package.host],
+                "run": [str(item) for item in package.run],
+                "sources": [source.location for source in package.sources],
+            }
+            for package in packages
+        ],
+        indent=1,
+    )
+    assert_golden(GOLDEN / f"expanded-{kind}.json", text + "\n")
+
+
+def test_names_are_those_of_the_engine_alone(tmp_path: Path) -> None:
+    packages = _expand(tmp_path)
+    files = [tmp_path / "variants" / name for name in ("pins.yaml", "foundation-registry.yaml", "udp.yaml")]
+    config = RenderConfig(platform=PlatformConfig(target_platform=PLATFORM))
+    expected = []
+    for name in ("libtoy", "toy-switch", "toy-plugin", "toy-meta"):
+        recipe = Stage0Recipe.from_file(tmp_path / "recipes" / name / "recipe.yaml")
+        for variant in recipe.render(VariantConfig.from_files(list(files)), config):
+            package = variant.recipe.package
+            expected.append(f"{package.name}-{package.version}-{variant.recipe.build.string}")
+    assert _names(packages) == expected
+
+
+def test_pins_keep_their_bounds(tmp_path: Path) -> None:
+    plugin = next(package for package in _expand(tmp_path) if package.name == "toy-plugin")
+    expected = Pin(
+        function="pin_compatible",
+        name="torch",
+        lower_bound="x.x.x.x.x.x",
+        upper_bound="x.x",
+        exact=False,
+        build=None,
+    )
+    assert plugin.run == ("python", expected, "libtoy >=1,<2")
+
+
+def test_tests_bring_their_requirements(tmp_path: Path) -> None:
+    plugin = next(package for package in _expand(tmp_path) if package.name == "toy-plugin")
+    assert [test.run for test in plugin.tests] == [("toy-switch",)]
+    assert {"torch", "toy-switch", "libtoy", "python"} < plugin.requirement_names()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (("libtoy",), {"libtoy"}),
+        (("toy-switch",), {"libtoy", "toy-switch"}),
+        (("toy-meta",), {"libtoy", "toy-switch", "toy-plugin", "toy-meta"}),
+    ],
+)
+def test_chosen_packages_bring_what_they_need(tmp_path: Path, wanted: tuple[str, ...], expected: set[str]) -> None:
+    assert {package.name for package in _expand(tmp_path, packages=wanted)} == expected
+
+
+def test_an_unknown_package_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'libtoi' is no package of the stack 'udp'") as caught:
+        _expand(tmp_path, packages=("libtoi",))
+    assert caught.value.hint == "did you mean libtoy?"
+
+
+def test_noarch_goes_to_its_own_subdir(tmp_path: Path) -> None:
+    assert {package.name: package.subdir for package in _expand(tmp_path)}["toy-meta"] == "noarch"
+
+
+@pytest.mark.parametrize("condition", ["match(python, '<3.12')", "python == '3.11.*'"])
+def test_skipped_variants_are_left_out(tmp_path: Path, condition: str) -> None:
+    recipe = FILES["recipes/toy-plugin/recipe.yaml"].replace("  number: 2\n", f'  number: 2\n  skip: ["{condition}"]\n')
+    packages = _expand(tmp_path, {"recipes/toy-plugin/recipe.yaml": recipe})
+    assert [package.variant["python"] for package in packages if package.name == "toy-plugin"] == ["3.12.*"]
+
+
+def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
+    packages = _expand(tmp_path, {META: "package: {name: toy-meta, version: '1'}\nbuild: {skip: true}\n"})
+    assert "toy-meta" not in {package.name for package in packages}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line", "message"),
+    [
+        pytest.param("build: {}\n", None, "missing required field 'package'", id="no package"),
+        pytest.param(
+            "package: {name: a, version: '1'}\nbild: {}\n", 2, "unknown top-level field 'bild'", id="unknown field"
+        ),
+        pytest.param("package:\n  name: a\n  version: ${{ vers }}\n", 3, "undefined value", id="undefined"),
+        pytest.param(
+            "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", None, "syntax error", id="syntax"
+        ),
+        pytest.param(
+            "package: {name: a, version: '1'}\nbuild: {skip: ['python >']}\n", 2, "skip", id="skip that is no condition"
+        ),
+        pytest.param(
+            "package: {name: a, version: '1'}\nsource:\n  url: https://example.org/a.tar.gz\n",
+            2,
+            "source https://example.org/a.tar.gz has no sha256",
+            id="url without sha256",
+        ),
+        pytest.param(
+            "package: {name: a, version: '1'}\nsource:\n  git: https://example.org/a.git\n  tag: v1\n",
+            2,
+            "a.git has rev refs/tags/v1",
+            id="git without commit",
+        ),
+        pytest.param(
+            "recipe: {name: a, version: '1'}\noutputs:\n- staging: {name: s}\n- package: {name: b}\n  inherit: s\n",
+            2,
+            "staging outputs",
+            id="staging",
+        ),
+    ],
+)
+def test_a_recipe_that_does_not_render_is_named(tmp_path: Path, recipe: str, line: int | None, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _expand(tmp_path, {META: recipe})
+    assert caught.value.path == tmp_path / META
+    assert message in str(caught.value)
+    assert caught.value.line == line
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_every_output_of_a_recipe_is_a_package(tmp_path: Path) -> None:
+    recipe = """\
+recipe: {name: multi, version: "1.0"}
+outputs:
+  - package: {name: libmulti}
+    requirements: {host: [python]}
+  - package: {name: libmulti-devel}
+    requirements:
+      run: ["${{ pin_subpackage('libmulti', exact=True) }}"]
+"""
+    packages = [item for item in _expand(tmp_path, {META: recipe}) if item.recipe_file.name == "toy-meta"]
+    found = [(item.name, item.variant.get("python")) for item in packages]
+    assert sorted(found, key=str) == [
+        ("libmulti", "3.11.*"),
+        ("libmulti", "3.12.*"),
+        ("libmulti-devel", None),
+        ("libmulti-devel", None),
+    ]
+    builds = {item.engine_build_string for item in packages if item.name == "libmulti"}
+    assert {item.siblings["libmulti"] for item in packages if item.name == "libmulti-devel"} == builds
+
+
+@pytest.mark.parametrize(
+    ("requirement", "name"),
+    [
+        ("Python >=3.11", "python"),
+        ("libtoy==1.0", "libtoy"),
+        ("libtoy[version='>=1']", "libtoy"),
+        ("conda-forge::numpy =2", "numpy"),
+        ("__cuda", "__cuda"),
+    ],
+)
+def test_the_name_in_a_requirement(requirement: str, name: str) -> None:
+    assert requirement_name(requirement) == name

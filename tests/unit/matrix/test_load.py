@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.errors import ConfigError, UsageError
+from channel_tools.matrix import find_stack, load_tree
+from tests.unit.matrix.toytree import FILES, write_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STACKS = FILES["variants/stacks.yaml"]
+
+
+def test_a_tree_is_read_whole(tmp_path: Path) -> None:
+    loaded = load_tree(write_tree(tmp_path))
+    assert list(loaded.recipes) == ["libtoy", "toy-meta", "toy-plugin", "toy-switch"]
+    assert sorted(loaded.variant_files) == [
+        "foundation-conda-forge.yaml",
+        "foundation-registry.yaml",
+        "pins.yaml",
+        "udp.yaml",
+    ]
+    stack = find_stack(loaded, None)
+    assert (stack.name, stack.description) == ("udp", "Sums over sockets")
+    assert stack.packages == ("libtoy", "toy-switch", "toy-plugin", "toy-meta")
+    assert stack.install == ("toy-meta", "libtoy * udp*")
+    assert stack.validation == {"method": "switchml", "transport": "udp", "ranks": 4, "timeout_s": 600}
+
+
+def test_shared_files_may_be_absent(tmp_path: Path) -> None:
+    gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
+    assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == ["pins.yaml", "udp.yaml"]
+
+
+def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
+    loaded = load_tree(write_tree(tmp_path))
+    with pytest.raises(UsageError, match=r"'upd' is no stack of .*stacks\.yaml") as caught:
+        find_stack(loaded, "upd")
+    assert caught.value.hint == "did you mean udp?"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "message", "hint"),
+    [
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("toy-switch,", "toy-swich,"),
+            6,
+            "stack 'udp' names the package 'toy-swich', but there is no recipes/toy-swich/recipe.yaml",
+            "did you mean toy-switch?",
+            id="missing recipe",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("[udp.yaml]", "[upd.yaml]"),
+            5,
+            "names the variant file 'upd.yaml', which does not exist",
+            "did you mean udp.yaml",
+            id="missing variant file",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("default_stack: udp", "default_stack: rdma"),
+            1,
+            "default_stack names 'rdma', which is no stack of this file",
+            "known: udp",
+            id="unknown default",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("description:", "descripton:"),
+            3,
+            "stacks.udp.description is missing",
+            "docs/reference/variants.md",
+            id="missing key",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS + "    colour: red\n",
+            9,
+            "unknown key stacks.udp.colour",
+            "docs/reference/variants.md",
+            id="unknown key",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("method: switchml", "method: telepathy"),
+            8,
+            "Input should be 'switchml', found 'telepathy'",
+            "docs/reference/variants.md",
+            id="unknown method",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace("transport: udp}", "ranks: 1}"),
+            8,
+            "greater than or equal to 2, found 1",
+            "docs/reference/variants.md",
+            id="too few ranks",
+        ),
+        pytest.param(
+            "variants/stacks.yaml",
+            STACKS.replace('"libtoy=*=udp*"', '"libtoy >=>1"'),
+            7,
+            "'libtoy >=>1' is no MatchSpec",
+            "write for example",
+            id="bad MatchSpec",
+        ),
+        pytest.param("variants/stacks.yaml", "", 1, "default_stack is missing", "docs/", id="empty stacks file"),
+        pytest.param(
+            "variants/pins.yaml",
+            "c_compiler: [gcc]\npyhton: ['3.11.*']\n",
+            2,
+            "no recipe of this tree uses the key 'pyhton'",
+            "did you mean python?",
+            id="unused key",
+        ),
+        pytest.param(
+            "variants/foundation-conda-forge.yaml",
+            "libwire: ['1', '2']\nc_compiler_version: ['1']\nzip_keys: [[libwire, c_compiler_version]]\n",
+            3,
+            "libwire has 2",
+            "as many values",
+            id="zip_keys of a foundation that is not in use",
+        ),
+        pytest.param(
+            "recipes/toy-meta/recipe.yaml",
+            "package: {name: a}\npackage: {name: b}\n",
+            2,
+            "key 'package' stands twice",
+            "keep one",
+            id="recipe with a key twice",
+        ),
+        pytest.param(
+            "recipes/toy-meta/recipe.yaml", "- a\n", 1, "a recipe is a mapping", "other recipes", id="recipe is a list"
+        ),
+    ],
+)
+def test_each_mistake_has_one_clear_error(
+    tmp_path: Path, name: str, text: str, line: int, message: str, hint: str
+) -> None:
+    tree = write_tree(tmp_path, {name: text})
+    with pytest.raises(ConfigError) as caught:
+        load_tree(tree)
+    assert (caught.value.path, caught.value.line) == (tmp_path / name, line)
+    assert message in str(caught.value)
+    assert hint in (caught.value.hint or "")
