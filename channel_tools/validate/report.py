@@ -102,11 +102,18 @@ def _case_table(report: ValidationReport) -> ReportTable:
                 case.route if not case.reason else f"{case.route} ({case.reason})",
                 _error_in_words(case),
                 f"{case.seconds * 1000:.0f}",
-                "; ".join(case.problems) or "ok",
+                _problems_in_words(case),
             )
             for case in report.result.cases
         ),
     )
+
+
+def _problems_in_words(case: CaseResult) -> str:
+    if not case.problems:
+        return "ok"
+    more = f" (and {len(case.problems) - 1} more)" if len(case.problems) > 1 else ""
+    return case.problems[0] + more
 
 
 def _error_in_words(case: CaseResult) -> str:

@@ -214,9 +214,13 @@ def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Itera
 
 
 def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats) -> tuple[TransportTotals, ...]:
-    delegated = results[0].stats.delegated.values()
-    baseline = [(case.numel, case.calls, case.dtype) for case in plan.cases if case.reason]
-    baseline += [(speed.numel, speed.calls, speed.dtype) for speed in plan.speeds]
+    first = results[0]
+    delegated = first.stats.delegated.values()
+    seen_by_gloo: list[tuple[Case | Speed, RankCounts]] = [
+        *((case, seen.counts) for case, seen in zip(plan.cases, first.cases, strict=True)),
+        *((speed, seen.paths.plain.counts) for speed, seen in zip(plan.speeds, first.speeds, strict=True)),
+    ]
+    gloo = [(what, what.numel * sum(counts.fallbacks.values())) for what, counts in seen_by_gloo]
     return (
         TransportTotals(
             name=TRANSPORT,
@@ -234,10 +238,10 @@ def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchSta
         ),
         TransportTotals(
             name=BASELINE,
-            jobs=sum(results[0].stats.fallbacks.values()),
-            elements=sum(numel * calls for numel, calls, _ in baseline),
-            bytes=sum(numel * calls * _DTYPE_BYTES[dtype] for numel, calls, dtype in baseline),
-            counted_by="plugin (jobs), plan (elements)",
+            jobs=sum(first.stats.fallbacks.values()),
+            elements=sum(elements for _, elements in gloo),
+            bytes=sum(elements * _DTYPE_BYTES[what.dtype] for what, elements in gloo),
+            counted_by="plugin",
         ),
     )
 

@@ -239,8 +239,12 @@ def repack(archive: Path) -> None:
 
 
 class TestDamagedPackage:
-    @pytest.mark.parametrize("damage", [cut, flip, repack], ids=lambda damage: damage.__name__)
-    @pytest.mark.parametrize("scheme", ["file", "http"])
+    # over http rattler tries again for seconds when it cannot unpack, so one such damage must do there
+    @pytest.mark.parametrize(
+        ("scheme", "damage"),
+        [("file", cut), ("file", flip), ("file", repack), ("http", cut), ("http", repack)],
+        ids=["file-cut", "file-flip", "file-repack", "http-cut", "http-repack"],
+    )
     def test_is_named_and_can_be_mended(
         self, install: Installer, channel: ToyChannel, scheme: str, damage: Damage
     ) -> None:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kill -9 while packages are linked, at many points: the next run always completes the environment."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.environments import create_environment
+from channel_tools.progress import SilentProgress
+from tests.unit.environments.toychannel import SUBDIR, ToyChannel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGES = 12
+FILES = 40
+# Kills itself when the installer reports that so many packages are being linked: from one of its own threads, while
+# others link.
+CREATE = """
+import os, signal, sys
+from pathlib import Path
+from channel_tools.environments import create_environment, reporter
+from channel_tools.progress import SilentProgress
+
+left = int(sys.argv[1])
+original = reporter.TransactionReporter.on_link_start
+
+def on_link_start(self, operation, package_name):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, operation, package_name)
+
+reporter.TransactionReporter.on_link_start = on_link_start
+create_environment(
+    Path(sys.argv[2]), sys.argv[4].split(), [sys.argv[3]], package_cache=Path(sys.argv[2] + "-pkgs"),
+    subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> ToyChannel:
+    toy = ToyChannel(root=tmp_path_factory.mktemp("many") / "channel")
+    for version in ("1.0", "2.0"):
+        for number in range(PACKAGES):
+            files = {f"lib/p{number}/{file}": f"{version} {number} {file}".encode() for file in range(FILES)}
+            toy.add(f"p{number}", version=version, files=files, index=False)
+    toy.index()
+    return toy
+
+
+def specs(version: str) -> list[str]:
+    return [f"p{number}=={version}" for number in range(PACKAGES)]
+
+
+def killed(prefix: Path, channel: ToyChannel, version: str, *, after: int) -> None:
+    command = [sys.executable, "-c", CREATE, str(after), str(prefix), channel.address, " ".join(specs(version))]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+
+
+def create(prefix: Path, channel: ToyChannel, version: str) -> int:
+    return create_environment(
+        prefix,
+        specs(version),
+        [channel.address],
+        package_cache=prefix.with_name(prefix.name + "-pkgs"),
+        subdir=SUBDIR,
+        progress=SilentProgress(),
+        virtual_packages=[],
+    ).changed
+
+
+def assert_whole(prefix: Path, version: str) -> None:
+    found = {str(path.relative_to(prefix)): path.read_text() for path in (prefix / "lib").rglob("*") if path.is_file()}
+    assert found == {
+        f"lib/p{number}/{file}": f"{version} {number} {file}" for number in range(PACKAGES) for file in range(FILES)
+    }
+
+
+@pytest.mark.parametrize("after", [1, 4, PACKAGES])
+def test_a_killed_creation_is_completed(tmp_path: Path, channel: ToyChannel, after: int) -> None:
+    prefix = tmp_path / "env"
+    killed(prefix, channel, "1.0", after=after)
+    assert create(prefix, channel, "1.0") > 0
+    assert_whole(prefix, "1.0")
+    assert create(prefix, channel, "1.0") == 0
+
+
+@pytest.mark.parametrize("after", [1, 4, PACKAGES])
+@pytest.mark.parametrize("then", ["1.0", "2.0"], ids=["go-back", "go-on"])
+def test_a_killed_update_is_completed(tmp_path: Path, channel: ToyChannel, after: int, then: str) -> None:
+    prefix = tmp_path / "env"
+    create(prefix, channel, "1.0")
+    killed(prefix, channel, "2.0", after=after)
+    assert create(prefix, channel, then) > 0
+    assert_whole(prefix, then)
+    assert create(prefix, channel, then) == 0

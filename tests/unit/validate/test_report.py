@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``golden/report.json`` is what report_document makes of a fixed report; write it anew with UPDATE_GOLDEN=1."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from channel_tools.errors import ValidationError
+from channel_tools.validate import raise_for_failures, report_document, report_tables, write_report
+from channel_tools.validate.model import EnvironmentFacts, HostFacts, ReportedPackage, ValidationReport
+from channel_tools.validate.switchml_checks import judge
+from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
+
+GOLDEN = Path(__file__).parent / "golden" / "report.json"
+PREFIX = Path("/opt/env")
+
+
+@pytest.fixture
+def report() -> ValidationReport:
+    plan = small_plan()
+    result = judge(plan, perfect_results(plan, PREFIX), perfect_stats(plan), prefix=PREFIX)
+    return ValidationReport(
+        stack="udp",
+        method="switchml",
+        ranks=2,
+        started="2026-01-02T03:04:05+00:00",
+        seconds=12.34567,
+        tool_version="0.1.0",
+        host=HostFacts(system="Linux 6.1", machine="x86_64", processor="A CPU", cores=2, memory_bytes=8 << 30),
+        environment=EnvironmentFacts(
+            packages=(ReportedPackage(name="pytorch", version="2.13.0", build="cpu_h1_0"),),
+            seconds=3.21,
+            size_bytes=770_000_000,
+        ),
+        result=result,
+    )
+
+
+@pytest.fixture
+def failing(report: ValidationReport) -> ValidationReport:
+    plan = small_plan()
+    stats = replace(perfect_stats(plan), slots_completed=7)
+    return replace(report, result=judge(plan, perfect_results(plan, PREFIX), stats, prefix=PREFIX))
+
+
+def test_document_is_as_the_golden_file(report: ValidationReport) -> None:
+    text = json.dumps(report_document(report), indent=2) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_file_holds_the_document(report: ValidationReport, tmp_path: Path) -> None:
+    path = tmp_path / "report" / "udp.json"
+    write_report(report, path)
+    assert path.read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+    assert [one.name for one in path.parent.iterdir()] == ["udp.json"]
+
+
+def test_a_good_report_raises_nothing(report: ValidationReport) -> None:
+    assert report.passed
+    raise_for_failures(report, report_file=Path("udp.json"))
+
+
+def test_a_failed_check_is_exit_code_10(failing: ValidationReport) -> None:
+    assert not failing.passed
+    assert report_document(failing)["passed"] is False
+    expected = r"(?s)stack udp: 1 of 15 checks failed.*every slot of every job: found 7; expected 16400"
+    with pytest.raises(ValidationError, match=expected) as caught:
+        raise_for_failures(failing, report_file=Path("udp.json"))
+    assert caught.value.exit_code == 10
+    assert caught.value.hint == "the whole report is udp.json"
+
+
+def test_tables_are_rectangular_and_complete(report: ValidationReport) -> None:
+    checks, cases, transports, bandwidth = report_tables(report)
+    for table in (checks, cases, transports, bandwidth):
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert [row[3] for row in cases.rows] == ["switchml", "switchml", "switchml", "gloo (dtype)"]
+    assert bandwidth.rows == (("int32", "4 MiB", "3", "2097", "1049", "2.00"),)
+
+
+def test_tables_show_what_failed(failing: ValidationReport) -> None:
+    shown = [row for row in report_tables(failing)[0].rows if row[1] == "FAILED"]
+    assert [row[0] for row in shown] == ["the switch completed every slot of every job"]
