@@ -75,7 +75,7 @@ class Stack:
     install: tuple[str, ...]
     """MatchSpecs of the environment that users install, in the form with spaces."""
     validation: Mapping[str, YamlValue]
-    """``method`` and that method's own settings, checked by its model in stacks.py."""
+    """``method`` and that method's own settings, which the validate stage checks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

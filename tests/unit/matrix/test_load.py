@@ -28,7 +28,7 @@ def test_a_tree_is_read_whole(tmp_path: Path) -> None:
     assert (stack.name, stack.description) == ("udp", "Sums over sockets")
     assert stack.packages == ("libtoy", "toy-switch", "toy-plugin", "toy-meta")
     assert stack.install == ("toy-meta", "libtoy * udp*")
-    assert stack.validation == {"method": "switchml", "transport": "udp", "ranks": 4, "timeout_s": 600}
+    assert stack.validation == {"method": "switchml", "num_threads": 2}
 
 
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
         ),
         pytest.param(
             "variants/stacks.yaml",
-            STACKS.replace("transport: udp}", "ranks: 1}"),
+            STACKS.replace("num_threads: 2}", "num_threads: [2]}"),
             8,
-            "greater than or equal to 2, found 1",
+            "stacks.udp.validate.num_threads",
             "docs/reference/variants.md",
-            id="too few ranks",
+            id="a setting that is no plain value",
         ),
         pytest.param(
             "variants/stacks.yaml",

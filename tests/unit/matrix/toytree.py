@@ -24,7 +24,7 @@ stacks:
     variants: [udp.yaml]
     packages: [libtoy, toy-switch, toy-plugin, toy-meta]
     install: [toy-meta, "libtoy=*=udp*"]
-    validate: {method: switchml, transport: udp}
+    validate: {method: switchml, num_threads: 2}
 """,
     "variants/pins.yaml": """\
 c_compiler: [gcc]
