@@ -58,7 +58,7 @@ void run(const Options &options) {
     if (!options.stats_file.empty()) stats = std::make_unique<StatsFile>(options.stats_file, plane);
     {
         const auto on_session = [&stats] {
-            if (stats) stats->write_now();
+            if (stats) stats->refresh();
         };
         Controller controller({options.address, options.controller_port, options.max_workers, on_session}, plane);
         say(ready_line(options, plane, controller));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous.hpp"
 
-#include <chrono>
-
 namespace switchml::softswitch {
 namespace {
 
 // How late a caller's going is noticed; completion does not wait for it.
-constexpr std::chrono::milliseconds kCancellationPoll{20};
+constexpr std::chrono::milliseconds kCancellationPoll{5};
+// How long a complete broadcast waits for the news that one of its callers has gone.
+constexpr std::chrono::milliseconds kGrace{20};
 
 Outcome failure(const std::string &reason) { return {Outcome::Kind::kFailed, 0, reason}; }
 
@@ -34,8 +34,18 @@ Outcome Rendezvous::wait(std::unique_lock<std::mutex> &lock, Group &group, std::
             group.calls.erase(key);  // not settled, so still there
             return {Outcome::Kind::kCancelled, 0, {}};
         }
+        complete_broadcast_when_due();
     }
     return call->outcome;
+}
+
+// Asked by every waiting call after it found its own caller to be there still.
+void Rendezvous::complete_broadcast_when_due() {
+    if (broadcast_.calls.empty() || broadcast_.calls.size() < broadcast_.num_workers) return;
+    if (Clock::now() - broadcast_.latest < kGrace) return;
+    settle(barrier_, failure("another session began"));
+    broken_.clear();
+    settle(broadcast_, {Outcome::Kind::kDone, broadcast_.value, {}});
 }
 
 Outcome Rendezvous::barrier(std::uint32_t num_workers, const Cancelled &cancelled) {
@@ -69,11 +79,7 @@ Outcome Rendezvous::broadcast(const BroadcastCall &request, const Cancelled &can
         changed_.notify_all();
     }
     place = call;
-    if (broadcast_.calls.size() == request.num_workers) {
-        settle(barrier_, failure("another session began"));
-        broken_.clear();
-        settle(broadcast_, {Outcome::Kind::kDone, broadcast_.value, {}});
-    }
+    broadcast_.latest = Clock::now();
     return wait(lock, broadcast_, request.rank, call, cancelled);
 }
 

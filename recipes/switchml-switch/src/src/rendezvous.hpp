@@ -4,12 +4,15 @@
 // a dead session must not be counted for the next one, so
 // - a call that its caller gave up leaves,
 // - the newest call wins over older ones that contradict it,
-// - a broadcast waits for all, its root included, and when it completes every
-//   call still waiting in a barrier belongs to an older session and fails,
+// - a broadcast waits for all, its root included, and for a moment more, since the
+//   news that a caller has gone may come later than the call of its successor,
+// - when a broadcast completes, every call still waiting in a barrier belongs to
+//   an older session and fails,
 // - after a refusal all waiting and coming barrier calls fail with its reason,
 //   until the next broadcast completes.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -46,6 +49,8 @@ class Rendezvous {
     void break_session(const std::string &reason);
 
   private:
+    using Clock = std::chrono::steady_clock;
+
     struct Call {
         bool settled = false;
         Outcome outcome;
@@ -58,9 +63,11 @@ class Rendezvous {
         std::uint32_t root = 0;
         std::uint64_t value = 0;
         std::map<std::uint64_t, CallPointer> calls;
+        Clock::time_point latest;  // when the latest call came
     };
 
     void settle(Group &group, const Outcome &outcome);
+    void complete_broadcast_when_due();
     Outcome wait(std::unique_lock<std::mutex> &lock, Group &group, std::uint64_t key, const CallPointer &call,
                  const Cancelled &cancelled);
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <stdexcept>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -34,7 +34,7 @@ void replace_file(const std::string &path, const std::string &text) {
 }  // namespace
 
 StatsFile::StatsFile(std::string path, DataPlane &plane) : path_(std::move(path)), plane_(plane) {
-    write_now();
+    write();
     thread_ = std::thread([this] { serve(); });
 }
 
@@ -47,12 +47,20 @@ StatsFile::~StatsFile() {
     thread_.join();
 }
 
-void StatsFile::write_now() {
+void StatsFile::write() {
     const std::lock_guard lock(write_mutex_);
     std::string text = to_json(plane_.counters()) + "\n";
     if (text == written_) return;
     replace_file(path_, text);
     written_ = std::move(text);
+}
+
+void StatsFile::refresh() noexcept {
+    try {
+        write();
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "switchml-switch: %s\n", error.what());
+    }
 }
 
 void StatsFile::serve() {
@@ -61,11 +69,7 @@ void StatsFile::serve() {
     while (!last) {
         last = stop_requested_.wait_for(lock, kInterval, [this] { return stopping_; });
         lock.unlock();
-        try {
-            write_now();
-        } catch (const std::runtime_error &error) {  // a full disk must not stop the switch
-            std::fprintf(stderr, "switchml-switch: %s\n", error.what());
-        }
+        refresh();
         lock.lock();
     }
 }

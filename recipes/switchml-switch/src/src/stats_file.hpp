@@ -21,9 +21,12 @@ class StatsFile {
     StatsFile(const StatsFile &) = delete;
     StatsFile &operator=(const StatsFile &) = delete;
 
-    void write_now();
+    // Writes if anything changed. What goes wrong (a full disk) is said on standard
+    // error; it must not stop the switch.
+    void refresh() noexcept;
 
   private:
+    void write();
     void serve();
 
     const std::string path_;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Session set-up against a controller that behaves as published ones do.
+#include <cstdint>
+#include <string>
+
+#include "error.hpp"
+#include "fake_switch.hpp"
+#include "udp/endpoint.hpp"
+#include "udp/session.hpp"
+#include "wire/check.hpp"
+
+using namespace switchml;
+using namespace switchml::udp;
+using namespace switchml::testing;
+
+namespace {
+
+Settings settings_for(const FakeController &controller) {
+    Settings settings;
+    settings.num_workers = 1;
+    const std::string target = controller.target();
+    const std::size_t colon = target.find(':');
+    settings.controller_host = target.substr(0, colon);
+    settings.controller_port = static_cast<std::uint16_t>(std::stoi(target.substr(colon + 1)));
+    settings.worker_port = 4000;
+    settings.num_threads = 1;
+    settings.max_outstanding_packets = 256;
+    settings.packet_numel = 256;
+    settings.connect_timeout_ms = 5000;
+    settings.job_timeout_ms = 5000;
+    return settings;
+}
+
+template <class Body>
+Error failure_of(Body &&body) {
+    try {
+        body();
+    } catch (const Error &error) {
+        return error;
+    }
+    throw check::Failed("no error came");
+}
+
+}  // namespace
+
+TEST(the_calls_come_in_the_published_order) {
+    FakeController controller(private_address(1));
+    const wire::Endpoint data = open_session(settings_for(controller), private_address(2));
+    CHECK_EQ(controller.calls, "VSBB");
+    CHECK_EQ(data.ipv4, private_address(1));
+    CHECK_EQ(data.port, 48864);
+    CHECK_EQ(controller.seen.rank(), 0U);
+    CHECK_EQ(controller.seen.num_workers(), 1U);
+    CHECK_EQ(controller.seen.ipv4(), private_address(2));
+    CHECK_EQ(static_cast<int>(controller.seen.packet_size()), 3);
+    CHECK_EQ(controller.seen.mac(), 0U);
+    CHECK(controller.seen.session_id() != 0);
+}
+
+TEST(later_ranks_wait_for_the_first_before_they_ask) {
+    FakeController controller(private_address(1));
+    Settings settings = settings_for(controller);
+    settings.num_workers = 2;
+    settings.rank = 1;
+    settings.max_outstanding_packets = 1;  // with one thread and 64 values: parameters that pack to 0, the
+    settings.packet_numel = 64;            // value that the fake controller hands back to a rank that sends 0
+    open_session(settings, private_address(3));
+    CHECK_EQ(controller.calls, "VBSB");
+    CHECK_EQ(static_cast<int>(controller.seen.packet_size()), 1);
+}
+
+TEST(a_data_port_that_the_switch_names_is_used) {
+    FakeController controller(private_address(1));
+    controller.data_port = 50001;
+    CHECK_EQ(open_session(settings_for(controller), private_address(2)).port, 50001);
+    controller.data_port = 70000;
+    CHECK_EQ(failure_of([&] { open_session(settings_for(controller), private_address(2)); }).status(), SWITCHML_EREFUSED);
+}
+
+TEST(zeros_are_a_refusal) {
+    FakeController controller(private_address(1));
+    controller.refuse = true;
+    const Error error = failure_of([&] { open_session(settings_for(controller), private_address(2)); });
+    CHECK_EQ(error.status(), SWITCHML_EREFUSED);
+    CHECK_MENTIONS(error.what(), controller.target());
+    CHECK_MENTIONS(error.what(), "rank 0");
+}
+
+TEST(the_session_id_carries_what_all_workers_must_share) {
+    Settings settings;
+    settings.max_outstanding_packets = 4096;
+    settings.num_threads = 32;
+    settings.packet_numel = 256;
+    const std::uint64_t id = make_session_id(1700000000123456789ULL, settings);
+    check_session_id(id, settings);
+    CHECK_EQ(id >> 18, 1700000000123456789ULL >> 18);
+    const auto mismatch = [&](auto &&change) {
+        Settings other = settings;
+        change(other);
+        return failure_of([&] { check_session_id(id, other); });
+    };
+    const Error window = mismatch([](Settings &s) { s.max_outstanding_packets = 2048; });
+    CHECK_EQ(window.status(), SWITCHML_ECONFIG);
+    CHECK_MENTIONS(window.what(), "max_outstanding_packets=2048");
+    CHECK_MENTIONS(window.what(), "max_outstanding_packets=4096");
+    CHECK_MENTIONS(mismatch([](Settings &s) { s.num_threads = 16; }).what(), "num_threads=16");
+    CHECK_MENTIONS(mismatch([](Settings &s) { s.packet_numel = 64; }).what(), "packet_numel=64");
+}
+
+TEST(on_loopback_each_rank_gets_an_address_of_its_own) {
+    FakeController controller(private_address(1));
+    Settings settings = settings_for(controller);
+    settings.num_workers = 32;
+    settings.rank = 31;
+    CHECK_EQ(wire::ipv4_text(choose_local_address(settings)), "127.0.83.32");
+    settings.local_address = private_address(9);
+    CHECK_EQ(choose_local_address(settings), private_address(9));
+}
+
+TEST(an_unknown_host_is_unreachable) {
+    Settings settings;
+    settings.controller_host = "no-such-host.invalid";
+    const Error error = failure_of([&] { choose_local_address(settings); });
+    CHECK_EQ(error.status(), SWITCHML_EUNREACHABLE);
+    CHECK_MENTIONS(error.what(), "no-such-host.invalid");
+}
+
+TEST(a_port_in_use_and_a_foreign_address_are_told_apart) {
+    Settings settings;
+    settings.num_threads = 2;
+    settings.worker_port = 4100;
+    const wire::UdpSocket taken({private_address(5), 4101}, 64);
+    const Error in_use = failure_of([&] { bind_sockets(settings, private_address(5)); });
+    CHECK_EQ(in_use.status(), SWITCHML_EIO);
+    CHECK_MENTIONS(in_use.what(), wire::ipv4_text(private_address(5)) + ":4101");
+    CHECK_MENTIONS(in_use.what(), "SWITCHML_WORKER_PORT");
+    const Error foreign = failure_of([&] { bind_sockets(settings, 0xC6336401); });  // 198.51.100.1, for documentation
+    CHECK_EQ(foreign.status(), SWITCHML_ECONFIG);
+    CHECK_MENTIONS(foreign.what(), "SWITCHML_LOCAL_ADDRESS");
+}
+
+CHECK_MAIN()

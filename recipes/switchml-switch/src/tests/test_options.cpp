@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <string>
+#include <vector>
+
+#include "counters.hpp"
+#include "options.hpp"
+#include "wire/check.hpp"
+
+using namespace switchml::softswitch;
+
+namespace {
+
+Options parse(std::vector<const char *> arguments) {
+    arguments.insert(arguments.begin(), "switchml-switch");
+    return parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+void refused(const std::vector<const char *> &arguments, const char *mention) {
+    try {
+        parse(arguments);
+    } catch (const UsageError &error) {
+        CHECK_MENTIONS(error.what(), mention);
+        return;
+    }
+    throw switchml::check::Failed(std::string("accepted, although ") + mention + " is wrong");
+}
+
+}  // namespace
+
+TEST(defaults_are_the_published_ports) {
+    const Options options = parse({"--address", "127.0.0.1"});
+    CHECK_EQ(options.ipv4, 0x7F000001U);
+    CHECK_EQ(options.data_port, 48864);
+    CHECK_EQ(options.controller_port, 50099);
+    CHECK_EQ(options.max_workers, 32U);
+    CHECK_EQ(options.drop_rate, 0.0);
+    CHECK(options.stats_file.empty());
+}
+
+TEST(every_option_is_taken_in_both_spellings) {
+    const Options options = parse({"--address=10.1.2.3", "--port", "0", "--controller-port=7", "--stats-file", "/x=y",
+                                   "--drop-rate=0.25", "--drop-result-rate", "0.5", "--seed", "18446744073709551615",
+                                   "--max-workers=4"});
+    CHECK_EQ(options.address, "10.1.2.3");
+    CHECK_EQ(options.data_port, 0);
+    CHECK_EQ(options.controller_port, 7);
+    CHECK_EQ(options.stats_file, "/x=y");
+    CHECK_EQ(options.drop_rate, 0.25);
+    CHECK_EQ(options.drop_result_rate, 0.5);
+    CHECK_EQ(options.seed, 18446744073709551615U);
+    CHECK_EQ(options.max_workers, 4U);
+}
+
+TEST(help_and_version_need_no_address) {
+    CHECK(parse({"--help"}).help);
+    CHECK(parse({"--version"}).version);
+}
+
+TEST(wrong_options_are_named) {
+    refused({}, "--address");
+    refused({"--address"}, "--address");
+    refused({"--address", "0.0.0.0"}, "0.0.0.0");
+    refused({"--address", "localhost"}, "localhost");
+    refused({"--address", "127.0.0.1", "--port", "65536"}, "65536");
+    refused({"--address", "127.0.0.1", "--controller-port", "-1"}, "-1");
+    refused({"--address", "127.0.0.1", "--max-workers", "33"}, "33");
+    refused({"--address", "127.0.0.1", "--max-workers", "0"}, "--max-workers");
+    refused({"--address", "127.0.0.1", "--drop-rate", "1"}, "--drop-rate");
+    refused({"--address", "127.0.0.1", "--drop-rate", "nan"}, "nan");
+    refused({"--address", "127.0.0.1", "--drop-result-rate", "x"}, "--drop-result-rate");
+    refused({"--address", "127.0.0.1", "--verbose", "1"}, "--verbose");
+}
+
+TEST(counters_are_one_line_of_json) {
+    Counters counters;
+    counters.sessions_opened = 2;
+    counters.packet_numel = 64;
+    counters.packets_received = 10;
+    counters.packets_dropped = {1, 2, 3, 4};
+    counters.slots_completed = 5;
+    counters.elements_aggregated = 320;
+    counters.results_sent = 6;
+    counters.results_dropped_injected = 7;
+    counters.receive_buffer_bytes = 8;
+    counters.workers = {{0x7F000002, 9, 2394, 1}, {}};
+    CHECK_EQ(to_json(counters),
+             "{\"schema\": 1, \"sessions_opened\": 2, \"num_workers\": 2, \"packet_numel\": 64, \"packets_received\": 10, "
+             "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"injected\": 4}, "
+             "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
+             "\"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": \"127.0.0.2\", \"packets\": 9, "
+             "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": 0, "
+             "\"retransmitted_results\": 0}]}");
+}
+
+TEST(json_strings_are_escaped) { CHECK_EQ(json_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\""); }
+
+CHECK_MAIN()

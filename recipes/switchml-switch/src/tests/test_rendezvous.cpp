@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <stdexcept>
+#include <string>
+
+#include "rendezvous.hpp"
+#include "wire/check.hpp"
+
+using namespace switchml::softswitch;
+
+namespace {
+
+using Pending = std::future<Outcome>;
+
+// Callers as threads. A call "arrives" when it first asks whether its caller has gone.
+struct Meeting {
+    Pending barrier(std::uint32_t workers, std::atomic<bool> &gone) {
+        return start([this, workers, &gone](const Cancelled &poll) { return rendezvous.barrier(workers, poll); }, gone);
+    }
+
+    Pending barrier(std::uint32_t workers) { return barrier(workers, never); }
+
+    Pending broadcast(const BroadcastCall &call) {
+        return start([this, call](const Cancelled &poll) { return rendezvous.broadcast(call, poll); }, never);
+    }
+
+    template <class Body>
+    Pending start(Body body, std::atomic<bool> &gone) {
+        auto arrived = std::make_shared<std::promise<void>>();
+        auto waiting = std::make_shared<std::atomic<bool>>(false);
+        std::future<void> arrival = arrived->get_future();
+        Pending pending = std::async(std::launch::async, [=, &gone] {
+            const Outcome outcome = body([&] {
+                if (!waiting->exchange(true)) arrived->set_value();
+                return gone.load();
+            });
+            if (!waiting->exchange(true)) arrived->set_value();
+            return outcome;
+        });
+        arrival.wait();
+        return pending;
+    }
+
+    std::atomic<bool> never{false};
+    Rendezvous rendezvous;
+};
+
+Outcome ended(Pending &pending) {
+    if (pending.wait_for(std::chrono::seconds(20)) != std::future_status::ready) throw std::runtime_error("a call did not end");
+    return pending.get();
+}
+
+bool still_waiting(Pending &pending) { return pending.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
+
+void expect(Pending &pending, Outcome::Kind kind, const std::string &mention = "") {
+    const Outcome outcome = ended(pending);
+    CHECK_EQ(static_cast<int>(outcome.kind), static_cast<int>(kind));
+    CHECK_MENTIONS(outcome.reason, mention);
+}
+
+}  // namespace
+
+TEST(a_barrier_opens_with_the_last_worker) {
+    Meeting meeting;
+    Pending first = meeting.barrier(3);
+    Pending second = meeting.barrier(3);
+    CHECK(still_waiting(first) && still_waiting(second));
+    Pending third = meeting.barrier(3);
+    for (Pending *pending : {&first, &second, &third}) expect(*pending, Outcome::Kind::kDone);
+}
+
+TEST(a_barrier_can_be_used_again) {
+    Meeting meeting;
+    for (int round = 0; round < 3; ++round) {
+        Pending first = meeting.barrier(2);
+        Pending second = meeting.barrier(2);
+        expect(first, Outcome::Kind::kDone);
+        expect(second, Outcome::Kind::kDone);
+    }
+}
+
+TEST(a_worker_that_went_is_not_counted) {
+    Meeting meeting;
+    std::atomic<bool> gone{false};
+    Pending dead = meeting.barrier(2, gone);
+    gone = true;
+    expect(dead, Outcome::Kind::kCancelled);
+    Pending first = meeting.barrier(2);
+    CHECK(still_waiting(first));
+    Pending second = meeting.barrier(2);
+    expect(first, Outcome::Kind::kDone);
+    expect(second, Outcome::Kind::kDone);
+}
+
+TEST(the_newer_of_two_group_sizes_wins) {
+    Meeting meeting;
+    Pending older = meeting.barrier(3);
+    Pending newer = meeting.barrier(2);
+    expect(older, Outcome::Kind::kFailed, "3 workers");
+    Pending last = meeting.barrier(2);
+    expect(newer, Outcome::Kind::kDone);
+    expect(last, Outcome::Kind::kDone);
+}
+
+TEST(a_broadcast_hands_the_roots_value_to_all) {
+    Meeting meeting;
+    Pending other = meeting.broadcast({5, 1, 2, 0});
+    CHECK(still_waiting(other));
+    Pending root = meeting.broadcast({77, 0, 2, 0});
+    CHECK_EQ(ended(other).value, 77U);
+    CHECK_EQ(ended(root).value, 77U);
+}
+
+TEST(a_root_waits_so_that_no_value_outlives_its_session) {
+    Meeting meeting;
+    Pending root = meeting.broadcast({77, 0, 2, 0});
+    CHECK(still_waiting(root));
+    Pending again = meeting.broadcast({78, 0, 2, 0});  // the rank was started again
+    expect(root, Outcome::Kind::kFailed, "rank 0");
+    Pending other = meeting.broadcast({0, 1, 2, 0});
+    CHECK_EQ(ended(other).value, 78U);
+    CHECK_EQ(ended(again).value, 78U);
+}
+
+TEST(a_new_session_ends_the_waiting_of_an_older_one) {
+    Meeting meeting;
+    Pending stale = meeting.barrier(2);
+    Pending root = meeting.broadcast({1, 0, 2, 0});
+    Pending other = meeting.broadcast({0, 1, 2, 0});
+    expect(stale, Outcome::Kind::kFailed, "another session");
+    expect(root, Outcome::Kind::kDone);
+    expect(other, Outcome::Kind::kDone);
+}
+
+TEST(a_refusal_fails_the_barriers_until_the_next_session) {
+    Meeting meeting;
+    Pending waiting = meeting.barrier(2);
+    meeting.rendezvous.break_session("rank 1 has the address of rank 0");
+    expect(waiting, Outcome::Kind::kFailed, "rank 1");
+    Pending late = meeting.barrier(2);
+    expect(late, Outcome::Kind::kFailed, "rank 1");
+    Pending root = meeting.broadcast({1, 0, 1, 0});
+    expect(root, Outcome::Kind::kDone);
+    Pending alone = meeting.barrier(1);
+    expect(alone, Outcome::Kind::kDone);
+}
+
+CHECK_MAIN()
