@@ -189,8 +189,8 @@ def _fetch_wheels(wheels: Sequence[TakenFile], sources: Sources, progress: Progr
     waiting = _accept_incoming(wheels, store)
     if not waiting:
         return
-    total = sum(taken.size_bytes for taken in waiting)
-    with progress.task("wheels", total=total or None, unit="bytes") as task:
+    total = sum(taken.size_bytes for taken in waiting) if all(taken.size_bytes for taken in waiting) else None
+    with progress.task("wheels", total=total, unit="bytes") as task:
         for attempt in range(_ATTEMPTS):
             report = GrowthReport(task, [store.incoming], [taken.file_name for taken in waiting])
             result = sources.pip.download(

@@ -22,6 +22,7 @@ class RunExports:
 
     weak: tuple[str, ...] = ()
     strong: tuple[str, ...] = ()
+    noarch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -154,6 +154,7 @@ class _Planner:
             run_exports=RunExports(
                 weak=self._expanded(entry, entry.run_exports.weak),
                 strong=self._expanded(entry, entry.run_exports.strong),
+                noarch=self._expanded(entry, entry.run_exports.noarch),
             ),
             digest="",
         )
@@ -239,7 +240,7 @@ class _Planner:
             "taken": [[taken.kind, taken.name, taken.version, taken.sha256] for taken in plan.taken],
             "code": self._code_of(plan.entry),
             "depends": [plan.depends, plan.python_depends, plan.constrains],
-            "run_exports": [plan.run_exports.weak, plan.run_exports.strong],
+            "run_exports": [plan.run_exports.weak, plan.run_exports.strong, plan.run_exports.noarch],
             "where": [self._subdir, self._table.python],
         }
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -65,6 +65,7 @@ class _Strict(BaseModel):
 class _RunExportsRow(_Strict):
     weak: list[str] = Field(default_factory=list)
     strong: list[str] = Field(default_factory=list)
+    noarch: list[str] = Field(default_factory=list)
 
 
 class _Row(_Strict):
@@ -197,7 +198,11 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         version=row.version,
         depends=tuple(row.depends),
         constrains=tuple(row.constrains),
-        run_exports=RunExports(weak=tuple(row.run_exports.weak), strong=tuple(row.run_exports.strong)),
+        run_exports=RunExports(
+            weak=tuple(row.run_exports.weak),
+            strong=tuple(row.run_exports.strong),
+            noarch=tuple(row.run_exports.noarch),
+        ),
         keep=tuple(row.keep),
         drop=tuple(row.drop),
         skip=tuple(row.skip),

@@ -7,6 +7,7 @@ run under the foundation's lock clears it.
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -162,7 +163,7 @@ def _metadata(job: PackageJob, tree: Path, unpacked: _Unpacked) -> PackageMetada
         timestamp_ms=unpacked.newest_s * 1000,
         noarch=_noarch(plan),
         python_site_packages_path=site_packages(job.python, is_pure=False) if entry.name == "python" else None,
-        run_exports={"weak": plan.run_exports.weak, "strong": plan.run_exports.strong},
+        run_exports=dataclasses.asdict(plan.run_exports),
         entry_points=tuple(unpacked.entry_points),
         about=_about(plan, unpacked),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -27,7 +28,7 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Mad
     """
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    largest_first = sorted(jobs, key=lambda job: -sum(taken.size_bytes for taken in job.plan.taken))
+    largest_first = sorted(jobs, key=lambda job: -sum(source.stat().st_size for source in job.sources))
     pool = concurrent.futures.ProcessPoolExecutor(
         max_workers=max(1, min(processes, len(jobs))),
         mp_context=context,
@@ -53,6 +54,8 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Mad
 def _prepare_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end with it however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # python-debian remarks on every copyright file that names an old address of the format
+    logging.getLogger("debian").setLevel(logging.CRITICAL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
