@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 STATE_SCHEMA: Literal[1] = 1
 
 _RECORD_FIELDS = (
-    "arch", "build", "build_number", "features", "legacy_bz2_md5", "legacy_bz2_size", "license", "license_family",
+    "arch", "build", "build_number", "features", "license", "license_family",
     "name", "noarch", "platform", "purls", "python_site_packages_path", "subdir", "timestamp", "version",
 )  # fmt: skip
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that the channel tests run in processes of their own: one is killed, the others use rattler's runtime.
+
+``python -m tests.integration.channel_drivers WHAT ARGUMENTS`` prints one JSON value and leaves through os._exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import rattler
+import zstandard
+from rattler.index import index_fs
+from rattler.repo_data import SourceConfig
+
+from channel_tools.channel import (
+    Channel,
+    add_packages,
+    channel_writer,
+    link_foundation,
+    open_channel,
+    published_packages,
+    verify_channel,
+)
+from tests.unit.channel.toys import make_conda, new_channel, own
+
+# Between two of these nothing that a reader or the next writer could see changes.
+_CHANGES = frozenset({"os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir"})
+
+
+def reader_faults(channel_path: Path) -> list[str]:
+    """What a reader that comes now would trip over: indexes that name files with other bytes; unreadable ones raise."""
+    faults = []
+    for subdir in ("linux-64", "noarch"):
+        folder = channel_path / subdir
+        plain = msgspec.json.decode((folder / "repodata.json").read_bytes())["packages.conda"]
+        packed = msgspec.json.decode(unpack(folder / "repodata.json.zst"))["packages.conda"]
+        sharded: dict[str, dict[str, object]] = {}
+        for sha256 in msgspec.msgpack.decode(unpack(folder / "repodata_shards.msgpack.zst"))["shards"].values():
+            sharded |= msgspec.msgpack.decode(unpack(folder / "shards" / f"{sha256.hex()}.msgpack.zst"))[
+                "packages.conda"
+            ]
+        for rows in (plain, packed, sharded):
+            for name, row in rows.items():
+                sha256 = hashlib.sha256((folder / name).read_bytes())
+                if row["sha256"] not in {sha256.hexdigest(), sha256.digest()}:
+                    faults.append(f"{subdir}/{name}: other bytes than the index says")
+    return faults
+
+
+def unpack(path: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+
+
+def kill_at_every_step(root: Path) -> dict[str, object]:
+    """Do a sequence of writes again and again, killed with SIGKILL before its 1st, 2nd, 3rd ... change of a folder.
+
+    Each time the channel left behind must be sound for readers, and the same writes done again must complete it.
+    """
+    old = [make_conda(root / "old", "zlib"), make_conda(root / "old", "ssl", build="h1_0")]
+    new = [old[0], make_conda(root / "new", "ssl", build="h2_0")]
+    ours = [make_conda(root / "own", name, about=own(f"d{name}", {"v": "1"})) for name in ("one", "two")]
+    rebuilt = make_conda(root / "own", "one", build="1", about=own("d3", {"v": "1"}))
+    os.fsync = lambda _descriptor: None  # a killed process loses nothing that it wrote; only a power cut would
+    base = new_channel(root / "base")
+    with channel_writer(base) as writer:
+        link_foundation(writer, old)
+
+    def write(path: Path) -> None:
+        with channel_writer(open_channel(path)) as writer:
+            add_packages(writer, ours)
+            link_foundation(writer, new)
+            add_packages(writer, [rebuilt])
+
+    faults: list[str] = []
+    step = 0
+    while True:
+        step += 1
+        path = root / f"channel-{step}"
+        shutil.copytree(base.path, path)
+        killed = run_killed(lambda path=path: write(path), at=step)  # type: ignore[misc]
+        faults += [f"step {step}: {fault}" for fault in reader_faults(path)]
+        if killed:
+            write(path)
+        faults += [f"step {step}, repaired: {finding.message}" for finding in verify_channel(open_channel(path))]
+        if listed(path) != ["one-1.0-1.conda", "ssl-1.0-h2_0.conda", "two-1.0-0.conda", "zlib-1.0-0.conda"]:
+            faults.append(f"step {step}: lists {listed(path)}")
+        if leftovers := [str(left) for left in path.rglob(".tmp-*")]:
+            faults.append(f"step {step}: left {leftovers}")
+        shutil.rmtree(path)
+        if not killed:
+            return {"steps": step - 1, "faults": faults}
+
+
+def run_killed(action: Callable[[], None], *, at: int) -> bool:
+    """Run ``action`` in a fork that kills itself at its ``at``-th change of a folder; whether it came to that."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def hook(event: str, _arguments: object) -> None:
+            nonlocal count
+            if event in _CHANGES:
+                count += 1
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        status = 1
+        try:
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status not in {0, -signal.SIGKILL}:
+        raise RuntimeError(f"the writer ended with {status} instead of being killed")
+    return status != 0
+
+
+def listed(channel_path: Path) -> list[str]:
+    return list(json.loads((channel_path / "linux-64" / "repodata.json").read_bytes())["packages.conda"])
+
+
+def install(address: str, prefix: Path, spec: str, *, sharded: bool) -> list[str]:
+    """Solve ``spec`` from the channel at ``address`` and install it; the file names of what was installed."""
+    cache = prefix.with_name(prefix.name + "-cache")
+    config = SourceConfig(sharded_enabled=sharded, cache_action="no-cache")
+    records = asyncio.run(_install(address, prefix, spec, cache, config))
+    return sorted(record.file_name for record in records)
+
+
+async def _install(
+    address: str, prefix: Path, spec: str, cache: Path, config: SourceConfig
+) -> list[rattler.RepoDataRecord]:
+    gateway = rattler.Gateway(cache_dir=cache / "repodata", default_config=config)
+    records = await rattler.solve([rattler.Channel(address)], [spec], gateway, ["linux-64", "noarch"])
+    await rattler.install(records, prefix, cache_dir=cache / "pkgs", show_progress=False)
+    return records
+
+
+def read_while_written(root: Path, channel: Channel, rounds: int) -> dict[str, object]:
+    """Read the channel without pause in one process while another publishes ``rounds`` packages, one by one."""
+    packages = [make_conda(root / "made", f"p{number}", about=own(f"d{number}")) for number in range(rounds)]
+    writer = os.fork()
+    if writer == 0:
+        status = 1
+        try:
+            for package in packages:
+                with channel_writer(channel) as held:
+                    add_packages(held, [package])
+            status = 0
+        finally:
+            os._exit(status)
+    reads, faults = 0, []
+    while (ended := os.waitpid(writer, os.WNOHANG))[0] == 0:
+        faults += reader_faults(channel.path)
+        reads += 1
+    return {"reads": reads, "faults": faults, "status": ended[1], "published": len(published_packages(channel))}
+
+
+def main(arguments: list[str]) -> object:
+    what, *rest = arguments
+    if what == "kill":
+        return kill_at_every_step(Path(rest[0]))
+    if what == "read":
+        return read_while_written(Path(rest[0]), new_channel(Path(rest[0])), rounds=40)
+    if what == "index":
+        return asyncio.run(index_fs(Path(rest[0])))
+    if what == "install":
+        return install(rest[0], Path(rest[1]), rest[2], sharded=rest[3] == "sharded")
+    raise ValueError(what)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1:])), flush=True)  # noqa: T201 - its result, read by the test
+    os._exit(0)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import Channel, add_packages, channel_writer
+from tests.integration.channel_drivers import unpack
+from tests.unit.channel.toys import make_conda, new_channel
+
+pytestmark = pytest.mark.integration
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 240
+
+
+def drive(*arguments: object) -> object:
+    """Run one of the programs beside this file and return what it printed."""
+    command = [sys.executable, "-m", "tests.integration.channel_drivers", *map(str, arguments)]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_writer_killed_at_any_step_leaves_a_sound_channel_that_the_next_one_completes(tmp_path: Path) -> None:
+    outcome = drive("kill", tmp_path)
+    assert isinstance(outcome, dict)
+    assert outcome["faults"] == []
+    assert outcome["steps"] > 100
+
+
+def test_readers_never_see_a_half_written_index_while_packages_are_published(tmp_path: Path) -> None:
+    outcome = drive("read", tmp_path)
+    assert isinstance(outcome, dict)
+    assert (outcome["faults"], outcome["status"], outcome["published"]) == ([], 0, 40)
+    assert outcome["reads"] > 40
+
+
+ODD: list[dict[str, object]] = [
+    {
+        "arch": "x86_64",
+        "platform": "linux",
+        "license": "MIT",
+        "license_family": "MIT",
+        "constrains": [],
+        "features": None,
+    },
+    {"track_features": "foo bar", "constrains": ["z <2"], "depends": ["python >=3.11,<3.12.0a0", "b-c 1.* *_0"]},
+    {
+        "track_features": ["foo", "bar"],
+        "purls": ["pkg:generic/toy@1"],
+        "legacy_bz2_md5": "ab" * 16,
+        "date": "2020-01-01",
+    },
+    {"timestamp": 1600000000000, "python_site_packages_path": "lib/python3.11/site-packages", "app_entry": "x"},
+    {"timestamp": 1600000000, "track_features": "", "license": None, "features": "mkl", "random": {"a": 1}},
+]
+EXPORTS: list[dict[str, list[str]] | None] = [
+    None,
+    {},
+    {"weak": ["a >=1"], "strong": []},
+    {"strong": ["a"], "noarch": ["b"]},
+    {"weak_constrains": ["c <3"], "strong_constrains": ["d"]},
+]
+
+
+def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
+    made = [
+        make_conda(tmp_path / "made", f"odd{number}", index=extra, run_exports=exports, about={"home": "x"})
+        for number, (extra, exports) in enumerate(zip(ODD, EXPORTS, strict=True))
+    ]
+    made += [
+        make_conda(tmp_path / "made", f"any{number}", subdir="noarch", index={"noarch": kind, "depends": ["python"]})
+        for number, kind in enumerate(("python", "generic"))
+    ]
+    channel = new_channel(tmp_path)
+    with channel_writer(channel) as writer:
+        add_packages(writer, made)
+    drive("index", tmp_path / "made")
+    for subdir, count in (("linux-64", 5), ("noarch", 2)):
+        ours, theirs = records(channel.path / subdir), records(tmp_path / "made" / subdir)
+        assert len(ours) == count
+        assert ours == theirs
+        assert shards(channel.path / subdir) == shards(tmp_path / "made" / subdir)
+
+
+def records(folder: Path) -> dict[str, dict[str, object]]:
+    rows: dict[str, dict[str, object]] = json.loads((folder / "repodata.json").read_bytes())["packages.conda"]
+    return {name: without_time(row) for name, row in rows.items()}
+
+
+def without_time(row: dict[str, object]) -> dict[str, object]:
+    """The record without the time at which it was indexed."""
+    assert isinstance(row["indexed_timestamp"], int)
+    return {key: value for key, value in row.items() if key != "indexed_timestamp"}
+
+
+def shards(folder: Path) -> dict[str, object]:
+    msgpack = pytest.importorskip("msgspec").msgpack
+    index = msgpack.decode(unpack(folder / "repodata_shards.msgpack.zst"))
+    assert index["info"]["subdir"] == folder.name
+    assert index["info"]["shards_base_url"] == "./shards/"
+    found = {}
+    for name, sha256 in index["shards"].items():
+        shard = msgpack.decode(unpack(folder / "shards" / f"{sha256.hex()}.msgpack.zst"))
+        shard["packages.conda"] = {file: without_time(row) for file, row in shard["packages.conda"].items()}
+        found[name] = shard
+    return found
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """Serves a folder on the loopback and remembers what was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), functools.partial(_Handler, directory=str(folder)))
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        del code, size
+        assert isinstance(self.server, _Server)
+        self.server.asked.append(self.path)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Not on the terminal."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    with _Server(folder) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/channel", server.asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    made = new_channel(tmp_path)
+    libtoy = make_conda(tmp_path / "made", "libtoy", files={"lib/libtoy.txt": b"lib"})
+    toy = make_conda(tmp_path / "made", "toy", index={"depends": ["libtoy >=1"]}, files={"share/toy.txt": b"toy"})
+    with channel_writer(made) as writer:
+        add_packages(writer, [libtoy, toy])
+    shutil.rmtree(tmp_path / "made")
+    return made
+
+
+@pytest.mark.parametrize("how", ["sharded", "plain"])
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_a_client_installs_from_the_channel(channel: Channel, tmp_path: Path, scheme: str, how: str) -> None:
+    prefix = tmp_path / "env"
+    with served(tmp_path) as (http_address, asked):
+        address = http_address if scheme == "http" else channel.address
+        assert drive("install", address, prefix, "toy", how) == ["libtoy-1.0-0.conda", "toy-1.0-0.conda"]
+    assert (prefix / "share" / "toy.txt").read_bytes() == b"toy"
+    assert (prefix / "lib" / "libtoy.txt").read_bytes() == b"lib"
+    if scheme == "http":
+        assert any("/shards/" in path for path in asked) == (how == "sharded")
+        assert any(path.endswith("/repodata.json.zst") for path in asked) == (how == "plain")
