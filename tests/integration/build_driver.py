@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program that builds toy recipes, for tests that interrupt it; arguments: FOLDER NAME...
+
+FOLDER holds the channel and ``recipes/NAME``. It ends as the command line does: 130 for Ctrl-C, 128 + the signal else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+from channel_tools.build.schedule import build_packages
+from channel_tools.channel import channel_writer, open_channel
+from channel_tools.progress import SilentProgress
+from channel_tools.signals import Terminated, raise_on_termination
+
+BUILD = "h_0"
+
+
+def toy_job(folder: Path, name: str, *waits_for: str) -> BuildJob:
+    """The job for the toy recipe ``folder/recipes/name``."""
+    return BuildJob(
+        file_name=f"{name}-1.0-{BUILD}.conda",
+        subdir="noarch",
+        recipe_folder=folder / "recipes" / name,
+        waits_for=tuple(f"{other}-1.0-{BUILD}.conda" for other in waits_for),
+    )
+
+
+def build(folder: Path, jobs: list[BuildJob], *, max_jobs: int = 2) -> list[BuildResult]:
+    """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
+    results: list[BuildResult] = []
+    places = BuildPlaces(work=folder / "work", logs=folder / "logs", cache=folder / "cache")
+    with channel_writer(open_channel(folder / "channel")) as writer:
+        build_packages(
+            jobs,
+            writer=writer,
+            places=places,
+            platform="linux-64",
+            max_jobs=max_jobs,
+            cores=2,
+            environ=os.environ,
+            progress=SilentProgress(),
+            on_result=results.append,
+        )
+    return results
+
+
+def main(arguments: list[str]) -> int:
+    """Build the named toys; the exit status."""
+    raise_on_termination()
+    folder = Path(arguments[0])
+    try:
+        build(folder, [toy_job(folder, name) for name in arguments[1:]])
+    except Terminated as err:
+        return 128 + err.number
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from channel_tools.build.model import BuildJob
+from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
+from channel_tools.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
+from tests.integration.build_driver import BUILD, build, toy_job
+
+pytestmark = pytest.mark.integration
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create_channel(tmp_path / "channel", Foundation(kind="registry"))
+    return tmp_path
+
+
+def toy(
+    folder: Path,
+    name: str,
+    *waits_for: str,
+    script: str | None = None,
+    test: str | None = None,
+    build_string: str = BUILD,
+    extra: dict[str, object] | None = None,
+) -> BuildJob:
+    """Write a recipe that needs no compiler and no foundation; its job."""
+    recipe = {
+        "schema_version": 1,
+        "package": {"name": name, "version": "1.0"},
+        "build": {
+            "number": 0,
+            "noarch": "generic",
+            "string": build_string,
+            "script": [script or f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/{name}"],
+        },
+        "requirements": {"host": list(waits_for), "run": list(waits_for)},
+        "tests": [{"script": [test or f"test -f $PREFIX/share/{name}"]}],
+        "extra": {"channel_tools": {"schema": 1, "digest": f"digest of {name}", "inputs": {}, **(extra or {})}},
+    }
+    recipe_folder = folder / "recipes" / name
+    recipe_folder.mkdir(parents=True)
+    (recipe_folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return toy_job(folder, name, *waits_for)
+
+
+def channel_of(folder: Path) -> Channel:
+    return Channel(path=folder / "channel", foundation=Foundation(kind="registry"))
+
+
+def published(folder: Path) -> list[str]:
+    """Names of our packages in a channel that is sound."""
+    assert verify_channel(channel_of(folder)) == []
+    repodata = json.loads((folder / "channel" / "noarch" / "repodata.json").read_bytes())
+    names = [package.name for package in published_packages(channel_of(folder))]
+    assert sorted(row["name"] for row in repodata["packages.conda"].values()) == names
+    return names
+
+
+def test_a_chain_is_built_tested_and_published(folder: Path) -> None:
+    jobs = [
+        toy(folder, "upper", "lower", test="test -f $PREFIX/share/lower && test -f $PREFIX/share/upper"),
+        toy(folder, "lower"),
+    ]
+    results = build(folder, jobs)
+    assert [(result.job.stem, result.status) for result in results] == [
+        ("lower-1.0-h_0", "built"),
+        ("upper-1.0-h_0", "built"),
+    ]
+    assert [result.package for result in results] == [
+        folder / "channel" / "noarch" / f"{name}-1.0-h_0.conda" for name in ("lower", "upper")
+    ]
+    assert published(folder) == ["lower", "upper"]
+    assert {package.digest for package in published_packages(channel_of(folder))} == {
+        "digest of lower",
+        "digest of upper",
+    }
+    assert [path.name for path in (folder / "work").iterdir() if path.is_dir()] == []
+    assert "+ echo lower" in (folder / "logs" / "lower-1.0-h_0.log").read_text()
+
+
+def test_independent_packages_are_built_at_once(folder: Path) -> None:
+    one, two = folder / "one.pipe", folder / "two.pipe"
+    os.mkfifo(one)
+    os.mkfifo(two)
+    finish = "mkdir -p $PREFIX/share; touch $PREFIX/share/{name}"
+    jobs = [  # each waits for the other; alone, either would wait forever
+        toy(folder, "first", script=f"echo x > {one}; read y < {two}; " + finish.format(name="first")),
+        toy(folder, "second", script=f"read y < {one}; echo x > {two}; " + finish.format(name="second")),
+    ]
+    assert [result.status for result in build(folder, jobs, max_jobs=2)] == ["built", "built"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "error", "words"),
+    [
+        pytest.param(
+            {"script": "echo compiling; echo boom >&2; exit 3"},
+            BuildError,
+            ["build script failed", "boom"],
+            id="script",
+        ),
+        pytest.param({"test": "echo testing; false"}, BuildError, ["the recipe's test failed", "testing"], id="test"),
+        pytest.param(
+            {"script": "echo x > /dev/full"}, DiskFullError, ["no space is left", "No space left on device"], id="disk"
+        ),
+        pytest.param({"script": "kill -9 $PPID"}, BuildError, ["it was killed (signal 9)"], id="killed"),
+        pytest.param(
+            {"script": "mkdir $PREFIX/bin; printf '\\0%s' $PREFIX > $PREFIX/bin/x"},
+            BuildError,
+            ["the engine refused it", "bin/x which contains host prefix placeholder"],
+            id="prefix in a binary file",
+        ),
+        pytest.param(
+            {"build_string": "other_0"},
+            BuildError,
+            ["gave noarch/bad-1.0-other_0.conda; expected noarch/bad-1.0-h_0.conda"],
+            id="another name than planned",
+        ),
+    ],
+)
+def test_a_failed_build_says_why_and_publishes_nothing_of_it(
+    folder: Path, recipe: dict[str, str], error: type[BuildError], words: list[str]
+) -> None:
+    name = recipe.get("build_string", BUILD)
+    script = recipe.get("script", f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/bad")
+    bad = toy(folder, "bad", script=script, test=recipe.get("test"), build_string=name)
+    jobs = [bad, toy(folder, "after", "bad"), toy(folder, "beside")]
+    with pytest.raises(error) as caught:
+        build(folder, jobs)
+    assert type(caught.value) is error
+    for word in words:
+        assert word in caught.value.message
+    assert "bad-1.0-h_0" in caught.value.message
+    assert f"log: {folder / 'logs' / 'bad-1.0-h_0.log'}" in caught.value.message
+    assert "not built because of that: after-1.0-h_0" in caught.value.message
+    assert published(folder) == ["beside"]
+
+
+def test_what_cannot_be_solved_or_rendered_says_so(folder: Path) -> None:
+    with pytest.raises(SolveError, match=r"cannot be solved[\s\S]*no-such-package"):
+        build(folder, [toy(folder, "lonely", "no-such-package")])
+    broken = toy(folder, "broken")
+    (broken.recipe_folder / "recipe.yaml").write_text("schema_version: 1\npackage: {name: broken}\n")
+    with pytest.raises(ConfigError, match="the rendered recipe is not accepted"):
+        build(folder, [broken])
+
+
+def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
+    bad = toy(folder, "toy", script="exit 1")
+    with pytest.raises(BuildError):
+        build(folder, [bad])
+    recipe_file = bad.recipe_folder / "recipe.yaml"
+    recipe_file.write_text(recipe_file.read_text().replace("exit 1", "mkdir $PREFIX/share; touch $PREFIX/share/toy"))
+    assert [result.status for result in build(folder, [bad])] == ["built"]
+    assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
+
+
+def test_a_build_sees_no_tool_of_the_host_but_the_systems(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    compiler = tmp_path / "bin" / "my-compiler"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("CFLAGS", "-march=native")
+    script = (
+        'echo "PATH=$PATH CFLAGS=[$CFLAGS] CORES=$CPU_COUNT"; ! command -v my-compiler; '
+        "mkdir $PREFIX/share; touch $PREFIX/share/toy"
+    )
+    build(folder, [toy(folder, "toy", script=script)])
+    log = (folder / "logs" / "toy-1.0-h_0.log").read_text()
+    assert ":/usr/bin:/bin CFLAGS=[] CORES=2" in log
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """The driver with one package built and one in the midst of its script; the ids of that script and its daemon."""
+    pipe = folder / "pids.pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    daemon = "setsid sleep 1000 > /dev/null 2>&1 & daemon=$!"
+    toy(folder, "done")
+    toy(folder, "endless", script=f"{daemon}; echo $$ $daemon > {pipe}; sleep 1000")
+    command = [sys.executable, "-m", "tests.integration.build_driver", str(folder), "done", "endless"]
+    with subprocess.Popen(command, cwd=_ROOT) as driver:
+        try:
+            assert select.select([reading], [], [], _PATIENCE_S)[0], "the build did not start"
+            yield driver, [int(word) for word in os.read(reading, 4096).split()]
+        finally:
+            driver.kill()
+            os.close(reading)
+
+
+def assert_ended(process_ids: list[int]) -> None:
+    assert len(process_ids) == 2
+    for process_id in process_ids:
+        try:
+            descriptor = os.pidfd_open(process_id)
+        except ProcessLookupError:
+            continue
+        ended, _, _ = select.select([descriptor], [], [], _PATIENCE_S)
+        os.close(descriptor)
+        assert ended, f"process {process_id} is still there"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+    ids=["interrupt", "terminate", "kill"],
+)
+def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
+    folder: Path, number: signal.Signals, status: int
+) -> None:
+    with running(folder) as (driver, process_ids):
+        driver.send_signal(number)
+        assert driver.wait(timeout=_PATIENCE_S) == status
+        assert_ended(process_ids)
+    assert "endless" not in published(folder)
+    recipe_file = folder / "recipes" / "endless" / "recipe.yaml"
+    recipe = yaml.safe_load(recipe_file.read_text())
+    recipe["build"]["script"] = ["mkdir $PREFIX/share; touch $PREFIX/share/endless"]
+    recipe_file.write_text(yaml.safe_dump(recipe))
+    left = [name for name in ("done", "endless") if name not in published(folder)]
+    assert [result.status for result in build(folder, [toy_job(folder, name) for name in left])] == ["built"] * len(
+        left
+    )
+    assert published(folder) == ["done", "endless"]
+    assert [path.name for path in (folder / "work").iterdir() if path.is_dir()] == []
+
+
+def test_a_second_run_at_the_same_time_is_refused_at_once(folder: Path) -> None:
+    with running(folder) as (driver, _), pytest.raises(ChannelError, match=f"in use by process {driver.pid}"):
+        build(folder, [toy(folder, "other")])
