@@ -30,6 +30,7 @@ _SKIPPED_FOLDERS = re.compile(
 )
 _SKIPPED_FILES = re.compile(r".*\.py[co]|.*~|\.#.*|#.*#|.*\.sw[op]|.*\.orig|.*\.rej|\.DS_Store|\.tmp-.*")
 _GENERATED = frozenset({"recipe.yaml", "variants.yaml", "conda_build_config.yaml"})
+_SCRIPT_SUFFIXES = frozenset({".sh", ".bash", ".bat", ".py"})
 _OUTSIDE_OF_RECIPE_DIR = re.compile(r"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
 
 
@@ -101,7 +102,7 @@ def collect_build_files(rendered: RenderedPackage, root: Path, reader: FileReade
     folder = rendered.recipe_file.folder
     named = dict(_named_files(rendered, root, reader))
     inside = [path for path in reader.list_files(folder) if path in named or not _is_left_out(path, folder)]
-    for path in inside:
+    for path in (rendered.recipe_file.path, *inside):
         _check_stays_inside(path, reader)
     paths = {**dict.fromkeys(inside), **named}
     files = (_build_file(path, folder, root, reader) for path in paths)
@@ -172,7 +173,7 @@ def _files_at(
 
 
 def _check_stays_inside(path: Path, reader: FileReader) -> None:
-    if path.suffix not in {".sh", ".bash", ".bat", ".py"}:
+    if path.suffix not in _SCRIPT_SUFFIXES and path.name != "recipe.yaml":
         return
     for number, line in enumerate(reader.read_bytes(path).splitlines(), start=1):
         if _OUTSIDE_OF_RECIPE_DIR.search(line.decode("utf-8", "replace")):

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from rattler import Channel, SparseRepoData
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 _KIND_LABELS: Mapping[FoundationKind, str] = {
     "registry": "the registry foundation",
     "conda-forge": "the conda-forge foundation",
+}
+_ABSENT_HINTS: Mapping[FoundationKind, str] = {
+    "registry": "make it first: channel_tools foundation build",
+    "conda-forge": "name a channel's folder or address, or take --foundation registry",
 }
 
 
@@ -50,6 +55,7 @@ class Foundation:
 def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str) -> Foundation:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
+    Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
     Raises FoundationError when a folder holds no index for the platform or one that cannot be read.
     """
     label = _KIND_LABELS[kind]
@@ -59,7 +65,7 @@ def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str
     subdirs = [subdir for subdir in (platform, "noarch") if (folder / subdir / "repodata.json").is_file()]
     if platform not in subdirs:
         message = f"{folder / platform / 'repodata.json'}: {label} has no index for {platform}"
-        raise FoundationError(message, hint="make it first: channel_tools foundation build")
+        raise FoundationError(message, hint=_ABSENT_HINTS[kind])
     channel = Channel(folder.absolute().as_uri())
     sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
     return Foundation(label=label, sources=sources, run_exports=_read_run_exports(folder, subdirs))
@@ -69,8 +75,9 @@ def _folder_of(location: Path | str) -> Path | None:
     if isinstance(location, Path):
         return location
     if location.startswith("file://"):
-        return Path(location.removeprefix("file://"))
-    return None if "://" in location else Path(location)
+        return Path(unquote(urlsplit(location).path))
+    is_folder = "://" not in location and ("/" in location or Path(location).is_dir())
+    return Path(location).expanduser() if is_folder else None
 
 
 def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:

@@ -97,6 +97,13 @@ def test_a_file_that_the_recipe_names_must_be_there(tmp_path: Path, old: str, ne
     assert caught.value.line > 1
 
 
+def test_a_script_in_the_recipe_must_not_leave_its_folder(tmp_path: Path) -> None:
+    recipe = FILES[RECIPE].replace("  number: 0\n", "  number: 0\n  script: [cp $RECIPE_DIR/../x .]\n")
+    with pytest.raises(ConfigError, match=r"reaches out of the recipe's folder") as caught:
+        _files(tmp_path, {RECIPE: recipe})
+    assert caught.value.path == tmp_path / RECIPE
+
+
 def test_a_script_must_not_leave_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"reaches out of the recipe's folder") as caught:
         _files(tmp_path, {"recipes/libtoy/build.sh": 'set -e\ncp "${RECIPE_DIR}/../other/x" .\n'})

@@ -3,16 +3,18 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError, FoundationError
-from channel_tools.plan import open_foundation, plan_to_json
+from channel_tools.errors import ConfigError, FoundationError, NetworkError
+from channel_tools.matrix import expand_stack, find_stack, load_tree
+from channel_tools.plan import DiskFiles, make_plan, open_foundation, plan_to_json
 from tests.unit.matrix.golden import assert_golden
-from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM
-from tests.unit.plan.conftest import by_name, publish
+from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation
+from tests.unit.plan.conftest import VIRTUAL_PACKAGES, by_name, publish
 
 if TYPE_CHECKING:
     from channel_tools.plan import Plan
@@ -287,6 +289,40 @@ def test_a_build_string_without_a_hash_gets_one(toy: Toy) -> None:
 def test_a_foundation_without_an_index_is_named(tmp_path: Path) -> None:
     with pytest.raises(FoundationError, match=r"linux-64/repodata\.json: the registry foundation has no index"):
         open_foundation(tmp_path, kind="registry", platform=PLATFORM)
+
+
+def test_a_foundation_out_of_reach_is_named(toy: Toy) -> None:
+    loaded = load_tree(toy.tree())
+    rendered = expand_stack(loaded, find_stack(loaded, None), foundation_kind="conda-forge", platform=PLATFORM)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/channel"
+    with pytest.raises(NetworkError, match="index of the conda-forge foundation cannot be read") as caught:
+        make_plan(
+            rendered,
+            root=toy.tree_root,
+            foundation=open_foundation(address, kind="conda-forge", platform=PLATFORM),
+            published={},
+            virtual_packages=VIRTUAL_PACKAGES,
+            reader=DiskFiles(),
+        )
+    assert address in str(caught.value)
+    assert caught.value.hint is not None
+    assert "--foundation registry" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("location", "sources"),
+    [
+        pytest.param("{folder}", 2, id="path as text"),
+        pytest.param("{uri}", 2, id="file address"),
+        pytest.param("conda-forge", 1, id="channel name"),
+        pytest.param("https://channels.example/private", 1, id="address"),
+    ],
+)
+def test_a_foundation_may_be_a_folder_an_address_or_a_name(tmp_path: Path, location: str, sources: int) -> None:
+    folder = write_foundation(tmp_path / "with space")
+    text = location.format(folder=folder, uri=folder.as_uri())
+    assert len(open_foundation(text, kind="conda-forge", platform=PLATFORM).sources) == sources
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
