@@ -55,11 +55,13 @@ def drop_host_scripts(tree: Path, context: RepairContext) -> None:
     del context
     for path in list(files_in(tree)):
         where = str(relative_to_tree(path, tree))
-        if where.startswith("bin/") and not path.is_symlink() and (_CONFIG_SCRIPT.match(where) or _runs_on_host(path)):
+        if where.startswith("bin/") and (_CONFIG_SCRIPT.match(where) or _runs_on_host(path)):
             path.unlink()
 
 
 def _runs_on_host(path: Path) -> bool:
+    if path.is_symlink():
+        return False
     with path.open("rb") as stream:
         return _HOST_INTERPRETER.match(stream.read(64)) is not None
 
