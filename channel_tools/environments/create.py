@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from channel_tools.environments.archives import check_local_archives
 from channel_tools.environments.failures import gateway_error, install_error, solve_error
 from channel_tools.environments.model import EnvironmentResult, InstalledPackage
 from channel_tools.environments.reporter import TransactionReporter
+from channel_tools.environments.walk import walk_entries
 from channel_tools.errors import IntegrityError, UsageError
 from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
@@ -252,12 +252,8 @@ def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:
 
 def _size_of(prefix: Path) -> int:
     """Bytes on disk below ``prefix``, each inode once."""
-    seen: set[int] = set()
-    total = 0
-    for folder, _, names in os.walk(prefix):
-        for name in names:
-            status = Path(folder, name).lstat()
-            if status.st_ino not in seen:
-                seen.add(status.st_ino)
-                total += status.st_blocks * _STAT_BLOCK_BYTES
-    return total
+    blocks: dict[int, int] = {}
+    for entry in walk_entries(prefix):
+        status = entry.stat(follow_symlinks=False)
+        blocks[status.st_ino] = status.st_blocks
+    return _STAT_BLOCK_BYTES * sum(blocks.values())

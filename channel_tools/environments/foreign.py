@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from channel_tools.environments.walk import walk_entries
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -45,13 +47,14 @@ def find_foreign_paths(
     own = _spellings([prefix])
     recorded = own + _spellings(recorded_sources)
     findings: list[ForeignPath] = []
-    for path in _files(prefix):
-        name = path.relative_to(prefix).as_posix()
-        if path.is_symlink():
-            findings += _link_findings(path, name, prefix)
-        else:
+    for entry in walk_entries(prefix):
+        name = entry.path[len(str(prefix)) + 1 :]
+        if entry.is_symlink():
+            findings += _link_findings(Path(entry.path), name, prefix)
+        elif entry.is_file():
             allowed = recorded if name.startswith(_META + "/") else own
-            findings += (ForeignPath(file=name, names=hit, is_link=False) for hit in _mentions(path, needles, allowed))
+            hits = _mentions(Path(entry.path), needles, allowed)
+            findings += (ForeignPath(file=name, names=hit, is_link=False) for hit in hits)
     return tuple(sorted(findings))
 
 
@@ -66,13 +69,6 @@ def _needles(forbidden: Sequence[Path]) -> tuple[bytes, ...]:
 def _spellings(paths: Sequence[Path]) -> tuple[bytes, ...]:
     """Each path as written and with its links resolved, as bytes."""
     return tuple(sorted({os.fsencode(path) for given in paths for path in (given.absolute(), given.resolve())}))
-
-
-def _files(prefix: Path) -> Iterator[Path]:
-    """Symbolic links (also to folders) and regular files."""
-    for folder, folders, names in os.walk(prefix):
-        yield from (path for path in (Path(folder, name) for name in names) if path.is_symlink() or path.is_file())
-        yield from (path for path in (Path(folder, name) for name in folders) if path.is_symlink())
 
 
 def _link_findings(path: Path, name: str, prefix: Path) -> list[ForeignPath]:

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The udp stack of the built channel, validated for real: once as it is, then with one fault after another."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import activated_environment, create_environment
+from channel_tools.errors import ValidationError
+from channel_tools.progress import SilentProgress
+from channel_tools.settings import Settings, make_settings
+from channel_tools.validate import ValidationRequest, ranks, switchml, validate_stack
+from channel_tools.validate.context import MethodContext
+from channel_tools.validate.model import MethodResult
+from channel_tools.validate.processes import Deadline
+from channel_tools.validate.switchml import SwitchmlMethod
+from tests.unit.validate.fakes import small_plan
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+SPECS = ("pytorch-switchml", "switchml-switch")
+SUBDIR = "linux-64"
+SECONDS_TO_AN_ERROR = 30.0
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    settings = make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT)
+    if not any((settings.channel / SUBDIR).glob("pytorch-switchml-*.conda")):
+        pytest.skip(f"no pytorch-switchml in {settings.channel}: run make channel first")
+    return settings
+
+
+@pytest.fixture(scope="module")
+def prefix(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return create_environment(
+        tmp_path_factory.mktemp("switchml") / "env",
+        SPECS,
+        [settings.channel.as_uri()],
+        package_cache=settings.package_cache,
+        subdir=SUBDIR,
+        progress=SilentProgress(),
+    ).prefix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The small plan in the installed environment, with a fault."""
+
+    prefix: Path
+    folder: Path
+
+    def __call__(self, *, name: str = "run", **variables: str) -> MethodResult:
+        folder = self.folder / name
+        folder.mkdir()
+        context = MethodContext(
+            stack="udp",
+            prefix=self.prefix,
+            variables=activated_environment(self.prefix, environ=os.environ) | variables,
+            ranks=2,
+            options={"connect_timeout_s": 3.0, "job_timeout_s": 10.0},
+            folder=folder,
+            deadline=Deadline.after(120.0),
+            progress=SilentProgress(),
+        )
+        return SwitchmlMethod().run(context)
+
+
+@pytest.fixture
+def run(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(switchml, "make_plan", lambda options: replace(small_plan(), options=options))
+    monkeypatch.setattr(ranks, "WORKER", Path(__file__).with_name("faulty_rank.py"))
+    return Run(prefix=prefix, folder=tmp_path)
+
+
+def failed(result: MethodResult) -> set[str]:
+    return {check.name for check in result.checks if not check.passed}
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of running processes that name ``folder``."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in words:
+            lines.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return lines
+
+
+def test_the_stack_keeps_its_promises(settings: Settings, prefix: Path, tmp_path: Path) -> None:
+    request = ValidationRequest(
+        stack="udp",
+        method="switchml",
+        options={},
+        specs=SPECS,
+        channels=(settings.channel.as_uri(),),
+        ranks=2,
+        subdir=SUBDIR,
+        package_cache=settings.package_cache,
+        work=tmp_path,
+        forbidden=(settings.tree.root, settings.output),
+        prefix=prefix,
+    )
+    report = validate_stack(request, environ=os.environ, progress=SilentProgress())
+    assert report.failed_checks == ()
+    assert {totals.name: totals.elements > 0 for totals in report.result.transports} == {"switchml": True, "gloo": True}
+    assert len(report.result.bandwidth) == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_fault_passes(run: Run) -> None:
+    assert failed(run(VALIDATION_FAULT="none")) == set()
+    assert processes_of(run.folder) == []
+
+
+def test_runs_at_the_same_time_do_not_meet(run: Run) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        results = list(threads.map(lambda name: run(name=name, VALIDATION_FAULT="none"), ("one", "two")))
+    assert [failed(result) for result in results] == [set(), set()]
+
+
+def test_a_silent_fallback_fails(run: Run) -> None:
+    assert failed(run(VALIDATION_FAULT="none", SWITCHML_ENABLE="0")) >= {
+        "the plugin is active, with the environment's own library",
+        "every eligible element was delegated",
+        "each case was right and took its route on every rank",
+        "the switch saw one session",
+    }
+
+
+def test_wrong_sums_fail(run: Run) -> None:
+    assert failed(run(VALIDATION_FAULT="wrong-sums")) == {
+        "int32 sums are exact",
+        "float32 sums are within 1e-6 of float64's",
+        "each case was right and took its route on every rank",
+        "measured calls went through SwitchML",
+        "measured gloo calls were not delegated",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("rank-dies", r"rank 1: ended by itself with exit status -9"),
+        ("rank-raises", r"(?s)rank 1: RuntimeError: out of luck.*rank 1: integers"),
+        ("switch-dies", r"the switch ended while the ranks ran: signal SIGKILL"),
+        ("no-controller", r"127\.0\.0\.1:1\b"),
+    ],
+    ids=["rank-dies", "rank-raises", "switch-dies", "no-controller"],
+)
+def test_a_fault_is_an_error_within_seconds(run: Run, fault: str, message: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ValidationError, match=message):
+        run(VALIDATION_FAULT=fault)
+    assert time.monotonic() - started < SECONDS_TO_AN_ERROR
+    assert processes_of(run.folder) == []
