@@ -152,3 +152,35 @@ def test_rendered_folders_build_to_what_was_planned(tmp_path: Path, foundation: 
     write_tree(tree.root, {**CHANGES, "recipes/toy-switch/src/switch.c": "int main(void) { return 1; }\n"})
     changed = _plan(tree, foundation, _published(channel))
     assert {package.name: package.reasons for package in changed.to_build} == {"toy-switch": ("changed: src/switch.c",)}
+
+
+def test_outputs_of_one_recipe_build_to_packages_that_pin_each_other(tmp_path: Path, foundation: Path) -> None:
+    recipe = """\
+recipe: {name: multi, version: "1.0"}
+outputs:
+  - package: {name: libmulti}
+    build:
+      script: ["mkdir -p $PREFIX/lib", "echo ${{ version | default('1.0') }} > $PREFIX/lib/multi.txt"]
+    requirements: {host: [libwire]}
+  - package: {name: libmulti-devel}
+    requirements:
+      host: ["${{ pin_subpackage('libmulti', exact=True) }}"]
+      run: ["${{ pin_subpackage('libmulti', exact=True) }}"]
+    build:
+      script: ["test -f $PREFIX/lib/multi.txt", "mkdir -p $PREFIX/include", "touch $PREFIX/include/multi.h"]
+"""
+    stacks = FILES["variants/stacks.yaml"].replace("[libtoy, toy-switch, toy-plugin, toy-meta]", "[toy-meta]")
+    tree = write_tree(
+        tmp_path / "tree", {**CHANGES, "recipes/toy-meta/recipe.yaml": recipe, "variants/stacks.yaml": stacks}
+    )
+    channel = tmp_path / "channel"
+    _driver("index", channel)
+    plan = _plan(tree, foundation, {})
+    assert [package.name for package in plan.packages] == ["libmulti", "libmulti-devel"]
+    for package in plan.packages:
+        folder = render_folder(package, tmp_path / "rendered", tree=tree)
+        built = _driver("build", folder, channel, foundation).splitlines()[-1]
+        assert built == f"{package.subdir}/{package.file_name}"
+    devel = _info(channel / PLATFORM / plan.packages[1].file_name)["index.json"]
+    assert devel["depends"] == [f"libmulti ==1.0 {plan.packages[0].build_string}"]
+    assert {package.status for package in _plan(tree, foundation, _published(channel)).packages} == {"skip"}

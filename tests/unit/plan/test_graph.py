@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channel_tools.plan.graph import CycleFoundError, topological_order
@@ -30,6 +30,7 @@ def test_a_cycle_is_named_without_what_only_leads_to_it(needs: dict[str, list[st
     assert caught.value.cycle == cycle
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 12).flatmap(lambda size: st.lists(st.frozensets(st.integers(0, size)), min_size=size, max_size=size))
 )
