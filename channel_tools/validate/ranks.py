@@ -139,7 +139,10 @@ def run_ranks(
         prefix / "bin" / "python", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
         f"--nproc-per-node={ranks}", WORKER, plan_file,
     ]  # fmt: skip
-    with running_program("torchrun", command, env=variables, cwd=folder, log=folder / "ranks.log") as launcher:
+    temporary = folder / "tmp"  # torchrun's own folders, which it leaves behind when it is killed
+    temporary.mkdir()
+    env = {**variables, "TMPDIR": str(temporary)}
+    with running_program("torchrun", command, env=env, cwd=folder, log=folder / "ranks.log") as launcher:
         ready = wait_for_any([launcher.descriptor, switch.program.descriptor], deadline)
         if switch.program.has_ended():
             raise switch.failure()
