@@ -28,7 +28,7 @@ _PROBES = (
 _SHEBANG = re.compile(r"#!\s*(\S+)")
 _SHELLS = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env"})
 _PREFIX_SHEBANG = re.compile(r"/opt/anaconda1anaconda2anaconda3\S*/bin/[\w.+-]+$")
-_HOST_PATH = re.compile(r"(?<![\w.}$/:%-])/(?:usr|build|home|root|tmp|var/tmp|opt)/[^\s\"'();:,<>\\]*")
+_HOST_PATH = re.compile(r"(?:(?<=-[IL])|(?<![\w.}$/%]))/(?:usr|build|home|root|tmp|var/tmp|opt)/[^\s\"'();:,<>\\]*")
 # what prefix-map options write in place of build folders, and the ways of programs that people pass
 _HARMLESS = re.compile(r"/usr/local/src/conda|/usr/bin/env$|/opt/anaconda1anaconda2")
 _COMMENT = re.compile(r"^\s*(?:#|//|URL:|Description:)")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
 
 _PREFIX_LINE = re.compile(r"^prefix\s*=.*$", re.MULTILINE)
-_USR = re.compile(r"(?<![\w./}])/usr(?=/|\s|$)", re.MULTILINE)
+_USR = re.compile(r"(?:(?<=-[IL])|(?<![\w./}]))/usr(?=/|\s|$)", re.MULTILINE)
 _BUILD_FLAGS = re.compile(r"\s*-f(?:file|debug|macro)-prefix-map=\S+|\s*-specs=\S+")
-_ABSOLUTE = re.compile(r"(?<![\w.}\]/:-])/(?:usr|lib|build|tmp|home)\b\S*")
+_ABSOLUTE = re.compile(r"(?:(?<=-[IL])|(?<![\w.}/]))/(?:usr|lib|build|tmp|home)\b\S*")
 
 
 def mend_pkgconfig(tree: Path, context: RepairContext) -> None:
@@ -37,7 +37,6 @@ def mend_pkgconfig(tree: Path, context: RepairContext) -> None:
 def relocatable_pkgconfig(text: str, *, up: str, multiarch: str) -> str:
     """The text of a ``.pc`` file with its prefix derived from where it lies (``up`` leads from there to the prefix)."""
     text = _BUILD_FLAGS.sub("", text.replace(f"/{multiarch}", ""))
-    text = re.sub(r"-L/usr/lib(?=\s|$)", "-L${libdir}", text) if "libdir" in text else text
     own_prefix = f"prefix=${{pcfiledir}}/{up}"
     if _PREFIX_LINE.search(text):
         text = _PREFIX_LINE.sub(own_prefix.replace("\\", ""), text, count=1)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +14,15 @@ if TYPE_CHECKING:
 _BASE = 0x1000
 _DT = {"NULL": 0, "NEEDED": 1, "STRTAB": 5, "STRSZ": 10, "SONAME": 14, "RPATH": 15}
 _SHT_STRTAB, _SHT_DYNAMIC, _SHT_VERNEED = 3, 6, 0x6FFFFFFE
+
+
+def real_library() -> Path:
+    """A library as linkers make them, which patchelf wants: one of this environment's own."""
+    found = importlib.util.find_spec("zstandard.backend_c")
+    if found is None or found.origin is None:
+        message = "zstandard's compiled back end is not installed"
+        raise RuntimeError(message)
+    return Path(found.origin)
 
 
 class _Strings:

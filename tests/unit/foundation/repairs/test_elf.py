@@ -5,15 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import zstandard.backend_c
 
 from channel_tools.elf import read_elf_file
 from channel_tools.errors import FoundationError
 from channel_tools.foundation.repairs.elf import dynamic_elf_files, link_sonames, set_rpaths
-from tests.unit.foundation.elf_files import shared_library
+from tests.unit.foundation.elf_files import real_library, shared_library
 from tests.unit.foundation.repairs.trees import context, make_tree
 
-REAL_LIBRARY = Path(zstandard.backend_c.__file__)  # patchelf wants a library as linkers make them
+REAL_LIBRARY = real_library()
 
 
 @pytest.mark.parametrize(

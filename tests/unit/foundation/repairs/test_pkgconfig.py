@@ -62,6 +62,13 @@ def test_flags_of_debians_build_go(tmp_path: Path) -> None:
     assert "Cflags: -O2 -I${prefix}/include\n" in mended(tmp_path, FLAGS)
 
 
+def test_paths_in_flags_begin_at_the_prefix_too(tmp_path: Path) -> None:
+    text = mended(
+        tmp_path, "prefix=/usr\nName: demo\nLibs: -L/usr/lib/x86_64-linux-gnu -ldemo\nCflags: -I/usr/include/demo\n"
+    )
+    assert text.endswith("Libs: -L${prefix}/lib -ldemo\nCflags: -I${prefix}/include/demo\n")
+
+
 def test_an_absolute_path_that_is_left_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FoundationError, match=r"lib/pkgconfig/demo\.pc still names /build/x"):
-        mended(tmp_path, "prefix=/usr\nName: demo\nLibs: -L /build/x\n")
+        mended(tmp_path, "prefix=/usr\nName: demo\nLibs: -L/build/x\n")

@@ -5,16 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-import zstandard.backend_c
 
 from channel_tools.elf import read_elf_file
 from channel_tools.errors import FoundationError
 from channel_tools.foundation.repairs.plugins import find_verbs_drivers, hide_host_plugins
-from tests.unit.foundation.elf_files import shared_library
+from tests.unit.foundation.elf_files import real_library, shared_library
 from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
 
 FOLDER = f"/usr/lib/{MULTIARCH}/"
-REAL_LIBRARY = Path(zstandard.backend_c.__file__)
+REAL_LIBRARY = real_library()
 
 
 def test_compiled_in_folders_become_one_that_is_not_there(tmp_path: Path) -> None:
