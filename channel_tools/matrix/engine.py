@@ -18,11 +18,11 @@ from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage
 from channel_tools.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
-    from channel_tools.yamlfile import YamlValue
+    from channel_tools.yamlfile import KeyPath, YamlValue
 
 _RENDER_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
@@ -119,6 +119,8 @@ def _as_expression(condition: YamlValue) -> YamlValue:
 def _recipe_error(recipe_file: RecipeFile, message: str) -> ConfigError:
     found = _RENDER_LINE.search(message)
     line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
+    if line is None and "template" in message:
+        line = _line_of_bad_template(recipe_file)
     hint = f"correct {recipe_file.path.name}; `rattler-build build --render-only` shows the same error"
     return ConfigError(f"the recipe does not render: {_condense(message)}", path=recipe_file.path, line=line, hint=hint)
 
@@ -128,6 +130,29 @@ def _condense(message: str) -> str:
     text = inner.group(1).replace('\\"', '"') if inner else message
     text = " ".join(text.split())
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
+
+
+def _line_of_bad_template(recipe_file: RecipeFile) -> int | None:
+    """The line of the first text that does not parse as a template; the engine says only that there is one."""
+    with tempfile.TemporaryDirectory() as folder:
+        for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
+            if "${{" not in text:
+                continue
+            probe = {"package": {"name": "probe", "version": "0"}, "about": {"summary": text}}
+            try:
+                Stage0Recipe.from_yaml(yaml.safe_dump(probe), recipe_dir=folder)
+            except RattlerBuildError:
+                return recipe_file.document.line_of(*key_path)
+    return None
+
+
+def _texts_with_paths(value: YamlValue, key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield key_path, value
+    elif isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _texts_with_paths(item, (*key_path, key))
 
 
 def _line_holding_quoted(path: Path, message: str) -> int | None:

@@ -127,7 +127,7 @@ def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
         ),
         pytest.param("package:\n  name: a\n  version: ${{ vers }}\n", 3, "undefined value", id="undefined"),
         pytest.param(
-            "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", None, "syntax error", id="syntax"
+            "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", 3, "syntax error", id="syntax"
         ),
         pytest.param(
             "package: {name: a, version: '1'}\nbuild: {skip: ['python >']}\n", 2, "skip", id="skip that is no condition"
