@@ -27,7 +27,7 @@ def main() -> NoReturn:
         try:
             stream.flush()
         except BrokenPipeError:
-            code = code or _EXIT_BROKEN_PIPE
+            code = code or _EXIT_BROKEN_PIPE  # nobody is left to read it
     os._exit(code)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _EXIT_SIGNAL_BASE = 128
+EXIT_BROKEN_PIPE = _EXIT_SIGNAL_BASE + signal.SIGPIPE  # the reader has gone: what a shell reports for SIGPIPE
 
 
 def handled(command: Callable[P, None]) -> Callable[P, None]:
@@ -29,6 +30,9 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
         except ChannelToolsError as err:
             print_error(err)
             raise typer.Exit(err.exit_code) from None
