@@ -39,7 +39,10 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str]) -> dict[s
         ["bash", "--noprofile", "--norc", "-c", _script(prefix) + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S
     )
     pairs = (line.partition("=") for line in result.stdout.split("\0") if line)
-    return {name: value for name, _, value in pairs if name not in _OF_THE_SHELL}
+    variables = {name: value for name, _, value in pairs if name not in _OF_THE_SHELL}
+    # the activator puts its folders before a PATH that has the system's already
+    variables["PATH"] = ":".join(dict.fromkeys(variables["PATH"].split(":")))
+    return variables
 
 
 def _script(prefix: Path) -> str:

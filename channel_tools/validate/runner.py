@@ -121,7 +121,8 @@ def _run_folder(request: ValidationRequest) -> Iterator[Path]:
         raise
     except BaseException:
         if not request.keep:
-            shutil.rmtree(folder)
+            # the installer's threads may still be at work in it when an interrupt comes through
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     if not request.keep:
         shutil.rmtree(folder)

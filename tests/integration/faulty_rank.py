@@ -45,6 +45,20 @@ def _switch_pid() -> int:
     raise LookupError(f"no switch on {address.decode()}")
 
 
+def add_one(tensor: Any) -> None:  # noqa: ANN401  (torch has no types here)
+    """Make one value wrong on one rank."""
+    if os.environ["RANK"] == "0" and tensor.numel() > 200:
+        tensor[200] += 1
+
+
+def make_finite(tensor: Any) -> None:  # noqa: ANN401  (as above)
+    """Turn Inf and NaN into ordinary numbers."""
+    tensor.nan_to_num_()
+
+
+SPOILED_RESULTS = {"wrong-sums": add_one, "infinities-lost": make_finite}
+
+
 def make_faulty(worker: ModuleType) -> None:
     """Patch the worker script's module."""
     say = worker.Rank._say
@@ -55,17 +69,16 @@ def make_faulty(worker: ModuleType) -> None:
         if step == STRIKES_AT:
             strike()
 
-    def corrupting_all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (torch has no types here)
+    def spoiling_all_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (as above)
         work = all_reduce(tensor, *args, **kwargs)
         if work is not None:
             work.wait()
-        if os.environ["RANK"] == "0" and tensor.numel() > 200:
-            tensor[200] += 1
+        SPOILED_RESULTS[FAULT](tensor)
         return work
 
     worker.Rank._say = striking_say
-    if FAULT == "wrong-sums":
-        worker.dist.all_reduce = corrupting_all_reduce
+    if FAULT in SPOILED_RESULTS:
+        worker.dist.all_reduce = spoiling_all_reduce
     if FAULT == "no-controller":
         os.environ["SWITCHML_CONTROLLER"] = "127.0.0.1:1"
 

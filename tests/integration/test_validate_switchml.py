@@ -148,6 +148,13 @@ def test_wrong_sums_fail(run: Run) -> None:
     }
 
 
+def test_lost_infinities_fail(run: Run) -> None:
+    assert failed(run(VALIDATION_FAULT="infinities-lost")) == {
+        "float32 sums are within 1e-6 of float64's",
+        "each case was right and took its route on every rank",
+    }
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

@@ -70,7 +70,7 @@ def test_a_good_report_raises_nothing(report: ValidationReport) -> None:
 def test_a_failed_check_is_exit_code_10(failing: ValidationReport) -> None:
     assert not failing.passed
     assert report_document(failing)["passed"] is False
-    expected = r"(?s)stack udp: 1 of 15 checks failed.*every slot of every job: found 7; expected 16400"
+    expected = r"(?s)stack udp: 1 of 15 checks failed.*every slot of every job: found 7; expected 16416"
     with pytest.raises(ValidationError, match=expected) as caught:
         raise_for_failures(failing, report_file=Path("udp.json"))
     assert caught.value.exit_code == 10
@@ -81,7 +81,7 @@ def test_tables_are_rectangular_and_complete(report: ValidationReport) -> None:
     checks, cases, transports, bandwidth = report_tables(report)
     for table in (checks, cases, transports, bandwidth):
         assert {len(row) for row in table.rows} == {len(table.columns)}
-    assert [row[3] for row in cases.rows] == ["switchml", "switchml", "switchml", "gloo (dtype)"]
+    assert [row[3] for row in cases.rows] == ["switchml", "switchml", "switchml", "gloo (dtype)", "switchml"]
     assert bandwidth.rows == (("int32", "4 MiB", "3", "2097", "1049", "2.00"),)
 
 

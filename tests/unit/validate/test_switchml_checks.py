@@ -163,14 +163,14 @@ def test_bandwidth_is_the_median_call_of_the_slowest_rank() -> None:
 
 def test_totals_say_who_carried_what() -> None:
     plugin, switch, gloo = judged().transports
-    delegated = 1000 + 4 * 257 + 4 * (1 << 20)
+    delegated = 1000 + 4 * 257 + 2000 + 4 * (1 << 20)
     assert (plugin.name, plugin.jobs, plugin.elements, plugin.bytes) == (
         "switchml",
-        2 + 4 + 4,
+        2 + 4 + 1 + 4,
         delegated,
         4 * delegated,
     )
-    assert (switch.counted_by, switch.jobs, switch.elements) == ("switch", None, (8 + 8 + 4 * 4096) * 256)
+    assert (switch.counted_by, switch.jobs, switch.elements) == ("switch", None, (8 + 8 + 16 + 4 * 4096) * 256)
     assert (gloo.name, gloo.jobs, gloo.elements, gloo.bytes) == (
         "gloo", 1 + 4, 10 + 4 * (1 << 20), 80 + 16 * (1 << 20)
     )  # fmt: skip

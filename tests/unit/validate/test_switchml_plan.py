@@ -58,8 +58,8 @@ def test_slots_hold_all_elements_and_little_more(numel: int, threads: int, packe
 
 
 def test_the_plans_slots_are_those_of_its_jobs() -> None:
-    floats, integers, measured = 4 + 4, 4 * 2, 4 * 4096
-    assert expected_slots(small_plan()) == floats + integers + measured
+    floats, integers, infinities, measured = 4 + 4, 4 * 2, 8 + 8, 4 * 4096
+    assert expected_slots(small_plan()) == floats + integers + infinities + measured
 
 
 class TestStandardPlan:
