@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from channel_tools.build.children import Child, clear_work, start_child
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.run import BuildRun
-from channel_tools.channel.publish import add_packages
+from channel_tools.channel.publish import add_packages, check_package, prefer_packages
+from channel_tools.channel.store import published_packages
 from channel_tools.errors import ConfigError
 from channel_tools.locks import exclusive_lock
 
@@ -54,14 +55,12 @@ def build_packages(
         channels = channels_of(channel)
         return start_child(job, places=places, channels=channels, platform=platform, cores=share, environ=environ)
 
-    def enter(package: Path) -> Path:
-        add_packages(writer, [package])
-        return channel.path / package.parent.name / package.name
-
     with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):
         clear_work(places.work)
         results = []
-        with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
+        with BuildRun(
+            jobs, start=start, enter=lambda package: _take_in(writer, package, progress), progress=progress
+        ) as run:
             for result in run.results(max_jobs):
                 results.append(result)
                 if on_result is not None:
@@ -74,6 +73,21 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
     """The addresses that builds into ``channel`` solve from, in order of priority."""
     address = channel.foundation.address
     return (channel.address,) if address is None else (channel.address, address)
+
+
+def _take_in(writer: ChannelWriter, package: Path, progress: Progress) -> Path:
+    """Add a finished package to the channel, unless it was built before and only forced now; where it is there."""
+    destination = writer.channel.path / package.parent.name / package.name
+    digests = {published.path: published.digest for published in published_packages(writer.channel)}
+    digest = digests.get(destination)
+    if digest is not None and check_package(package).digest == digest:
+        progress.note(
+            f"{package.name}: built again and passed; published files never change, so the channel keeps its own"
+        )
+        prefer_packages(writer, [f"{package.parent.name}/{package.name}"])
+    else:
+        add_packages(writer, [package])
+    return destination
 
 
 def _check_order(jobs: Sequence[BuildJob]) -> None:

@@ -39,12 +39,16 @@ _READ_ERRORS = (
     RuntimeError,  # an encrypted zip member
     ValueError,  # bytes in a tar header or a zip directory that are no text or no number
 )
-_WANTED = frozenset({"info/index.json", "info/about.json", "info/run_exports.json", "info/paths.json"})
+_OPTIONAL = ("info/about.json", "info/hash_input.json", "info/run_exports.json")
+_WANTED = frozenset({"info/index.json", "info/paths.json", *_OPTIONAL})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageFacts:
-    """What a sound package says about itself (CEP 34) and what its bytes are."""
+    """What a sound package says about itself (CEP 34) and what its bytes are.
+
+    ``variant`` is its hash_input.json: the variant keys that it was built with, None when it does not say.
+    """
 
     sha256: str
     md5: str
@@ -52,6 +56,7 @@ class PackageFacts:
     index: JsonObject
     about: JsonObject
     run_exports: JsonObject | None
+    variant: JsonObject | None
 
 
 def read_package(path: Path, *, contents: bool) -> PackageFacts:
@@ -65,13 +70,15 @@ def read_package(path: Path, *, contents: bool) -> PackageFacts:
             sha256, md5, size_bytes = _hashes(stream)
             with zipfile.ZipFile(stream) as archive:
                 info = _read_zip(archive, path, contents=contents)
+        about, variant, run_exports = (_object_of(info, name, path) if name in info else None for name in _OPTIONAL)
         facts = PackageFacts(
             sha256=sha256,
             md5=md5,
             size_bytes=size_bytes,
             index=_object_of(info, "info/index.json", path),
-            about=_object_of(info, "info/about.json", path) if "info/about.json" in info else {},
-            run_exports=_object_of(info, "info/run_exports.json", path) if "info/run_exports.json" in info else None,
+            about=about or {},
+            run_exports=run_exports,
+            variant=variant,
         )
     except _READ_ERRORS as err:
         raise damaged(path, f"not a complete .conda file ({str(err) or type(err).__name__})") from err

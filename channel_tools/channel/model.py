@@ -76,8 +76,9 @@ class ChannelWriter:
 class PublishedPackage:
     """One of our own packages as the channel holds it.
 
-    ``digest``, ``inputs`` and ``variant`` are what the plan wrote into the recipe's ``extra.channel_tools``; a package
-    that came from elsewhere has none. ``hidden`` says why new solves do not see it (None: they do).
+    ``digest`` and ``inputs`` are what the plan wrote into the recipe's ``extra.channel_tools``, ``variant`` the variant
+    keys that the build used; a package that came from elsewhere has none of them. ``hidden`` says why new solves do not
+    see it (None: they do).
     """
 
     path: Path

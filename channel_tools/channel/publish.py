@@ -16,7 +16,7 @@ from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.channel.records import CachedPackage, RefusedFile, cached_package, stamp_of
 from channel_tools.channel.state import read_listing, read_state, write_listing
 from channel_tools.channel.store import published_packages
-from channel_tools.errors import ChannelError
+from channel_tools.errors import ChannelError, IntegrityError
 from channel_tools.files import link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
     package are hidden by newer ones. A file that is there already with the same bytes is left alone. Raises
     IntegrityError for a damaged file, ChannelError when the channel has other bytes under a name, DiskFullError.
     """
-    index_channel(writer, known=_enter(writer, files))
+    _insist(writer, files, index_channel(writer, known=_enter(writer, files)))
     return prefer_packages(writer, [_key(path) for path in files])
 
 
@@ -54,7 +54,9 @@ def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport
     )
     if listing != before:
         write_listing(writer.channel, listing)
-    return index_channel(writer, known=known)
+    report = index_channel(writer, known=known)
+    _insist(writer, files, report)
+    return report
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
@@ -121,10 +123,19 @@ def _must_enter(destination: Path, source: Path, refused: Mapping[str, RefusedFi
     row = refused.get(destination.name)
     if row is not None and (row.published is None or row.published.sha256 == wanted):
         return True
-    message = (
-        f"{destination}: the channel holds other bytes under this name (sha256 {found}) than {source} (sha256 {wanted})"
-    )
-    raise ChannelError(message, hint="published files never change: raise the recipe's build number and build again")
+    hint = "published files never change: raise the recipe's build number and build again"
+    if row is not None:
+        hint = row.hint
+    message = f"{destination}: the channel holds other bytes under this name (sha256 {found}) than {source} ({wanted})"
+    raise ChannelError(message, hint=hint)
+
+
+def _insist(writer: ChannelWriter, files: Sequence[Path], report: IndexReport) -> None:
+    """Raise IntegrityError when one of ``files`` was in the channel before, damaged, and so is in no index."""
+    entered = {writer.channel.path / _key(path) for path in files}
+    for finding in report.refused:
+        if finding.path in entered:
+            raise IntegrityError(finding.message, hint=finding.hint)
 
 
 def _key(path: Path) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
-STATE_SCHEMA: Literal[1] = 1
+STATE_SCHEMA: Literal[2] = 2
 
 _RECORD_FIELDS = (
     "arch", "build", "build_number", "features", "license", "license_family",
@@ -167,13 +167,14 @@ def cached_package(path: Path, facts: PackageFacts, *, stamp: Stamp, indexed_ms:
     extra = facts.about.get("extra")
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None
     ours = ours if isinstance(ours, dict) else {}
+    digest = ours["digest"] if isinstance(ours.get("digest"), str) else None
     return CachedPackage(
         stamp=stamp,
         record=make_record(path, facts) | {"indexed_timestamp": indexed_ms},
         about={key: facts.about[key] for key in _ABOUT_FIELDS if facts.about.get(key)},
-        digest=ours["digest"] if isinstance(ours.get("digest"), str) else None,
+        digest=digest,
         inputs=_texts(ours.get("inputs")) or {},
-        variant=_texts(ours.get("variant")),
+        variant=None if digest is None else _texts(facts.variant),
     )
 
 

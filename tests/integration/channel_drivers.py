@@ -68,8 +68,8 @@ def kill_at_every_step(root: Path) -> dict[str, object]:
     """
     old = [make_conda(root / "old", "zlib"), make_conda(root / "old", "ssl", build="h1_0")]
     new = [old[0], make_conda(root / "new", "ssl", build="h2_0")]
-    ours = [make_conda(root / "own", name, about=own(f"d{name}", {"v": "1"})) for name in ("one", "two")]
-    rebuilt = make_conda(root / "own", "one", build="1", about=own("d3", {"v": "1"}))
+    ours = [make_conda(root / "own", name, about=own(f"d{name}"), variant={"v": "1"}) for name in ("one", "two")]
+    rebuilt = make_conda(root / "own", "one", build="1", about=own("d3"), variant={"v": "1"})
     os.fsync = lambda fd: None  # noqa: ARG005 - a killed process loses nothing that it wrote; only a power cut would
     base = new_channel(root / "base")
     with channel_writer(base) as writer:

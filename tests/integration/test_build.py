@@ -172,6 +172,20 @@ def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
     assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
 
 
+def test_building_a_published_package_again_keeps_its_bytes(folder: Path) -> None:
+    job = toy(folder, "toy")
+    build(folder, [job])
+    published_file = folder / "channel" / "noarch" / job.file_name
+    before = published_file.read_bytes()
+    assert [(result.status, result.package) for result in build(folder, [job])] == [("built", published_file)]
+    assert published_file.read_bytes() == before
+    recipe_file = job.recipe_folder / "recipe.yaml"
+    recipe_file.write_text(recipe_file.read_text().replace("digest of toy", "another digest"))
+    with pytest.raises(ChannelError, match="the channel holds other bytes under this name"):
+        build(folder, [job])
+    assert published_file.read_bytes() == before
+
+
 def test_a_build_sees_no_tool_of_the_host_but_the_systems(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

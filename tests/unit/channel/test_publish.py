@@ -48,7 +48,7 @@ def link(channel: Channel, *files: Path) -> None:
 
 
 def test_an_own_package_is_published_with_what_the_plan_recorded(channel: Channel, made: Path) -> None:
-    source = make_conda(made, "toy", about=own("d1", UDP, script="aa"), index={"depends": ["python >=3.11"]})
+    source = make_conda(made, "toy", about=own("d1", script="aa"), variant=UDP, index={"depends": ["python >=3.11"]})
     add(channel, source)
     (package,) = published_packages(channel)
     assert package.path == channel.path / "linux-64" / "toy-1.0-0.conda"
@@ -109,9 +109,9 @@ def test_a_damaged_file_in_the_channel_is_replaced_by_its_original(channel: Chan
 
 
 def test_a_rebuild_of_a_variant_hides_the_earlier_build_and_keeps_its_file(channel: Channel, made: Path) -> None:
-    add(channel, make_conda(made, "toy", build="h1_0", about=own("d1", UDP)))
-    add(channel, make_conda(made, "toy", build="h2_0", about=own("d2", UDP)))
-    add(channel, make_conda(made, "toy", build="h3_0", about=own("d3", {"switchml_transport": "rdma"})))
+    add(channel, make_conda(made, "toy", build="h1_0", about=own("d1"), variant=UDP))
+    add(channel, make_conda(made, "toy", build="h2_0", about=own("d2"), variant=UDP))
+    add(channel, make_conda(made, "toy", build="h3_0", about=own("d3"), variant={"switchml_transport": "rdma"}))
     assert listed(channel) == ["toy-1.0-h2_0.conda", "toy-1.0-h3_0.conda"]
     assert (channel.path / "linux-64" / "toy-1.0-h1_0.conda").is_file()
     repodata = json.loads((channel.path / "linux-64" / "repodata.json").read_bytes())
@@ -120,8 +120,8 @@ def test_a_rebuild_of_a_variant_hides_the_earlier_build_and_keeps_its_file(chann
 
 
 def test_going_back_to_an_earlier_build_lists_it_again(channel: Channel, made: Path) -> None:
-    add(channel, make_conda(made, "toy", build="h1_0", about=own("d1", UDP)))
-    add(channel, make_conda(made, "toy", build="h2_0", about=own("d2", UDP)))
+    add(channel, make_conda(made, "toy", build="h1_0", about=own("d1"), variant=UDP))
+    add(channel, make_conda(made, "toy", build="h2_0", about=own("d2"), variant=UDP))
     with channel_writer(channel) as writer:
         prefer_packages(writer, ["linux-64/toy-1.0-h1_0.conda"])
     assert listed(channel) == ["toy-1.0-h1_0.conda"]
@@ -193,3 +193,11 @@ def test_a_set_that_was_never_completed_is_cleared_by_the_next_writer(
     monkeypatch.undo()
     add(channel, *files)
     assert listed(channel) == ["one-1.0-0.conda", "two-1.0-0.conda"]
+
+
+def test_a_foundation_package_that_is_damaged_where_it_lies_is_an_error(channel: Channel, made: Path) -> None:
+    zlib = make_conda(channel.path, "zlib")
+    zlib.write_bytes(zlib.read_bytes()[:-10])
+    with pytest.raises(IntegrityError, match=r"zlib-1\.0-0\.conda"):
+        link(channel, make_conda(made, "ssl"), zlib)
+    assert listed(channel) == ["ssl-1.0-0.conda"]

@@ -53,6 +53,7 @@ def make_conda(
     index: dict[str, object] | None = None,
     without: tuple[str, ...] = (),
     about: dict[str, object] | None = None,
+    variant: dict[str, str] | None = None,
     run_exports: dict[str, list[str]] | None = None,
     files: Mapping[str, bytes | tarfile.TarInfo] | None = None,
     paths: list[dict[str, object]] | None = None,
@@ -73,6 +74,7 @@ def make_conda(
         "info/about.json": about or {},
         "info/run_exports.json": run_exports,
     }
+    info["info/hash_input.json"] = variant
     info["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
     members: dict[str, bytes | tarfile.TarInfo] = {
         path: json.dumps(value).encode() for path, value in info.items() if value is not None and path not in without
@@ -87,7 +89,6 @@ def make_conda(
     return destination
 
 
-def own(digest: str, variant: dict[str, str] | None = None, **inputs: str) -> dict[str, object]:
+def own(digest: str, **inputs: str) -> dict[str, object]:
     """about.json of a package that the plan made."""
-    ours: dict[str, object] = {"schema": 1, "digest": digest, "inputs": inputs}
-    return {"extra": {"channel_tools": ours | ({} if variant is None else {"variant": variant})}}
+    return {"extra": {"channel_tools": {"schema": 1, "digest": digest, "inputs": inputs}}}
