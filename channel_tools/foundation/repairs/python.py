@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
 
 _DEBIAN_SITE, _SITE = b"dist-packages", b"site-packages"
+# The first of site's folders, which tools take for the one to install into; as long, and the same folder as ``lib``
+_DEBIAN_LOCAL, _LOCAL = b"local/lib", b"./././lib"
 # Debian's own: modules of its policy, and extension modules whose libraries the foundation does not have
 _DEBIAN_ONLY = (
     "lib/python{python}/EXTERNALLY-MANAGED",
@@ -30,6 +32,7 @@ _DEBIAN_ONLY = (
 _DROPPED_MODULES = re.compile(
     r"lib/python[\d.]+/lib-dynload/(?:_test.*|_xxtest.*|xxlimited.*|_ctypes_test.*|nis|_dbm)\..*"
 )
+_HOST_PYTHON = re.compile(rb"#! ?/usr/(?:local/)?bin/python[\d.]*")
 _ENSUREPIP_CHECK = "def _ensurepip_is_disabled_in_debian_for_system():\n"
 _SCHEME_DEFAULT = "            prefix_scheme = 'posix_local'\n"
 _BUILD_PATH = re.compile(r"/build/[^\s'\"]*")
@@ -72,18 +75,21 @@ def mend_python(tree: Path, context: RepairContext) -> None:
             path.unlink()
     _mend_programs(tree, context)
     _mend_schemes(library, context)
+    _mend_first_lines(library)
     _mend_sysconfig(library, context)
     _add_programs(tree, context)
 
 
 def _mend_programs(tree: Path, context: RepairContext) -> None:
-    """Replace the folder's name in the frozen modules."""
+    """Replace the folders' names in the frozen modules."""
     python = context.python_version
+    local = b"\0" + _DEBIAN_LOCAL + b"\0"
     for name in (f"bin/python{python}", f"lib/libpython{python}.so.1.0"):
         content = (tree / name).read_bytes()
-        if _DEBIAN_SITE not in content:
-            raise step_error(context, f"{name} does not hold {_DEBIAN_SITE.decode()!r}")
-        (tree / name).write_bytes(content.replace(_DEBIAN_SITE, _SITE))
+        if _DEBIAN_SITE not in content or content.count(local) != 1:
+            raise step_error(context, f"the site module frozen into {name} is not as expected")
+        content = content.replace(_DEBIAN_SITE, _SITE).replace(local, b"\0" + _LOCAL + b"\0")
+        (tree / name).write_bytes(content)
 
 
 def _mend_schemes(library: Path, context: RepairContext) -> None:
@@ -94,7 +100,16 @@ def _mend_schemes(library: Path, context: RepairContext) -> None:
     _replace(library / "ensurepip" / "__init__.py", _ENSUREPIP_CHECK, _ENSUREPIP_CHECK + "    return\n", context)
     for name in ("site.py", "pydoc.py"):
         path = library / name
-        path.write_bytes(path.read_bytes().replace(_DEBIAN_SITE, _SITE))
+        content = path.read_bytes().replace(_DEBIAN_SITE, _SITE)
+        path.write_bytes(content.replace(b'"' + _DEBIAN_LOCAL + b'"', b'"' + _LOCAL + b'"'))
+
+
+def _mend_first_lines(library: Path) -> None:
+    """Modules that are programs too start whatever python the user has first, as upstream has it."""
+    for path in library.rglob("*.py"):
+        content = path.read_bytes()
+        if match := _HOST_PYTHON.match(content):
+            path.write_bytes(b"#!/usr/bin/env python3" + content[match.end() :])
 
 
 def _replace(path: Path, old: str, new: str, context: RepairContext) -> None:
