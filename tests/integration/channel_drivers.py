@@ -143,7 +143,13 @@ async def _install(
     address: str, prefix: Path, spec: str, cache: Path, config: SourceConfig
 ) -> list[rattler.RepoDataRecord]:
     gateway = rattler.Gateway(cache_dir=cache / "repodata", default_config=config)
-    records = await rattler.solve([rattler.Channel(address)], [spec], gateway, ["linux-64", "noarch"])
+    records = await rattler.solve(
+        [rattler.Channel(address)],
+        [spec],
+        gateway,
+        ["linux-64", "noarch"],
+        virtual_packages=rattler.VirtualPackage.detect(),
+    )
     await rattler.install(records, prefix, cache_dir=cache / "pkgs", show_progress=False)
     return records
 

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from rattler import MatchSpec
 
 from channel_tools.channel import Channel, add_packages, channel_writer
 from tests.integration.channel_drivers import unpack
@@ -55,7 +58,11 @@ ODD: list[dict[str, object]] = [
         "constrains": [],
         "features": None,
     },
-    {"track_features": "foo bar", "constrains": ["z <2"], "depends": ["python >=3.11,<3.12.0a0", "b-c 1.* *_0"]},
+    {
+        "track_features": "foo bar",
+        "constrains": ["z <2"],
+        "depends": ["python >=3.11,<3.12.0a0", "b-c 1.* *_0", "d 2.0", "e"],
+    },
     {
         "track_features": ["foo", "bar"],
         "purls": ["pkg:generic/toy@1"],
@@ -96,24 +103,27 @@ def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
 
 def records(folder: Path) -> dict[str, dict[str, object]]:
     rows: dict[str, dict[str, object]] = json.loads((folder / "repodata.json").read_bytes())["packages.conda"]
-    return {name: without_time(row) for name, row in rows.items()}
+    return {name: comparable(row) for name, row in rows.items()}
 
 
-def without_time(row: dict[str, object]) -> dict[str, object]:
-    """The record without the time at which it was indexed."""
+def comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """The record without the time at which it was indexed, its MatchSpecs in rattler's spelling.
+
+    rattler's indexer writes ``d ==2.0`` for a package's ``d 2.0``; here, as in conda-index, its own words stay.
+    """
     assert isinstance(row["indexed_timestamp"], int)
-    return {key: value for key, value in row.items() if key != "indexed_timestamp"}
+    specs = {key: [str(MatchSpec(spec)) for spec in row[key]] for key in ("depends", "constrains") if key in row}
+    return {key: value for key, value in (row | specs).items() if key != "indexed_timestamp"}
 
 
 def shards(folder: Path) -> dict[str, object]:
-    msgpack = pytest.importorskip("msgspec").msgpack
-    index = msgpack.decode(unpack(folder / "repodata_shards.msgpack.zst"))
+    index = msgspec.msgpack.decode(unpack(folder / "repodata_shards.msgpack.zst"))
     assert index["info"]["subdir"] == folder.name
     assert index["info"]["shards_base_url"] == "./shards/"
     found = {}
     for name, sha256 in index["shards"].items():
-        shard = msgpack.decode(unpack(folder / "shards" / f"{sha256.hex()}.msgpack.zst"))
-        shard["packages.conda"] = {file: without_time(row) for file, row in shard["packages.conda"].items()}
+        shard = msgspec.msgpack.decode(unpack(folder / "shards" / f"{sha256.hex()}.msgpack.zst"))
+        shard["packages.conda"] = {file: comparable(row) for file, row in shard["packages.conda"].items()}
         found[name] = shard
     return found
 
