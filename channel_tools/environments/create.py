@@ -47,7 +47,8 @@ Unfinished = Literal["creating", "updating"]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Request:
     prefix: Path
-    specs: tuple[str, ...]
+    specs: dict[str, rattler.MatchSpec]
+    """As written, and parsed."""
     channels: tuple[str, ...]
     package_cache: Path
     subdir: str
@@ -76,7 +77,7 @@ def create_environment(
     _check_prefix(prefix)
     request = _Request(
         prefix=prefix,
-        specs=tuple(specs),
+        specs={spec: _parse_spec(spec) for spec in specs},
         channels=tuple(_channel_address(channel) for channel in channels),
         package_cache=package_cache.absolute(),
         subdir=subdir,
@@ -116,6 +117,14 @@ def _unusable_place_reported() -> Iterator[None]:
         raise UsageError(message, hint="choose another prefix or cache") from err
 
 
+def _parse_spec(spec: str) -> rattler.MatchSpec:
+    try:
+        # not strict, as conda reads specs: the strict form of py-rattler 0.28 refuses ``name=*=build*``
+        return rattler.MatchSpec(spec, strict=False)
+    except InvalidMatchSpecError as err:
+        raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
+
+
 def _channel_address(channel: str) -> str:
     return channel if "://" in channel else Path(channel).absolute().as_uri()
 
@@ -124,18 +133,16 @@ async def _solve(request: _Request) -> list[rattler.RepoDataRecord]:
     try:
         return await rattler.solve(
             sources=request.channels,
-            specs=request.specs,
+            specs=list(request.specs.values()),
             gateway=rattler.Gateway(cache_dir=request.package_cache / _REPODATA_CACHE),
             platforms=[rattler.Subdir(request.subdir), rattler.Subdir("noarch")],
             virtual_packages=request.virtual_packages,
             channel_relations="disabled",
         )
-    except InvalidMatchSpecError as err:
-        raise UsageError(f"{', '.join(request.specs)}: not a MatchSpec: {err}") from None
     except GatewayError as err:
         raise gateway_error(err, channels=request.channels) from err
     except SolverError as err:
-        raise solve_error(err, specs=request.specs, channels=request.channels) from err
+        raise solve_error(err, specs=list(request.specs), channels=request.channels) from err
 
 
 def _bring_to(solution: list[rattler.RepoDataRecord], request: _Request, progress: Progress) -> int:
@@ -225,10 +232,9 @@ def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
 def _record_requested_specs(request: _Request) -> None:
     """Note in conda-meta what the user asked for: py-rattler 0.28's install() fails on its own ``requested_specs``."""
     requested: dict[str, list[str]] = {}
-    for spec in request.specs:
-        name = rattler.MatchSpec(spec).name
-        if name is not None:
-            requested.setdefault(str(name.normalized), []).append(spec)
+    for spec, parsed in request.specs.items():
+        if parsed.name is not None:
+            requested.setdefault(str(parsed.name.normalized), []).append(spec)
     for path in sorted((request.prefix / _META).glob("*.json")):
         record = rattler.PrefixRecord.from_path(path)
         specs = requested.get(record.name.normalized, [])

@@ -76,6 +76,10 @@ class TestNewEnvironment:
         printed = subprocess.run([install.prefix / "bin/tool"], capture_output=True, text=True, check=True).stdout
         assert printed == f"{install.prefix}/share\n"
 
+    @pytest.mark.parametrize("spec", ["library=1.0=0", "library=*=0*", "library ==2.0 0", "library[version='>=1']"])
+    def test_reads_specs_as_conda_does(self, install: Installer, spec: str) -> None:
+        assert install(spec).changed == 1
+
     def test_takes_a_folder_for_a_channel(self, install: Installer, channel: ToyChannel) -> None:
         assert names(install("library ==1.0", address=str(channel.root))) == ["library-1.0"]
 
