@@ -8,6 +8,7 @@ exception to the caller, and a damaged package must end as one clear message.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tarfile
 import zipfile
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from typing_extensions import Buffer
+
 Component = Literal["pkg", "info"]
+_CHUNK_BYTES = 1 << 20
 _MAX_METADATA_BYTES = 256 << 20
 
 
@@ -71,10 +75,29 @@ def stream_component(path: Path, component: Component) -> Iterator[tuple[tarfile
             tarfile.open(fileobj=plain, mode="r|") as tar,
         ):
             for member in tar:
-                yield member, tar.extractfile(member) if member.isreg() else None
+                source = tar.extractfile(member) if member.isreg() else None
+                yield member, None if source is None else io.BufferedReader(_Guarded(path, source), _CHUNK_BYTES)
             # The end of the archive is not the end of the stream: the checksum stands after it.
-            while plain.read(1 << 20):
+            while plain.read(_CHUNK_BYTES):
                 pass
+
+
+class _Guarded(io.RawIOBase):
+    """A member's bytes, whose damage shows only while they are read, by whoever took the member."""
+
+    def __init__(self, path: Path, source: IO[bytes]) -> None:
+        self._path = path
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer)
+        with _reported(self._path):
+            chunk = self._source.read(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
 
 
 def _component_name(path: Path, archive: zipfile.ZipFile, component: Component) -> str:
