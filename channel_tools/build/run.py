@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 class BuildRun:
     """Runs jobs in an order that their ``waits_for`` allows; leaving its ``with`` block ends what still runs.
 
-    ``start`` starts the child of a job, ``enter`` takes a finished package into the channel and says where it is then.
+    ``start`` starts the child of a job and is told how many share the machine then; ``enter`` takes a finished package
+    into the channel and says where it is there.
     """
 
     def __init__(
         self,
         jobs: Sequence[BuildJob],
         *,
-        start: Callable[[BuildJob], Child],
+        start: Callable[[BuildJob, int], Child],
         enter: Callable[[Path], Path],
         progress: Progress,
     ) -> None:
@@ -65,23 +66,21 @@ class BuildRun:
     def results(self, max_jobs: int) -> Iterator[BuildResult]:
         """Run everything, at most ``max_jobs`` at once; yields results as they come, held back jobs' too."""
         while self._waiting or self._running:
-            while len(self._running) < max_jobs and (job := self._next_ready()) is not None:
-                self._launch(job)
+            while len(self._running) < max_jobs and (ready := self._ready()):
+                self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
             for result in self._ended():
                 yield result
                 if result.status == "failed":
                     yield from self._hold_back(result.job)
 
-    def _next_ready(self) -> BuildJob | None:
+    def _ready(self) -> list[BuildJob]:
         running = {child.job.file_name for child, _shown in self._running.values()}
         unfinished = running | {job.file_name for job in self._waiting}
-        job = next((job for job in self._waiting if unfinished.isdisjoint(job.waits_for)), None)
-        if job is not None:
-            self._waiting.remove(job)
-        return job
+        return [job for job in self._waiting if unfinished.isdisjoint(job.waits_for)]
 
-    def _launch(self, job: BuildJob) -> None:
-        child = self._start(job)
+    def _launch(self, job: BuildJob, *, at_once: int) -> None:
+        self._waiting.remove(job)
+        child = self._start(job, at_once)
         shown = contextlib.ExitStack()
         descriptor = os.pidfd_open(child.process.pid)
         self._running[descriptor] = (child, shown)

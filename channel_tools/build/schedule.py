@@ -39,20 +39,18 @@ def build_packages(
     progress: Progress,
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel, at most ``max_jobs`` at once with an even share of ``cores`` each.
+    """Build ``jobs`` into the writer's channel, at most ``max_jobs`` at once.
 
-    Environments are solved from the channel and, where its foundation has an address, from there. A failure holds back
-    only what waits for it; the others are built. ``on_result`` hears of every job once, when its fate is known. Raises
+    Those that can run at the same time share ``cores``. Environments are solved from the channel and, where its
+    foundation has an address, from there. A failure holds back only what waits for it; the others are built. ``on_result`` hears of every job once, when its fate is known. Raises
     at the end the error of the builds that failed (BuildError, SolveError, DiskFullError ...), with the last lines of
     their logs; ConfigError for jobs that wait for each other in a circle. An interrupt ends all builds and their
     children before it goes on; what was built until then is in the channel.
     """
     _check_order(jobs)
-    channel = writer.channel
-    share = max(1, cores // max(1, min(max_jobs, len(jobs))))
 
-    def start(job: BuildJob) -> Child:
-        channels = channels_of(channel)
+    def start(job: BuildJob, at_once: int) -> Child:
+        share, channels = max(1, cores // at_once), channels_of(writer.channel)
         return start_child(job, places=places, channels=channels, platform=platform, cores=share, environ=environ)
 
     with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):

@@ -120,7 +120,13 @@ def test_independent_packages_are_built_at_once(folder: Path) -> None:
         pytest.param(
             {"script": "echo x > /dev/full"}, DiskFullError, ["no space is left", "No space left on device"], id="disk"
         ),
-        pytest.param({"script": "kill -9 $PPID"}, BuildError, ["it was killed (signal 9)"], id="killed"),
+        pytest.param({"script": "kill -9 $PPID"}, BuildError, ["it was killed (signal 9)"], id="engine killed"),
+        pytest.param(
+            {"script": "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 1000"},
+            BuildError,
+            ["it was killed (signal 9)"],
+            id="supervisor killed",
+        ),
         pytest.param(
             {"script": "mkdir $PREFIX/bin; printf '\\0%s' $PREFIX > $PREFIX/bin/x"},
             BuildError,

@@ -32,11 +32,13 @@ class FakeBuilds:
     def __init__(self, folder: Path, *, failing: tuple[str, ...] = (), command: str = "exit 0") -> None:
         self.started: list[str] = []
         self.entered: list[str] = []
+        self.at_once: list[int] = []
         self._folder = folder
         self._failing = failing
         self._command = command
 
-    def start(self, job: BuildJob) -> Child:
+    def start(self, job: BuildJob, at_once: int) -> Child:
+        self.at_once.append(at_once)
         name = job.stem.partition("-")[0]
         self.started.append(name)
         folder = self._folder / job.stem
@@ -63,14 +65,20 @@ def test_nothing_starts_before_what_it_waits_for_has_entered(tmp_path: Path) -> 
     builds = FakeBuilds(tmp_path)
     original = builds.start
 
-    def start(job: BuildJob) -> Child:
+    def start(job: BuildJob, at_once: int) -> Child:
         assert {name.partition("-")[0] for name in job.waits_for} <= set(builds.entered)
-        return original(job)
+        return original(job, at_once)
 
     builds.start = start  # type: ignore[method-assign]
     jobs = [job("d", "b", "c"), job("c", "a"), job("b", "a"), job("a")]
     results = run(builds, jobs, max_jobs=4)
     assert {name: result.status for name, result in results.items()} == dict.fromkeys("abcd", "built")
+
+
+def test_a_job_is_told_how_many_share_the_machine_when_it_starts(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+    run(builds, [job("a"), job("b", "a"), job("c", "a"), job("d", "b", "c")], max_jobs=3)
+    assert (builds.started, builds.at_once) == (["a", "b", "c", "d"], [1, 2, 2, 1])
 
 
 def test_packages_that_are_no_jobs_count_as_there(tmp_path: Path) -> None:
@@ -118,9 +126,9 @@ def test_independent_jobs_run_at_once_up_to_the_limit(tmp_path: Path) -> None:
     builds = FakeBuilds(tmp_path)
     original = builds.start
 
-    def start(job: BuildJob) -> Child:
+    def start(job: BuildJob, at_once: int) -> Child:
         builds._command = f"cd {tmp_path}; {next(commands)}"
-        return original(job)
+        return original(job, at_once)
 
     builds.start = start  # type: ignore[method-assign]
     results = run(builds, [job("a"), job("b")], max_jobs=2)
@@ -132,8 +140,8 @@ def test_leaving_early_ends_the_children(tmp_path: Path) -> None:
     children: list[Child] = []
     original = builds.start
 
-    def start(job: BuildJob) -> Child:
-        children.append(original(job))
+    def start(job: BuildJob, at_once: int) -> Child:
+        children.append(original(job, at_once))
         return children[-1]
 
     def interrupted() -> Iterator[BuildResult]:
