@@ -81,7 +81,7 @@ def validate_installed(
             subdir=current_platform(),
             package_cache=settings.package_cache,
             work=settings.work,
-            forbidden=(settings.tree.root,),
+            forbidden=(settings.tree.root, settings.output),
             prefix=options.prefix,
             keep=options.keep,
             timeout_s=options.timeout_s,
