@@ -42,10 +42,11 @@ def build_packages(
     """Build ``jobs`` into the writer's channel, at most ``max_jobs`` at once.
 
     Those that can run at the same time share ``cores``. Environments are solved from the channel and, where its
-    foundation has an address, from there. A failure holds back only what waits for it; the others are built. ``on_result`` hears of every job once, when its fate is known. Raises
-    at the end the error of the builds that failed (BuildError, SolveError, DiskFullError ...), with the last lines of
-    their logs; ConfigError for jobs that wait for each other in a circle. An interrupt ends all builds and their
-    children before it goes on; what was built until then is in the channel.
+    foundation has an address, from there. A failure holds back only what waits for it; the others are built.
+    ``on_result`` hears of every job once, when its fate is known. Raises at the end the error of the builds that failed
+    (BuildError, SolveError, DiskFullError ...), with the last lines of their logs; ConfigError for jobs that wait for
+    each other in a circle. An interrupt ends all builds and their children before it goes on; what was built until then
+    is in the channel.
     """
     _check_order(jobs)
 

@@ -158,7 +158,7 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
         f"{path}: its sha256 is {found}, but {expected} was published under this name; published files never change"
     )
     return IntegrityError(
-        message, hint=f"put the published bytes back, or delete {path.name} and index the channel again"
+        message, hint=f"put the published bytes back, or delete {path.name} and run channel_tools channel index"
     )
 
 

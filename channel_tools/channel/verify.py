@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_INDEX_AGAIN = "index the channel again: channel_tools build"
+_INDEX_AGAIN = "index the channel again: channel_tools channel index"
 
 
 def verify_channel(channel: Channel) -> list[Finding]:
