@@ -205,9 +205,12 @@ void Session::complete(Job& job, const std::optional<std::string>& error) {
   } catch (const std::exception&) {
     failure = std::current_exception();
   }
+  {
+    // Before its callbacks run: one that calls barrier() must not wait for itself.
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    pending_.erase(job.work);
+  }
   job.work->complete(failure);
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  pending_.erase(job.work);
 }
 
 std::vector<c10::intrusive_ptr<c10d::Work>> Session::pending() const {

@@ -54,7 +54,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // session failed before or is closed; a job that fails later fails its work.
   c10::intrusive_ptr<c10d::Work> submit(const at::Tensor& tensor, Dtype dtype, uint64_t sequence_number);
 
-  // Works that have not completed yet.
+  // Works whose tensors are not final yet.
   std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
 
   // Jobs handed to the library so far.

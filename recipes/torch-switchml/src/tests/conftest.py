@@ -44,9 +44,7 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = tmp_path_factory.mktemp("fake") / "libswitchml_fake.so"
     include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
     flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(
-        [compiler, *flags, f"-I{include}", "-o", library, TESTS / "fake" / "switchml_fake.cpp"], check=True
-    )
+    subprocess.run([compiler, *flags, f"-I{include}", "-o", library, TESTS / "fake" / "switchml_fake.cpp"], check=True)
     return library
 
 

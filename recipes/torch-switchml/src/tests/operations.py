@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch_switchml
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
+
+import torch_switchml
 
 CHECKS: dict[str, Callable[[], None]] = {}
 
@@ -40,11 +41,11 @@ def carries(*, float32: int = 0, int32: int = 0, **fallbacks: int) -> Iterator[N
 
 
 def rank() -> int:
-    return dist.get_rank()
+    return int(dist.get_rank())
 
 
 def size() -> int:
-    return dist.get_world_size()
+    return int(dist.get_world_size())
 
 
 def inputs(numel: int, dtype: torch.dtype, *, seed: int = 0) -> list[torch.Tensor]:
@@ -423,6 +424,16 @@ def barrier_future() -> None:
     dist.barrier(async_op=True).get_future().wait()
     for work in works:
         work.wait()
+
+
+@check
+def barrier_inside_a_callback() -> None:
+    def meet(done: torch.futures.Future[list[torch.Tensor]]) -> list[torch.Tensor]:
+        dist.barrier()
+        return list(done.value())
+
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(meet)
+    assert future.wait()[0].eq(size()).all()
 
 
 @check

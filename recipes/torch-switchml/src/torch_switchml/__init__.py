@@ -35,8 +35,8 @@ def autoload() -> None:
         return
     try:
         install()
-    except (ImportError, AttributeError) as err:
-        logger.error("this PyTorch cannot be made to use SwitchML, gloo stays as it is: %s", err)
+    except (ImportError, AttributeError):
+        logger.exception("this PyTorch cannot be made to use SwitchML, gloo stays as it is")
 
 
 def install() -> None:

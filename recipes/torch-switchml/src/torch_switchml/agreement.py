@@ -23,11 +23,20 @@ _FAREWELL_TIMEOUT = timedelta(seconds=5)
 class Store(Protocol):
     """The part of torch.distributed.Store that is used here."""
 
-    def set(self, key: str, value: str, /) -> None: ...
-    def get(self, key: str, /) -> bytes: ...
-    def add(self, key: str, amount: int, /) -> int: ...
-    def check(self, keys: list[str], /) -> bool: ...
-    def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
+    def set(self, key: str, value: str, /) -> None:
+        """Set a key."""
+
+    def get(self, key: str, /) -> bytes:
+        """The value of a key, once it has one."""
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a number, 0 at first; its new value."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Whether all the keys have a value."""
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
+        """Return when all the keys have a value; RuntimeError after the timeout."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,14 +78,8 @@ class Agreement:
 
     def _complaints(self, keys: list[str], timeout: timedelta) -> list[str]:
         missing = self._missing(keys, timeout)
-        reports = {
-            rank: _parse_report(self.store.get(key))
-            for rank, key in enumerate(keys)
-            if rank not in missing
-        }
-        failures = [
-            f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error
-        ]
+        reports = {rank: _parse_report(self.store.get(key)) for rank, key in enumerate(keys) if rank not in missing}
+        failures = [f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error]
         if missing:
             failures.append(
                 f"{_name_ranks(missing)} did not report within {timeout.total_seconds():g} s: is "

@@ -10,6 +10,4 @@ class SettingsError(SwitchMLError):
     """An environment variable holds a value the plugin cannot use."""
 
     def __init__(self, *, variable: str, found: str, expected: str) -> None:
-        super().__init__(
-            f"{variable}={found!r}: expected {expected}; correct it, or unset it for the default"
-        )
+        super().__init__(f"{variable}={found!r}: expected {expected}; correct it, or unset it for the default")

@@ -10,16 +10,17 @@ default group's opens a session: the switch serves one at a time.
 
 import atexit
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from torch_switchml.agreement import Agreement, Report
+from torch_switchml import pytorch
+from torch_switchml.agreement import Agreement, Report, Store
 from torch_switchml.errors import SwitchMLError
 from torch_switchml.report import build_report, write_report
-from torch_switchml.settings import Settings, read_settings
+from torch_switchml.settings import DEFAULT_SETTINGS, Settings, is_requested, read_settings
 from torch_switchml.version import __version__
 
 if TYPE_CHECKING:
@@ -52,34 +53,22 @@ class Plugin:
         self._library: _C.Library | None = None
         self._session: _C.Session | None = None
         self._place: GroupPlace | None = None
-        self._adopted: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._adopted: WeakKeyDictionary[object, _C.SwitchMLBackend] = WeakKeyDictionary()
 
     def install(self) -> None:
-        """Wrap ``ProcessGroup._register_backend`` and close the session at exit."""
-        from torch._C._distributed_c10d import ProcessGroup
-
-        original: Callable[..., None] = ProcessGroup._register_backend
-
-        def _register_backend(
-            group: Any, device: Any, backend_type: Any, backend: Any = None
-        ) -> None:
-            original(group, device, backend_type, self.adopt(group, backend))
-
-        ProcessGroup._register_backend = _register_backend
+        """Hook into PyTorch, and close the session at exit; AttributeError where that cannot be done."""
+        pytorch.wrap_register_backend(self.adopt)
         atexit.register(self.close)
 
-    def adopt(self, group: Any, backend: Any) -> Any:
+    def adopt(self, group: object, backend: object) -> object:
         """The backend to register in place of `backend`: a delegating one for gloo.
 
         Raises SwitchMLError on all ranks if the default group's session cannot be had on one.
         """
-        if not _is_gloo(backend):
-            return backend
-        settings = read_settings(self._environ)
-        if not settings.active:
+        if not is_requested(self._environ) or not pytorch.is_gloo(backend):
             return backend
         if backend not in self._adopted:  # one gloo may be registered for several devices
-            self._adopted[backend] = self._wrap(group, backend, settings)
+            self._adopted[backend] = self._wrap(group, backend)
         return self._adopted[backend]
 
     def close(self) -> None:
@@ -97,30 +86,29 @@ class Plugin:
             session=self._session,
         )
 
-    def _wrap(self, group: Any, backend: Any, settings: Settings) -> Any:
-        import torch.distributed
+    def _wrap(self, group: object, backend: object) -> "_C.SwitchMLBackend":
+        from torch_switchml import _C
 
-        if torch.distributed.is_initialized():  # the default group exists: this is another
-            return self._make_backend(backend, session=None)
-        self.close()  # of the default group before, if PyTorch 2.5 or 2.6 left it to us
-        self._settings = settings
-        self._place = GroupPlace(
-            rank=backend.rank(), size=backend.size(), timeout=_group_timeout(backend)
-        )
-        self._session = self._open_together(group, settings, self._place)
-        return self._make_backend(backend, session=self._session)
+        session = None
+        if not pytorch.has_default_group():  # else this is another group than the default one
+            self.close()  # the one before, if PyTorch 2.5 or 2.6 left that to us
+            self._place = place = _place_in(cast("pytorch.Backend", backend))
+            self._session = session = self._open_together(pytorch.store_of(group), place)
+        return _C.SwitchMLBackend(inner=backend, counters=self._get_counters(), session=session)
 
-    def _make_backend(self, backend: Any, *, session: "_C.Session | None") -> Any:
+    def _get_counters(self) -> "_C.Counters":
         from torch_switchml import _C
 
         if self._counters is None:
             self._counters = _C.Counters()
-        return _C.SwitchMLBackend(inner=backend, counters=self._counters, session=session)
+        return self._counters
 
-    def _open_together(self, group: Any, settings: Settings, place: GroupPlace) -> "_C.Session":
-        agreement = Agreement.begin(store=_store_of(group), rank=place.rank, size=place.size)
+    def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
+        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
+        report = self._try_load(place)
+        settings = self._settings or DEFAULT_SETTINGS
         limit = timedelta(milliseconds=settings.connect_timeout_ms + settings.job_timeout_ms) + _MARGIN
-        agreement.settle(stage="load", report=self._try_load(settings, place), timeout=limit)
+        agreement.settle(stage="load", report=report, timeout=limit)
         session, report = self._try_open(settings, place)
         try:
             agreement.settle(stage="open", report=report, timeout=limit)
@@ -132,34 +120,32 @@ class Plugin:
             raise AssertionError("settled although this rank has no session")
         return session
 
-    def _try_load(self, settings: Settings, place: GroupPlace) -> Report:
+    def _try_load(self, place: GroupPlace) -> Report:
         if place.size > _MAX_WORKERS:
             return Report(error=f"the group has {place.size} ranks, a switch serves {_MAX_WORKERS}")
         try:
             from torch_switchml import _C
 
-            self._library = _C.Library.load(settings.library)
+            self._settings = read_settings(self._environ)
+            self._library = _C.Library.load(self._settings.library)
         except (ImportError, RuntimeError) as err:
             return Report(error=str(err))
         facts = {
             "the transport of libswitchml": self._library.transport,
             "the version of torch-switchml": __version__,
-            **settings.common,
+            **self._settings.common,
         }
         return Report(facts=facts)
 
-    def _try_open(
-        self, settings: Settings, place: GroupPlace
-    ) -> tuple["_C.Session | None", Report]:
+    def _try_open(self, settings: Settings, place: GroupPlace) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 
         if self._library is None:
             raise AssertionError("settled although this rank has no library")
-        self._counters = self._counters or _C.Counters()
         try:
             session = _C.Session.open(
                 library=self._library,
-                counters=self._counters,
+                counters=self._get_counters(),
                 rank=place.rank,
                 size=place.size,
                 job_timeout_ms=_job_timeout_ms(settings, place),
@@ -183,29 +169,12 @@ class Plugin:
             return
         try:
             write_report(path, self.report())
-        except OSError as err:  # the job's work is done: losing its report must not fail it
-            logger.error("cannot write SWITCHML_STATS_FILE %s: %s", path, err)
+        except OSError:  # the job's work is done: losing its report must not fail it
+            logger.exception("cannot write SWITCHML_STATS_FILE %s", path)
 
 
-def _is_gloo(backend: Any) -> bool:
-    from torch._C import _distributed_c10d as c10d
-
-    if isinstance(backend, c10d._ProcessGroupWrapper):  # TORCH_DISTRIBUTED_DEBUG=DETAIL
-        backend = backend.wrapped_pg
-    return isinstance(backend, c10d.ProcessGroupGloo)
-
-
-def _store_of(group: Any) -> Any:
-    if hasattr(group, "get_group_store"):
-        return group.get_group_store()
-    from torch_switchml import _C  # PyTorch 2.5 to 2.8
-
-    return _C.group_store(group)
-
-
-def _group_timeout(backend: Any) -> timedelta | None:
-    timeout = getattr(getattr(backend, "options", None), "_timeout", None)
-    return timeout if isinstance(timeout, timedelta) else None
+def _place_in(backend: pytorch.Backend) -> GroupPlace:
+    return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
 
 
 def _job_timeout_ms(settings: Settings, place: GroupPlace) -> int:

@@ -33,7 +33,6 @@ _OFF = frozenset({"0", "off", "false", "no"})
 class Settings:
     """The plugin's settings; times in milliseconds."""
 
-    enabled: bool
     controller: str
     library: str
     stats_file: str | None
@@ -41,11 +40,6 @@ class Settings:
     job_timeout_ms: int
     job_timeout_set: bool
     common: dict[str, str]
-
-    @property
-    def active(self) -> bool:
-        """Whether allreduces are to be delegated: a controller is named and nobody said no."""
-        return self.enabled and bool(self.controller)
 
     def stats_path(self, rank: int) -> Path | None:
         """The file this rank reports to, ``{rank}`` filled in; None where none is wanted."""
@@ -56,18 +50,14 @@ class Settings:
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
     """Read the settings; SettingsError names a variable with an unusable value."""
+    _check_switch(environ, "SWITCHML_ENABLE")
     job_timeout = environ.get("SWITCHML_JOB_TIMEOUT_MS", "")
     return Settings(
-        enabled=_read_switch(environ, "SWITCHML_ENABLE"),
         controller=environ.get("SWITCHML_CONTROLLER", "").strip(),
         library=environ.get("SWITCHML_LIBRARY") or DEFAULT_LIBRARY,
         stats_file=environ.get("SWITCHML_STATS_FILE") or None,
-        connect_timeout_ms=_read_milliseconds(
-            environ, "SWITCHML_CONNECT_TIMEOUT_MS", _DEFAULT_CONNECT_TIMEOUT_MS
-        ),
-        job_timeout_ms=_read_milliseconds(
-            environ, "SWITCHML_JOB_TIMEOUT_MS", _DEFAULT_JOB_TIMEOUT_MS
-        ),
+        connect_timeout_ms=_read_milliseconds(environ, "SWITCHML_CONNECT_TIMEOUT_MS", _DEFAULT_CONNECT_TIMEOUT_MS),
+        job_timeout_ms=_read_milliseconds(environ, "SWITCHML_JOB_TIMEOUT_MS", _DEFAULT_JOB_TIMEOUT_MS),
         job_timeout_set=bool(job_timeout),
         common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
@@ -83,14 +73,10 @@ def is_requested(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("SWITCHML_CONTROLLER", "").strip()) and not switched_off
 
 
-def _read_switch(environ: Mapping[str, str], name: str) -> bool:
+def _check_switch(environ: Mapping[str, str], name: str) -> None:
     text = environ.get(name, "")
-    value = text.strip().lower()
-    if value in _ON:
-        return True
-    if value in _OFF:
-        return False
-    raise SettingsError(variable=name, found=text, expected="1 or 0")
+    if text.strip().lower() not in _ON | _OFF:
+        raise SettingsError(variable=name, found=text, expected="1 or 0")
 
 
 def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:
@@ -100,3 +86,6 @@ def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> i
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**32:
         raise SettingsError(variable=name, found=text, expected="a whole number of milliseconds above 0")
     return int(text)
+
+
+DEFAULT_SETTINGS = read_settings({})

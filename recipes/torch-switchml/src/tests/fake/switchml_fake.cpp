@@ -182,6 +182,7 @@ class Hub {
         add<uint32_t>(sum, part); // wraps, as the switch does
       }
     }
+    const std::lock_guard<std::mutex> lock(mutex_); // an ending hub lets all have their result
     for (const auto& peer : peers_) {
       peer->write(sum.data(), sum.size());
     }

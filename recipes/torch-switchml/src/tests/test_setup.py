@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From the environment to a session: nothing unless asked for, all ranks or none."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Transport, free_port
+from ranks import Launcher, RankResult
+
+QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
+LOADED_BY_AUTOLOAD = ["torch_switchml", "torch_switchml.errors", "torch_switchml.settings", "torch_switchml.version"]
+
+
+def values(results: list[RankResult]) -> list[dict[str, Any]]:
+    """What the ranks returned, all of which must have ended well."""
+    assert [result.code for result in results] == [0] * len(results), [result.stderr for result in results]
+    return [result.value for result in results]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"SWITCHML_CONTROLLER": " "}, {"SWITCHML_CONTROLLER": "127.0.0.1:1", "SWITCHML_ENABLE": "0"}],
+    ids=["unset", "blank", "disabled"],
+)
+def test_does_nothing_unless_asked(tmp_path: Path, environment: dict[str, str]) -> None:
+    launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": "", **environment})
+    for value in values(launcher.run("unconfigured")):
+        assert value["modules"] == LOADED_BY_AUTOLOAD
+        assert value["hook"] != "function", "wrapped"
+        assert value["backend"] == "ProcessGroupGloo"
+        assert value["maps"] is False
+        assert value["sum"] == 2
+
+
+def test_does_nothing_when_autoload_is_off(launcher: Launcher) -> None:
+    for value in values(launcher.run("unconfigured", environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
+        assert value["modules"] == []
+        assert value["sum"] == 2
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cpu:gloo", ""], ids=["gloo", "cpu:gloo", "no argument"])
+def test_delegates_however_gloo_is_asked_for(launcher: Launcher, backend: str) -> None:
+    for value in values(launcher.run("one_allreduce", environment={"SCENARIO_BACKEND": backend})):
+        assert value["sum"] == 2
+        assert value["stats"]["delegated"]["float32"] == {"jobs": 1, "elements": 10, "bytes": 40}
+
+
+def test_a_group_of_one_delegates_too(launcher: Launcher) -> None:
+    (value,) = values(launcher.run("one_allreduce", ranks=1))
+    assert value["sum"] == 1
+    assert value["stats"]["delegated"]["float32"]["jobs"] == 1
+
+
+def test_names_the_library_it_uses(launcher: Launcher, transport: Transport) -> None:
+    for value in values(launcher.run("one_allreduce")):
+        library = value["stats"]["library"]
+        assert Path(library["path"]).is_absolute()
+        assert library["abi_version"] == 1
+        assert library["transport"] == ("fake" if transport.kind == "fake" else "udp")
+
+
+def test_install_serves_a_script_that_configures_late(launcher: Launcher, transport: Transport) -> None:
+    controller = transport.environment["SWITCHML_CONTROLLER"]
+    environment = {"SCENARIO_CONTROLLER": controller, "SWITCHML_CONTROLLER": ""}
+    for value in values(launcher.run("installed_late", environment=environment)):
+        assert value["stats"]["delegated"]["float32"]["jobs"] == 1
+
+
+def test_delegates_again_after_destroy(launcher: Launcher) -> None:
+    for value in values(launcher.run("two_groups_in_turn")):
+        assert value["jobs"] == [1, 2]
+
+
+def test_delegates_under_pytorchs_debug_wrapper(launcher: Launcher) -> None:
+    for value in values(launcher.run("debug_detail", environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})):
+        assert value["debug"] == "DETAIL"
+        assert value["stats"]["delegated"]["float32"]["jobs"] == 1
+
+
+def test_writes_the_report_file_of_each_rank(launcher: Launcher, tmp_path: Path) -> None:
+    pattern = tmp_path / "report.{rank}.json"
+    results = values(launcher.run("one_allreduce", environment={"SWITCHML_STATS_FILE": str(pattern)}))
+    for rank, value in enumerate(results):
+        report = json.loads((tmp_path / f"report.{rank}.json").read_text())
+        assert report == value["stats"]
+        assert report["rank"] == rank
+    assert sorted(path.name for path in tmp_path.glob("*report*")) == ["report.0.json", "report.1.json"]
+
+
+def test_a_report_that_cannot_be_written_fails_nothing(launcher: Launcher, tmp_path: Path) -> None:
+    unwritable = tmp_path / "no such folder" / "report.json"
+    results = launcher.run("one_allreduce", environment={"SWITCHML_STATS_FILE": str(unwritable)})
+    values(results)
+    assert all(f"cannot write SWITCHML_STATS_FILE {unwritable}" in result.stderr for result in results)
+
+
+def errors(results: list[RankResult], *, within_s: float = 20) -> list[str]:
+    """The texts of the errors of init_process_group, one per rank."""
+    for value in values(results):
+        assert value["type"] == "SwitchMLError"
+        assert value["initialized"] is False
+        assert value["seconds"] < within_s, value
+    return [result.value["text"] for result in results]
+
+
+def test_library_missing_on_one_rank_stops_all(launcher: Launcher) -> None:
+    results = launcher.run("init_error", rank_environment={1: {"SWITCHML_LIBRARY": "libnone.so.1"}})
+    for text in errors(results, within_s=5):
+        assert "rank 1: cannot load the SwitchML library libnone.so.1" in text
+        assert "rank 0" not in text
+
+
+def test_other_abi_on_one_rank_stops_all(fake_launcher: Launcher) -> None:
+    results = fake_launcher.run("init_error", rank_environment={0: {"SWITCHML_FAKE_ABI": "7"}})
+    for text in errors(results, within_s=5):
+        assert "rank 0: the SwitchML library" in text
+        assert "has ABI version 7, this torch-switchml needs 1" in text
+
+
+def test_refused_session_on_one_rank_stops_all(fake_launcher: Launcher) -> None:
+    results = fake_launcher.run(
+        "init_error", environment=QUICK, rank_environment={1: {"SWITCHML_FAKE_FAIL_OPEN": "no room for worker 1"}}
+    )
+    for text in errors(results):
+        assert "rank 1: cannot open the SwitchML session" in text
+        assert "no room for worker 1" in text
+
+
+def test_switch_not_there_stops_all(launcher: Launcher, transport: Transport) -> None:
+    if transport.kind == "fake":
+        pytest.skip("the stand-in's controller is rank 0 itself")
+    results = launcher.run("init_error", environment={**QUICK, "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"})
+    for text in errors(results):
+        assert "rank 0: cannot open the SwitchML session" in text
+        assert "rank 1: cannot open the SwitchML session" in text
+
+
+def test_settings_that_differ_stop_all(launcher: Launcher) -> None:
+    results = launcher.run("init_error", rank_environment={1: {"SWITCHML_PACKET_NUMEL": "64"}})
+    for text in errors(results, within_s=5):
+        assert "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '' on rank 0, '64' on rank 1" in text
+
+
+@pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_JOB_TIMEOUT_MS"])
+def test_malformed_setting_on_one_rank_stops_all(launcher: Launcher, name: str) -> None:
+    results = launcher.run("init_error", rank_environment={1: {name: "perhaps"}})
+    for text in errors(results, within_s=5):
+        assert f"rank 1: {name}='perhaps': expected " in text
+
+
+def test_unconfigured_rank_is_named(launcher: Launcher) -> None:
+    results = launcher.run("one_allreduce", environment=QUICK, rank_environment={1: {"SWITCHML_CONTROLLER": None}})
+    assert results[0].code == 1
+    assert "rank 1 did not report within 8 s: is torch-switchml installed there" in results[0].stderr
+    assert results[1].code == 1, "gloo must not have gone on alone"
+
+
+def test_runs_under_torchrun(launcher: Launcher, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "tensor = torch.full((100,), dist.get_rank() + 1, dtype=torch.int32)\n"
+        "dist.all_reduce(tensor)\n"
+        "assert tensor.eq(3).all()\n"
+        "dist.destroy_process_group()\n"
+    )
+    environment = {**os.environ, **launcher.environment, "SWITCHML_STATS_FILE": str(tmp_path / "{rank}.json")}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=120,
+    )
+    for rank in range(2):
+        report = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert report["delegated"]["int32"] == {"jobs": 1, "elements": 100, "bytes": 400}
