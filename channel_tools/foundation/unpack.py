@@ -51,6 +51,10 @@ class TreeWriter:
         """Whether the row says that this member is never unpacked."""
         return self._skip is not None and self._skip.match(name) is not None
 
+    def check_name(self, name: str) -> None:
+        """Raise IntegrityError when a member's own path leads out of the folder."""
+        _safe_name(name, self)
+
     def write_file(self, name: str, source: ByteSource, *, executable: bool) -> Path:
         """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
         path = self._place(name)

@@ -135,6 +135,7 @@ class _Unwheeler:
 
     def _unpack_member(self, member: zipfile.ZipInfo, record: Mapping[str, str]) -> None:
         name = member.filename
+        self._writer.check_name(name)
         with self._opened.open(member) as stream:
             source = _HashingReader(stream)
             self._write(name, source, executable=bool(member.external_attr >> 16 & 0o111))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.errors import ConfigError
+from channel_tools.foundation.model import RunExports
+from channel_tools.foundation.table import load_table
+from tests.unit.foundation.tables import HEADER, make_table, write_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_row_becomes_an_entry(tmp_path: Path) -> None:
+    table = make_table(
+        tmp_path,
+        """
+zlib:
+  debs: [zlib1g-dev]
+  depends: ["libzlib {version}"]
+  run_exports: {weak: ["libzlib {pin:x}"]}
+  drop: [share/doc]
+libzlib: {debs: [zlib1g]}
+""",
+    )
+    assert [entry.name for entry in table.entries] == ["libzlib", "zlib"]
+    zlib = table.entry("zlib")
+    assert zlib is not None
+    assert (zlib.debs, zlib.depends, zlib.drop) == (("zlib1g-dev",), ("libzlib {version}",), ("share/doc",))
+    assert zlib.run_exports == RunExports(weak=("libzlib {pin:x}",))
+    assert zlib.line == 6
+
+
+def test_the_tables_own_files_are_right() -> None:
+    table = load_table()
+    names = {entry.name for entry in table.entries}
+    assert {"python", "pytorch", "libtorch", "numpy", "pip", "cmake", "libgrpc", "gxx_linux-64", "mpich"} <= names
+    assert table.suite == "bookworm"
+
+
+def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:
+    first = write_table(tmp_path, "a: {debs: [a]}", name="1.yaml")
+    second = write_table(tmp_path, "b: {debs: [b]}", name="2.yaml", header="")
+    assert [entry.name for entry in load_table([first, second]).entries] == ["a", "b"]
+
+
+def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    one = make_table(tmp_path, "a: {debs: [a]}\nb: {debs: [b]}")
+    other = make_table(tmp_path / "x", "b: {debs: [b]}\n\na:\n  debs: [a]")
+    changed = make_table(tmp_path / "x", "a: {debs: [a]}\nb: {debs: [c]}")
+    assert one.digest == other.digest
+    assert one.digest != changed.digest
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "expected"),
+    [
+        ("a: {debs: [a], dept: [b]}", 6, r"unknown key packages\.a\.dept"),
+        ("a:\n  debs: [a]\n  drop: share/doc", 8, r"packages\.a\.drop: Input should be a valid list"),
+        ("a:\n  debs: [a]\n  repairs: [no_such_step]", 8, "there is no repair step 'no_such_step'"),
+        ("a: {debs: [a]}\na: {debs: [b]}", 7, "key 'a' stands twice, first in line 6"),
+        ("a: {debs: [a], wheels: [b]}", 6, "from debs or from wheels, not both"),
+        ("a: {depends: [b]}", 6, "needs a version"),
+        ("A: {debs: [a]}", 6, "'A' is no conda package name"),
+        ("a:\n  debs: [a]\n  build: fixed_0", 8, "lacks {hash}"),
+    ],
+    ids=["unknown-key", "no-list", "unknown-step", "twice", "both", "empty", "name", "build"],
+)
+def test_a_wrong_row_is_named_with_file_and_line(tmp_path: Path, rows: str, line: int, expected: str) -> None:
+    path = write_table(tmp_path, rows)
+    with pytest.raises(ConfigError, match=expected) as caught:
+        load_table([path])
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_an_unknown_step_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    path = write_table(tmp_path, "a: {debs: [a], repairs: [nativ]}")
+    with pytest.raises(ConfigError) as caught:
+        load_table([path])
+    assert caught.value.hint == "did you mean native?"
+
+
+def test_a_package_in_two_files_is_named_with_both(tmp_path: Path) -> None:
+    first = write_table(tmp_path, "a: {debs: [a]}", name="1.yaml")
+    second = write_table(tmp_path, "a: {debs: [b]}", name="2.yaml", header="")
+    with pytest.raises(ConfigError, match=rf"2\.yaml:2: package 'a' has a row already, in {first}:6"):
+        load_table([first, second])
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (["", ""], "0 of these table files have the key 'suite'"),
+        ([HEADER, HEADER], "2 of these table files have the key 'suite'"),
+        ([HEADER, 'python: "3.12"\n'], "python belongs beside 'suite'"),
+        (["suite: bookworm\n", ""], "the header lacks python, glibc, conda_names"),
+        (['suite: bookworm\npython: "three"\n', ""], "python: String should match pattern"),
+    ],
+    ids=["none", "two", "elsewhere", "incomplete", "pattern"],
+)
+def test_a_wrong_header_is_an_error(tmp_path: Path, headers: list[str], expected: str) -> None:
+    paths = [
+        write_table(tmp_path, f"p{number}: {{debs: [a]}}", name=f"{number}.yaml", header=header)
+        for number, header in enumerate(headers)
+    ]
+    with pytest.raises(ConfigError, match=expected):
+        load_table(paths)
+
+
+def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("- a\n")
+    with pytest.raises(ConfigError, match=r"x\.yaml:1: a table file is a mapping"):
+        load_table([path])
