@@ -78,7 +78,7 @@ def build_stacks(
         results = build_packages(
             [_job(settings, package) for package in plan.to_build],
             writer=writer,
-            places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.package_cache),
+            places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
             platform=current_platform(),
             max_jobs=options.jobs,
             cores=options.cores,
