@@ -7,16 +7,16 @@ is taken strictly: any two packages of different names are, whatever their const
 
 from __future__ import annotations
 
-import multiprocessing
-import os
+import functools
 import sys
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.elf import GLIBC_LIBRARIES, newest_glibc
 from channel_tools.errors import FoundationError
+from channel_tools.foundation.pool import run_in_processes
 from channel_tools.foundation.verify_closure import Closures
 from channel_tools.foundation.verify_model import Finding, Rule
 from channel_tools.foundation.verify_scan import PackageScan, resolve, scan_package
@@ -31,7 +31,8 @@ __all__ = ["Finding", "Rule", "verify_foundation"]
 
 # what the site's driver installation brings, by design
 _SITE_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
-_LEAST_PATH_PARTS = 3
+_COMMON_PARTS = 3
+_COMMON = frozenset({"usr", "opt", "var", "etc"})
 _NOARCH_PLACES = {"site-packages": "lib/python{}/site-packages", "python-scripts": "bin"}
 
 
@@ -77,24 +78,24 @@ def _scan_all(
     packages: Sequence[Path], progress: Progress, jobs: int | None, build_paths: Sequence[str]
 ) -> list[PackageScan]:
     # the largest first, so that the last one does not run alone at the end
-    by_size = sorted(packages, key=lambda path: (-path.stat().st_size, path))
-    total = sum(path.stat().st_size for path in packages)
-    context = multiprocessing.get_context("forkserver")
-    with (
-        progress.task("Verifying packages", total=total, unit="bytes") as task,
-        ProcessPoolExecutor(min(jobs or os.cpu_count() or 1, len(packages)), mp_context=context) as pool,
-    ):
-        running = {pool.submit(scan_package, path, tuple(build_paths)): path for path in by_size}
-        scans = []
-        for future in as_completed(running):
-            scans.append(future.result())
-            task.advance(running[future].stat().st_size, detail=running[future].name)
+    sizes = {path: path.stat().st_size for path in packages}
+    largest_first = sorted(packages, key=lambda path: (-sizes[path], path))
+    scan = functools.partial(scan_package, build_paths=tuple(build_paths))
+    scans = []
+    with progress.task("Verifying packages", total=sum(sizes.values()), unit="bytes") as task:
+        for path, found in run_in_processes(scan, largest_first, processes=jobs or cpu_count(), what="read a package"):
+            scans.append(found)
+            task.advance(sizes[path], detail=path.name)
     return sorted(scans, key=lambda scan: (scan.subdir, scan.file_name))
 
 
 def _machine_paths(folders: Iterable[Path]) -> list[str]:
-    """Folders as text; those too short to tell from a mention (``/usr``, ``/opt/x``) are left out."""
-    return sorted({str(folder.resolve()) for folder in folders if len(folder.resolve().parts) > _LEAST_PATH_PARTS})
+    """Folders as text; those that files may well mention (``/usr/local``, ``/opt/x``) are left out."""
+    return sorted({str(folder.resolve()) for folder in folders if _is_telling(folder.resolve())})
+
+
+def _is_telling(folder: Path) -> bool:
+    return len(folder.parts) > _COMMON_PARTS or (len(folder.parts) == _COMMON_PARTS and folder.parts[1] not in _COMMON)
 
 
 def _place_noarch(scans: Iterable[PackageScan]) -> None:
