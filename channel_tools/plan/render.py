@@ -94,8 +94,13 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree) -> None:
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
     (folder / _RECIPE).write_text(header + _dump(rendered_recipe(package, tree)), encoding="utf-8")
-    variants = {key: [value] for key, value in sorted(package.rendered.variant.items()) if key != "target_platform"}
+    variants = {key: [package.rendered.variant[key]] for key in _variant_keys(package)}
     (folder / _VARIANTS).write_text(header + _dump(variants), encoding="utf-8")
+
+
+def _variant_keys(package: PlannedPackage) -> list[str]:
+    """The used keys that a variant file states; the platforms are the engine's own to say."""
+    return [key for key in sorted(package.rendered.variant) if not key.endswith("_platform")]
 
 
 def _dump(value: Mapping[str, object]) -> str:
@@ -129,7 +134,7 @@ def _mark(package: PlannedPackage) -> dict[str, YamlValue]:
 def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
     section = dict(build) if isinstance(build, dict) else {}
     given = section.get("variant")
-    keys: list[YamlValue] = [key for key in sorted(package.rendered.variant) if key != "target_platform"]
+    keys: list[YamlValue] = [*_variant_keys(package)]
     variant = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "ignore_keys"}
     section["string"] = package.build_string
     if keys:
