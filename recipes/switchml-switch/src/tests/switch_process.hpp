@@ -4,6 +4,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ class Process {
         pid_ = fork();
         if (pid_ < 0) throw std::runtime_error("cannot fork");
         if (pid_ == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that dies leaves no switch behind
             dup2(ends[1], STDOUT_FILENO);
             close(ends[0]);
             close(ends[1]);
