@@ -41,7 +41,7 @@ _NO_ROUTE = re.compile(
     r"|Connection (?:refused|reset|aborted)|ConnectTimeout|ReadTimeout|ProxyError"
     r"|SSLError|Network is unreachable|Could not fetch URL"
 )
-_DAMAGED = re.compile(r"DO NOT MATCH THE HASHES|BadZipFile|is invalid|has an invalid wheel|IncompleteDownload")
+_DAMAGED = re.compile(r"DO NOT MATCH THE HASHES|BadZipFile|is invalid\.|has an invalid wheel|IncompleteDownload")
 _ANNOUNCED = re.compile(r"\s*Downloading (?P<name>\S+\.whl)\S* \((?P<size>[\d.]+) (?P<unit>[kMG]?B)\)")
 _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 
@@ -101,7 +101,7 @@ class Pip:
         with tempfile.TemporaryDirectory() as temporary:
             report = Path(temporary) / "report.json"
             target = ["--dry-run", "--ignore-installed", "--target", temporary, "--report", str(report)]
-            result = run_command([*self._command("install", "--quiet", *target), *requirements], check=False)
+            result = run_command([*self._command("install", *target), *requirements], check=False)
             if result.returncode != 0:
                 raise pip_error(result, f"wheels for {', '.join(requirements)} on python {self.python}")
             loaded: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
@@ -111,7 +111,17 @@ class Pip:
         tags = [word for platform in self._platforms() for word in ("--platform", platform)]
         return [
             *(sys.executable, "-m", "pip", verb, "--disable-pip-version-check", "--no-input", "--no-color"),
-            *("--no-cache-dir", "--only-binary", ":all:", "--implementation", "cp", "--python-version", self.python),
+            *(
+                "--retries",
+                "2",
+                "--no-cache-dir",
+                "--only-binary",
+                ":all:",
+                "--implementation",
+                "cp",
+                "--python-version",
+                self.python,
+            ),
             *tags,
             *self.options,
             *words,
@@ -184,9 +194,10 @@ def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkErro
     """The error that a failed pip means for a user."""
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
     said = "\n".join(lines[:6]) or result.tail()
-    if _DAMAGED.search(result.stderr):
+    everything = result.stdout + result.stderr  # that an index gave no answer is no error to pip
+    if _DAMAGED.search(everything):
         return IntegrityError(f"{what}: a wheel is not what its hash or format says:\n{said}", hint="run it again")
-    if _NO_ROUTE.search(result.stderr):
+    if _NO_ROUTE.search(everything):
         hint = f"check the network and pip's configuration (pip config list), or {OTHER_FOUNDATION}"
         return NetworkError(f"{what}: the package index could not be reached:\n{said}", hint=hint)
     return FoundationError(f"{what}: pip found none:\n{said}", hint=f"check the table's rows, or {OTHER_FOUNDATION}")

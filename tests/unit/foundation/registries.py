@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Registries in folders: real apt and real pip read them, nothing goes over a network."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.foundation.acquire import Sources
+from channel_tools.foundation.apt import Apt
+from channel_tools.foundation.pypi import Pip
+from channel_tools.foundation.store import DownloadStore
+from tests.unit.foundation.archives import write_apt_repository, write_deb, write_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="this host has no apt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registries:
+    """A folder of .debs, one of wheels, and the sources that read them."""
+
+    debs: Path
+    wheels: Path
+    sources: Sources
+
+    def add_deb(self, name: str, files: Mapping[str, str | bytes], *, version: str = "1.0-1") -> Path:
+        """Offer a .deb, replacing other versions of it."""
+        for old in self.debs.glob(f"{name}_*.deb"):
+            old.unlink()
+        path = write_deb(self.debs, name, files, version=version)
+        write_apt_repository(self.debs)
+        return path
+
+    def add_wheel(
+        self, name: str, files: Mapping[str, str | bytes], *, version: str = "1.0", requires: tuple[str, ...] = ()
+    ) -> Path:
+        """Offer a wheel for every platform, replacing other versions of it."""
+        for old in self.wheels.glob(f"{name}-*.whl"):
+            old.unlink()
+        return write_wheel(self.wheels, name, files, version=version, requires=requires)
+
+    def unreachable(self) -> Sources:
+        """The same store, and registries that nothing answers for."""
+        return replace(
+            self.sources,
+            apt=replace(self.sources.apt, sources="Types: deb\nURIs: http://127.0.0.1:9/\nSuites: ./\nTrusted: yes\n"),
+            pip=replace(self.sources.pip, options=("--index-url", "http://127.0.0.1:9/simple", "--retries", "1")),
+        )
+
+
+def make_registries(root: Path, monkeypatch: pytest.MonkeyPatch) -> Registries:
+    """Empty registries below ``root``; the host's configuration of pip is set aside."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    for variable in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    debs, wheels = root / "debs", root / "wheels"
+    debs.mkdir()
+    wheels.mkdir()
+    repository = write_apt_repository(debs)
+    sources = Sources(
+        apt=Apt(state=root / "apt", suite="toy", architecture="amd64", sources=repository),
+        pip=Pip(python="3.11", glibc="2.36", machine="x86_64", options=("--no-index", "--find-links", str(wheels))),
+        store=DownloadStore(folder=root / "store"),
+    )
+    return Registries(debs=debs, wheels=wheels, sources=sources)
+
+
+class NotedProgress:
+    """Keeps what was noted."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.advanced: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def task(self, description: str, *, total: int | None, unit: str = "items") -> Iterator[_NotedTask]:
+        """Count what is advanced under the description."""
+        del total, unit
+        yield _NotedTask(self.advanced, description)
+
+    def note(self, message: str) -> None:
+        """Keep the line."""
+        self.notes.append(message)
+
+
+class _NotedTask:
+    def __init__(self, advanced: dict[str, int], description: str) -> None:
+        self._advanced = advanced
+        self._description = description
+
+    def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
+        del detail
+        self._advanced[self._description] = self._advanced.get(self._description, 0) + amount

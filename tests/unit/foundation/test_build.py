@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from channel_tools.errors import ChannelError, FoundationError, IntegrityError, NetworkError
+from channel_tools.files import sha256_of_file
+from channel_tools.foundation.build import FoundationResult, build_foundation
+from channel_tools.foundation.record import RECORD_NAME, read_record
+from channel_tools.locks import exclusive_lock
+from channel_tools.packages.reader import read_index_json, read_info_json
+from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt
+from tests.unit.foundation.tables import make_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.foundation.acquire import Sources
+
+ROWS = """
+toy: {debs: [toy], repairs: [flatten], depends: [demo]}
+demo: {wheels: [demo]}
+"""
+
+pytestmark = needs_apt
+
+
+@pytest.fixture(autouse=True)
+def offered(registries: Registries) -> None:
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "one"})
+    registries.add_wheel("demo", {"demo.py": "x = 1\n"}, requires=("dep",))
+    registries.add_wheel("dep", {"dep.py": ""})
+
+
+def _build(
+    registries: Registries,
+    root: Path,
+    progress: NotedProgress,
+    *,
+    rows: str = ROWS,
+    sources: Sources | None = None,
+    **options: Any,  # noqa: ANN401 - build_foundation's own
+) -> FoundationResult:
+    return build_foundation(
+        make_table(root, rows),
+        destination=root / "foundation",
+        downloads=root / "store",
+        subdir="linux-64",
+        jobs=1,
+        progress=progress,
+        sources=sources or registries.sources,
+        **options,
+    )
+
+
+def _files(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "foundation").glob("*/*.conda"))
+
+
+def test_a_table_becomes_packages_and_a_record(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    result = _build(registries, tmp_path, progress)
+    assert [name.rsplit("-", 1)[0] for name in result.made] == ["linux-64/toy-1.0", "noarch/demo-1.0", "noarch/dep-1.0"]
+    record = read_record(tmp_path / "foundation")
+    assert record == result.record
+    assert [(package.name, package.taken[0].name) for package in record.packages] == [
+        ("demo", "demo"),
+        ("dep", "dep"),
+        ("toy", "toy"),
+    ]
+    demo = tmp_path / "foundation" / "noarch" / record.packages[0].file_name
+    index = read_index_json(demo)
+    assert index["depends"] == ["dep", "python"]
+    assert index["timestamp"] == 1651406400000
+    taken = read_info_json(demo, "about.json")["extra"]["channel_tools"]["taken"]
+    assert taken[0]["sha256"] == record.packages[0].taken[0].sha256
+    assert str(tmp_path) not in (tmp_path / "foundation" / RECORD_NAME).read_text()
+
+
+def test_a_second_run_asks_nobody_and_makes_nothing(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    first = _build(registries, tmp_path, progress)
+    again = _build(registries, tmp_path, progress, sources=registries.unreachable())
+    assert (again.made, again.kept, again.removed) == ((), first.made, ())
+
+
+def test_a_changed_row_changes_one_package_without_the_network(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    first = _build(registries, tmp_path, progress)
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
+    rows = ROWS.replace("depends: [demo]", "depends: [dep]")
+    changed = _build(registries, tmp_path, progress, rows=rows, sources=registries.unreachable())
+    assert [name.split("-h")[0] for name in changed.made] == ["linux-64/toy-1.0"]
+    assert changed.removed == first.made[:1]
+    assert len(_files(tmp_path)) == 3
+
+
+def test_update_takes_what_is_offered_now(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    _build(registries, tmp_path, progress)
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
+    updated = _build(registries, tmp_path, progress, update=True)
+    assert [name.split("-h")[0] for name in updated.made] == ["linux-64/toy-2.0"]
+    assert len(updated.kept) == 2
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    result = _build(registries, tmp_path, progress, dry_run=True)
+    assert len(result.made) == 3
+    assert result.record is None
+    assert not (tmp_path / "foundation").exists()
+
+
+def test_a_lock_demands_the_recorded_files(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    _build(registries, tmp_path, progress)
+    lock = tmp_path / "lock.json"
+    (tmp_path / "foundation" / RECORD_NAME).rename(lock)
+    before = _files(tmp_path)
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
+    _build(registries, tmp_path, progress, locked=lock, sources=registries.unreachable())
+    assert _files(tmp_path) == before
+
+
+def test_a_lock_that_cannot_be_met_names_what_is_gone(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _build(registries, tmp_path, progress)
+    lock = tmp_path / "lock.json"
+    (tmp_path / "foundation" / RECORD_NAME).rename(lock)
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
+    fresh = replace(registries.sources, store=replace(registries.sources.store, folder=tmp_path / "other"))
+    for name in _files(tmp_path):
+        next((tmp_path / "foundation").glob(f"*/{name}")).unlink()
+    with pytest.raises(FoundationError, match=r"1 recorded files are neither .* deb toy 1\.0-1"):
+        _build(registries, tmp_path, progress, locked=lock, sources=fresh)
+
+
+def test_a_lock_that_lacks_what_the_table_needs_names_the_row(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _build(registries, tmp_path, progress)
+    lock = tmp_path / "lock.json"
+    (tmp_path / "foundation" / RECORD_NAME).rename(lock)
+    with pytest.raises(FoundationError, match=r"the lock holds nothing for: deb more of more \(table\.yaml:8\)"):
+        _build(registries, tmp_path, progress, rows=ROWS + "more: {debs: [more]}\n", locked=lock)
+
+
+def test_a_recorded_version_that_is_gone_is_replaced_with_a_note(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _build(registries, tmp_path, progress)
+    registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
+    fresh = replace(registries.sources, store=replace(registries.sources.store, folder=tmp_path / "other"))
+    rows = ROWS.replace("depends: [demo]", "depends: [dep]")
+    result = _build(registries, tmp_path, progress, rows=rows, sources=fresh)
+    assert [name.split("-h")[0] for name in result.made] == ["linux-64/toy-2.0"]
+    assert any("taking what is offered now" in note for note in progress.notes)
+
+
+def test_a_deb_that_no_list_offers_names_the_row(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    with pytest.raises(FoundationError, match=r"has no package absent, wanted by x \(table\.yaml:8\)"):
+        _build(registries, tmp_path, progress, rows=ROWS + "x: {debs: [absent]}\n")
+
+
+def test_without_a_route_the_error_says_what_is_missing(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    with pytest.raises(NetworkError, match=r"missing: the versions of 1 Debian packages \(toy\)") as caught:
+        _build(registries, tmp_path, progress, sources=registries.unreachable())
+    assert "--foundation conda-forge" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("kind", ["deb", "wheel"])
+def test_a_download_cut_short_is_an_error_and_leaves_no_bad_file(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, kind: str
+) -> None:
+    path = next(registries.debs.glob("*.deb")) if kind == "deb" else next(registries.wheels.glob("demo-*.whl"))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises((IntegrityError, NetworkError), match="toy" if kind == "deb" else "demo"):
+        _build(registries, tmp_path, progress)
+    stored = [path for path in (tmp_path / "store").glob("*/*") if len(path.parent.name) == 64]
+    assert all(sha256_of_file(path) == path.parent.name for path in stored)
+    assert not (tmp_path / "foundation" / RECORD_NAME).exists()
+
+
+def test_a_file_that_broke_in_the_store_is_fetched_again(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    first = _build(registries, tmp_path, progress)
+    assert first.record is not None
+    for taken in first.record.taken().values():
+        registries.sources.store.path_of(taken).write_bytes(b"broken")
+    for name in _files(tmp_path):
+        next((tmp_path / "foundation").glob(f"*/{name}")).unlink()
+    again = _build(registries, tmp_path, progress)
+    assert again.made == first.made
+
+
+def test_packages_of_a_run_that_did_not_end_are_used(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    first = _build(registries, tmp_path, progress)
+    (tmp_path / "foundation" / RECORD_NAME).unlink()
+    next((tmp_path / "foundation" / "linux-64").glob("*.conda")).unlink()
+    (tmp_path / "foundation" / ".tmp-left").mkdir()
+    again = _build(registries, tmp_path, progress)
+    assert again.made == first.made[:1]
+    assert again.record is not None
+    assert first.record is not None
+    assert again.record.packages == first.record.packages
+    assert not (tmp_path / "foundation" / ".tmp-left").exists()
+
+
+def test_a_repair_step_that_does_not_fit_names_package_step_and_line(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    rows = ROWS.replace("repairs: [flatten]", "repairs: [flatten, prepare_python]")
+    with pytest.raises(FoundationError, match=r"package toy \(table\.yaml:6\): repair step prepare_python: "):
+        _build(registries, tmp_path, progress, rows=rows)
+
+
+def test_a_second_writer_is_refused(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    with (
+        exclusive_lock(tmp_path / "foundation" / ".lock", what="the foundation"),
+        pytest.raises(ChannelError, match="is in use by"),
+    ):
+        _build(registries, tmp_path, progress)
+
+
+def test_an_unknown_subdir_is_refused(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
+    with pytest.raises(FoundationError, match="no registry foundation for win-64; possible: linux-64, linux-aarch64"):
+        build_foundation(
+            make_table(tmp_path, ROWS),
+            destination=tmp_path / "foundation",
+            downloads=tmp_path / "store",
+            subdir="win-64",
+            jobs=1,
+            progress=progress,
+            sources=registries.sources,
+        )
