@@ -109,8 +109,9 @@ void Sender::split(std::size_t first) {
     messages_ = std::move(rest);
 }
 
-void Sender::flush() {
+int Sender::flush() {
     expand();
+    int hopeless = 0;
     std::size_t done = 0;
     bool retried = false;  // the message at `done`
     while (done < messages_.size()) {
@@ -130,16 +131,14 @@ void Sender::flush() {
             last_error_ = error;
             retried = true;
         } else if (error != EINTR) {
-            if (!is_loss(error)) {
-                bursts_.clear();
-                throw std::system_error(error, std::generic_category(), "cannot send a packet");
-            }
+            if (!is_loss(error)) hopeless = error;
             last_error_ = error;
             ++done;
             retried = false;
         }
     }
     bursts_.clear();
+    return hopeless;
 }
 
 Receiver::Receiver(int fd, bool offload)

@@ -42,8 +42,9 @@ class Sender {
 
     // Hands everything queued to the kernel, in order. What the network cannot
     // take now is dropped (last_error says why): retransmission makes up for it.
-    // std::system_error for what no retransmission can mend.
-    void flush();
+    // Returns 0, or the errno of the latest packet that no retransmission can mend
+    // (its destination or size is impossible); the others have been sent.
+    int flush();
 
     bool offload() const noexcept { return offload_; }
     int last_error() const noexcept { return last_error_; }  // errno of the latest loss, 0 for none

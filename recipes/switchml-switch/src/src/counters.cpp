@@ -46,6 +46,7 @@ std::string to_json(const Counters &counters) {
                        field("elements_aggregated", counters.elements_aggregated) + ", " +
                        field("results_sent", counters.results_sent) + ", " +
                        field("results_dropped_injected", counters.results_dropped_injected) + ", " +
+                       field("results_undeliverable", counters.results_undeliverable) + ", " +
                        field("receive_buffer_bytes", counters.receive_buffer_bytes) + ", \"workers\": [";
     for (std::size_t rank = 0; rank < counters.workers.size(); ++rank) {
         if (rank > 0) text += ", ";

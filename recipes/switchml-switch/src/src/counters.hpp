@@ -31,6 +31,7 @@ struct Counters {
     std::uint64_t elements_aggregated = 0;
     std::uint64_t results_sent = 0;
     std::uint64_t results_dropped_injected = 0;
+    std::uint64_t results_undeliverable = 0;
     std::uint64_t receive_buffer_bytes = 0;
     std::uint32_t packet_numel = 0;       // of the latest session, 0 before the first
     std::vector<WorkerCounters> workers;  // of the latest session, by rank

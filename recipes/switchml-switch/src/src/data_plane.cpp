@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr int kSwitchTtl = 64;  // what published switches answer with
 // 32 workers with the default window, each packet arriving alone.
 constexpr std::size_t kReceiveBytes = 32 * 1024 * 1024;
 constexpr std::size_t kSendBytes = 8 * 1024 * 1024;
+constexpr std::size_t kMaxPorts = 64;         // reply ports with a buffer each; workers have up to 32
 constexpr std::size_t kRoundsPerTurn = 16;    // before commands get their turn
 constexpr std::size_t kDrainRounds = 100000;  // a bound, should an old worker never stop sending
 
@@ -222,8 +224,17 @@ void DataPlane::repeat(std::uint32_t rank, std::uint16_t port, wire::Header head
     slots_.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
     wire::encode(header, packet);
     sender_.queue({packet, packet_bytes_, 1, wire::Endpoint{counters_.workers[rank].ipv4, port}});
-    sender_.flush();
+    send_queued();
     ++counters_.results_sent;
+}
+
+// A worker that cannot be reached (a wrong address, an MTU too small) must not stop the others' switch.
+void DataPlane::send_queued() {
+    const int error = sender_.flush();
+    if (error == 0) return;
+    if (counters_.results_undeliverable++ == 0) {
+        std::fprintf(stderr, "switchml-switch: results cannot be delivered: %s\n", std::strerror(error));
+    }
 }
 
 void DataPlane::flush(std::uint16_t port, Batch &batch) {
@@ -244,7 +255,7 @@ void DataPlane::flush(std::uint16_t port, Batch &batch) {
             first = end;
         }
     }
-    sender_.flush();
+    send_queued();
     batch.data.clear();
     batch.withheld.clear();
 }
@@ -253,6 +264,7 @@ void DataPlane::flush_all() {
     for (auto &[port, batch] : batches_) {
         if (!batch.withheld.empty()) flush(port, batch);
     }
+    if (batches_.size() > kMaxPorts) batches_.clear();
 }
 
 }  // namespace switchml::softswitch

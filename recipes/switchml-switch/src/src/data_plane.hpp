@@ -66,6 +66,7 @@ class DataPlane {
     void announce(std::uint16_t port, const wire::Header &header);
     void repeat(std::uint32_t rank, std::uint16_t port, wire::Header header);
     void flush(std::uint16_t port, Batch &batch);
+    void send_queued();
     void flush_all();
     bool chance(double rate) { return rate > 0 && uniform_(random_) < rate; }
 

@@ -198,6 +198,24 @@ TEST(injected_loss_follows_the_seed) {
     CHECK(pattern.find('0') != std::string::npos && pattern.find('1') != std::string::npos);
 }
 
+TEST(an_unreachable_worker_does_not_stop_the_others) {
+    DataPlane plane{local()};
+    plane.open_session(2, 64);
+    plane.set_worker(0, address(2));
+    plane.set_worker(1, address(3));  // where its packets come from
+    plane.set_worker(1, 0xFFFFFFFF);  // where results go: broadcast, which the system refuses
+    Worker first(2, 4242, plane);
+    Worker second(3, 4242, plane);
+    const Bytes sent = packet({0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1);
+    first.send(sent);
+    second.send(sent);
+    first.receive();
+    CHECK_EQ(plane.counters().results_undeliverable, 1U);
+    first.send(sent);
+    first.receive();
+    CHECK_EQ(plane.failure(), "");
+}
+
 TEST(a_port_in_use_is_named) {
     const DataPlane plane{local()};
     DataPlaneOptions same = local();

@@ -81,13 +81,14 @@ TEST(counters_are_one_line_of_json) {
     counters.elements_aggregated = 320;
     counters.results_sent = 6;
     counters.results_dropped_injected = 7;
+    counters.results_undeliverable = 11;
     counters.receive_buffer_bytes = 8;
     counters.workers = {{0x7F000002, 9, 2394, 1}, {}};
     CHECK_EQ(to_json(counters),
              "{\"schema\": 1, \"sessions_opened\": 2, \"num_workers\": 2, \"packet_numel\": 64, \"packets_received\": 10, "
              "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"injected\": 4}, "
              "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
-             "\"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": \"127.0.0.2\", \"packets\": 9, "
+             "\"results_undeliverable\": 11, \"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": \"127.0.0.2\", \"packets\": 9, "
              "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": 0, "
              "\"retransmitted_results\": 0}]}");
 }

@@ -24,6 +24,7 @@ constexpr std::int64_t kNsPerS = 1000 * kNsPerMs;
 constexpr std::int64_t kMaxBackoff = 32;  // times the configured timeout
 // What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
 constexpr std::size_t kBufferedPacketBytes = 2304;
+constexpr std::size_t kUdpHeaderBytes = 28;  // with IPv4's
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
 
 std::int64_t monotonic_ns() {
@@ -87,7 +88,15 @@ void Runner::flush() {
     if (burst_filled_ == 0) return;
     sender_.queue({burst_.data(), packet_bytes_, burst_filled_, std::nullopt});
     burst_filled_ = 0;
-    sender_.flush();
+    const int error = sender_.flush();
+    if (error == EMSGSIZE) {
+        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + kUdpHeaderBytes) + " bytes do not pass to " +
+                                      wire::to_text(data_plane_) + ": the path's MTU is smaller; raise it, or set "
+                                      "SWITCHML_PACKET_NUMEL=64 on all workers");
+    }
+    if (error != 0) {
+        throw std::system_error(error, std::generic_category(), "cannot send packets to " + wire::to_text(data_plane_));
+    }
 }
 
 void Runner::release(Slice &slice, std::uint32_t unit) {
