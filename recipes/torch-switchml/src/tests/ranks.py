@@ -108,6 +108,15 @@ class Launcher:
         return self.folder / f"stderr.{rank}.txt"
 
 
+def run_python(code: str) -> str:
+    """What a process of its own says on stdout; not in the sources' folder, which would be imported from."""
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=TESTS, check=False, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -171,10 +171,16 @@ def test_runs_under_torchrun(launcher: Launcher, tmp_path: Path) -> None:
         "assert tensor.eq(3).all()\n"
         "dist.destroy_process_group()\n"
     )
-    environment = {**os.environ, **launcher.environment, "SWITCHML_STATS_FILE": str(tmp_path / "{rank}.json")}
+    environment = {
+        **os.environ,
+        **launcher.environment,
+        "SWITCHML_STATS_FILE": str(tmp_path / "{rank}.json"),
+        "TMPDIR": str(tmp_path),  # torchrun leaves its folders behind
+        "OMP_NUM_THREADS": "1",
+    }
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
-        env={**environment, "OMP_NUM_THREADS": "1"},
+        env=environment,
         check=True,
         timeout=120,
     )

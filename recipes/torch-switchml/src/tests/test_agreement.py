@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All ranks or none, over a store in memory and ranks that are threads."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from torch_switchml.agreement import Agreement, Report
+from torch_switchml.errors import SwitchMLError
+
+SOON = timedelta(seconds=0.2)
+LATE = timedelta(seconds=20)
+
+
+class MemoryStore:
+    """As torch.distributed.HashStore."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str, /) -> None:
+        with self._changed:
+            self._values[key] = value.encode()
+            self._changed.notify_all()
+
+    def get(self, key: str, /) -> bytes:
+        self.wait([key], LATE)
+        return self._values[key]
+
+    def add(self, key: str, amount: int, /) -> int:
+        with self._changed:
+            result = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(result).encode()
+            self._changed.notify_all()
+            return result
+
+    def check(self, keys: list[str], /) -> bool:
+        return all(key in self._values for key in keys)
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.check(keys), timeout.total_seconds()):
+                raise RuntimeError("wait timeout")
+
+
+def settle_all(
+    store: MemoryStore, reports: list[Report | None], *, timeout: timedelta = LATE, size: int | None = None
+) -> list[str | None]:
+    """What settling raised for each rank with a report; a rank without one does not take part."""
+
+    def settle(rank: int, report: Report) -> str | None:
+        agreement = Agreement.begin(store=store, rank=rank, size=size or len(reports))
+        try:
+            agreement.settle(stage="load", report=report, timeout=timeout)
+        except SwitchMLError as err:
+            return str(err)
+        return None
+
+    with ThreadPoolExecutor(len(reports)) as pool:
+        tasks = [pool.submit(settle, rank, report) for rank, report in enumerate(reports) if report is not None]
+        return [task.result() for task in tasks]
+
+
+def test_all_well() -> None:
+    assert settle_all(MemoryStore(), [Report(facts={"a": "1"})] * 3) == [None] * 3
+
+
+def test_one_error_is_everybodys() -> None:
+    texts = settle_all(MemoryStore(), [Report(), Report(error="no library"), Report(error="no memory")])
+    assert texts == ["SwitchML was asked for but cannot be used: rank 1: no library; rank 2: no memory"] * 3
+
+
+def test_facts_that_differ_are_everybodys_error() -> None:
+    reports: list[Report | None] = [Report(facts={"speed": "1", "same": "x"}) for _ in range(2)]
+    reports.append(Report(facts={"speed": "2", "same": "x"}))
+    (text, *others) = settle_all(MemoryStore(), reports)
+    assert text is not None
+    assert text.endswith("speed must be the same on all ranks, but is '1' on ranks 0, 1, '2' on rank 2")
+    assert others == [text] * 2
+
+
+def test_ranks_that_do_not_report_are_named() -> None:
+    texts = settle_all(MemoryStore(), [Report(), None, None], timeout=SOON)
+    assert len(texts) == 1
+    assert texts[0] is not None
+    assert "ranks 1, 2 did not report within 0.2 s: is torch-switchml installed there" in texts[0]
+
+
+def test_an_earlier_group_on_the_same_store_does_not_answer_for_this_one() -> None:
+    store = MemoryStore()
+    assert settle_all(store, [Report()] * 2) == [None] * 2
+    texts = settle_all(store, [Report(), None], timeout=SOON)
+    assert texts[0] is not None
+    assert "rank 1 did not report" in texts[0]
+
+
+def test_a_store_that_ends_with_its_rank_hides_no_reason() -> None:
+    class Ending(MemoryStore):
+        """Fails whoever comes back to it after the reports are in."""
+
+        def add(self, key: str, amount: int, /) -> int:
+            if key.endswith("/read"):
+                raise RuntimeError("connection closed")
+            return super().add(key, amount)
+
+    texts = settle_all(Ending(), [Report(), Report(error="no library")])
+    assert all(text is not None and "rank 1: no library" in text for text in texts)
+
+
+def test_waits_for_the_slowest_to_have_read_why() -> None:
+    """Rank 0 serves the store: it must not leave with the reasons before the other has them."""
+    store = MemoryStore()
+    left: list[int] = []
+
+    def settle(rank: int, before_reading: Callable[[], object]) -> None:
+        agreement = Agreement.begin(store=store, rank=rank, size=2)
+        before_reading()
+        with pytest.raises(SwitchMLError):
+            agreement.settle(stage="load", report=Report(error="x"), timeout=LATE)
+        left.append(rank)
+
+    held = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(settle, 0, lambda: None)
+        second = pool.submit(settle, 1, held.wait)
+        assert not left
+        held.set()
+        first.result()
+        second.result()
+    assert store.check(["switchml/1/load/all_read"])

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plugin's decisions that need no group; one process each, since hooks and sessions are per process."""
+
+import sys
+from pathlib import Path
+
+from ranks import run_python
+
+SOURCES = Path(__file__).resolve().parent.parent
+
+PREAMBLE = """
+import warnings
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+import torch
+import torch.distributed as dist
+from datetime import timedelta
+from torch_switchml import _C, pytorch
+from torch_switchml.plugin import GroupPlace, Plugin, _job_timeout_ms
+from torch_switchml.settings import read_settings
+
+def place(size=2, timeout=None):
+    return GroupPlace(rank=0, size=size, timeout=timeout)
+
+def gloo(store):
+    return dist.ProcessGroupGloo(store, 0, 1, timeout=timedelta(seconds=7))
+"""
+
+
+def run(code: str) -> None:
+    run_python(PREAMBLE + code)
+
+
+def test_refuses_more_ranks_than_a_switch_serves() -> None:
+    run("""
+report = Plugin({"SWITCHML_CONTROLLER": "x"})._try_load(place(size=33))
+assert report.error == "the group has 33 ranks, a switch serves 32", report
+""")
+
+
+def test_job_timeout_is_the_shorter_of_the_librarys_and_the_groups() -> None:
+    run("""
+minutes = timedelta(minutes=30)
+assert _job_timeout_ms(read_settings({}), place()) == 30_000
+assert _job_timeout_ms(read_settings({}), place(timeout=minutes)) == 30_000
+assert _job_timeout_ms(read_settings({}), place(timeout=timedelta(seconds=2))) == 2_000
+assert _job_timeout_ms(read_settings({}), place(timeout=timedelta(microseconds=1))) == 1
+named = read_settings({"SWITCHML_JOB_TIMEOUT_MS": "90000"})
+assert _job_timeout_ms(named, place(timeout=timedelta(seconds=2))) == 90_000
+""")
+
+
+def test_reads_what_pytorch_keeps_private() -> None:
+    run("""
+store = dist.HashStore()
+group = dist.ProcessGroup(dist.PrefixStore("here", store), 0, 1)
+pytorch.store_of(group).set("key", "1")
+_C.group_store(group).set("other", "2")  # how PyTorch before 2.9 is asked
+assert store.get("here/key") == b"1" and store.get("here/other") == b"2"
+backend = gloo(store)
+assert pytorch.is_gloo(backend) and not pytorch.is_gloo(group)
+assert pytorch.group_timeout(backend) == timedelta(seconds=7)
+assert pytorch.group_timeout(group) is None
+assert not pytorch.has_default_group()
+""")
+
+
+def test_a_wrapped_backend_still_is_what_it_wraps() -> None:
+    run("""
+inner = gloo(dist.HashStore())
+backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(), session=None)
+assert backend.name() == inner.name() == "gloo"
+assert (backend.rank(), backend.size()) == (0, 1)
+assert backend.options._timeout == timedelta(seconds=7)
+assert isinstance(backend.wrapped, dist.ProcessGroupGloo)
+assert backend.supports_splitting == inner.supports_splitting
+""")
+
+
+def test_a_pytorch_without_the_hook_is_logged_and_left_alone() -> None:
+    run("""
+import logging, os, torch_switchml
+from torch._C import _distributed_c10d as c10d
+records = []
+handler = logging.Handler()
+handler.emit = records.append
+logging.getLogger("torch_switchml").addHandler(handler)
+del c10d.ProcessGroup._register_backend
+os.environ["SWITCHML_CONTROLLER"] = "x"
+torch_switchml.autoload()
+assert [record.levelname for record in records] == ["ERROR"], records
+assert torch_switchml.stats()["active"] is False
+""")
+
+
+def test_the_extension_names_no_folder_of_the_machine() -> None:
+    """It finds PyTorch's libraries and libswitchml relative to where it is installed."""
+    code = "import importlib.util; print(importlib.util.find_spec('torch_switchml._C').origin)"
+    content = Path(run_python(code).strip()).read_bytes()
+    assert b"$ORIGIN/" in content
+    for folder in (sys.prefix, str(Path.home()), str(SOURCES)):
+        assert folder.encode() not in content

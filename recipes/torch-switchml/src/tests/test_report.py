@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The report's form, and its file."""
+
+import json
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import tomllib
+from ranks import run_python
+
+import torch_switchml
+from torch_switchml.report import write_report
+
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+
+
+def test_stats_of_a_process_that_never_delegated() -> None:
+    report = torch_switchml.stats()
+    assert report["active"] is False
+    assert report["schema"] == 1
+    assert report["delegated"]["float32"] == {"jobs": 0, "elements": 0, "bytes": 0}
+    assert set(report["fallbacks"]) == {"device", "dtype", "group", "reduce_op", "several_tensors", "sparse"}
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_counters_of_the_compiled_part_have_the_same_form() -> None:
+    code = (
+        "import json, torch\n"
+        "from torch_switchml import _C\n"
+        "from torch_switchml.report import _nothing_counted\n"
+        "assert _C.Counters().snapshot() == _nothing_counted(), _C.Counters().snapshot()"
+    )
+    run_python(code)
+
+
+def test_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("old and much longer than the new one")
+    write_report(path, {"b": 1, "a": 2})
+    assert path.read_text() == '{\n  "a": 2,\n  "b": 1\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    (taken / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="taken"):
+        write_report(taken, {})
+    assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_version_is_the_projects() -> None:
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    assert project["version"] == torch_switchml.__version__
+
+
+def test_pytorch_finds_the_entry_point() -> None:
+    (found,) = (point for point in entry_points(group="torch.backends") if point.name == "switchml")
+    assert found.value == "torch_switchml:autoload"
+    assert found.load() is torch_switchml.autoload
