@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The default stack, built once per run by the same command that users give, into the clone's own output folder.
+
+A machine that cannot reach what the foundation is made from skips the tests that need it, with the error as reason;
+every other failure of the build is a failure of the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import http
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from channel_tools.settings import Settings, make_settings
+
+ROOT = Path(__file__).parents[2]
+BUILD_LIMIT_S = 900
+OUT_OF_REACH = {4: "the foundation cannot be made", 5: "the registries cannot be reached"}
+
+
+class Served(Protocol):
+    """Serves a folder over HTTP on loopback for as long as the block runs; gives its address."""
+
+    def __call__(self, folder: Path) -> AbstractContextManager[str]: ...
+
+
+@pytest.fixture(scope="session")
+def own_settings() -> Settings:
+    return make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT)
+
+
+@pytest.fixture(scope="session")
+def stack_channel(own_settings: Settings) -> Path:
+    """The channel folder with the default stack in it."""
+    command = [sys.executable, "-m", "channel_tools", "build", "--root", str(ROOT)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
+    if result.returncode in OUT_OF_REACH:
+        pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")
+    assert result.returncode == 0, result.stderr
+    return own_settings.channel
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """A static server that answers revalidation as nginx does: rattler refuses a 304 that names no validator."""
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(code, message)
+        if code == http.HTTPStatus.NOT_MODIFIED:
+            self.send_header("Last-Modified", self.headers["If-Modified-Since"])
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  (the name that http.server gives it)
+        del format, arguments
+
+
+@pytest.fixture(scope="session")
+def served() -> Served:
+    @contextmanager
+    def serve(folder: Path) -> Iterator[str]:
+        handler = functools.partial(_Handler, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+    return serve

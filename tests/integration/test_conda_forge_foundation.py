@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A channel on a conda-forge foundation: any address with those names will do; here a small one served over HTTP."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Served
+
+pytestmark = pytest.mark.integration
+
+BASE = """\
+schema_version: 1
+package: {name: base-files, version: '1.0'}
+build: {noarch: generic, number: 0, script: mkdir -p $PREFIX/share && echo base > $PREFIX/share/base}
+about: {license: BSD-3-Clause}
+"""
+ABOVE = """\
+schema_version: 1
+package: {name: above, version: '1.0'}
+build: {noarch: generic, number: 0, script: cp $PREFIX/share/base $PREFIX/share/above}
+requirements:
+  host: [base-files]
+  run: [base-files]
+tests:
+  - script: test "$(cat $PREFIX/share/above)" = base
+about: {license: BSD-3-Clause}
+"""
+STACKS = """\
+default_stack: only
+stacks:
+  only:
+    description: one package
+    variants: []
+    packages: [{name}]
+    install: [{name}]
+    validate: {{method: switchml}}
+"""
+
+
+def make_tree(folder: Path, name: str, recipe: str) -> Path:
+    (folder / "recipes" / name).mkdir(parents=True)
+    (folder / "variants").mkdir()
+    (folder / "recipes" / name / "recipe.yaml").write_text(recipe)
+    (folder / "variants" / "stacks.yaml").write_text(STACKS.format(name=name))
+    return folder
+
+
+def tool(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "channel_tools", *map(str, arguments), "--root", str(tree)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, served: Served) -> Path:
+    """A channel folder that plays conda-forge; made by this tool itself, on an empty address."""
+    tree = make_tree(tmp_path / "base", "base-files", BASE)
+    empty = tmp_path / "empty"
+    for subdir in ("linux-64", "noarch"):
+        (empty / subdir).mkdir(parents=True)
+        (empty / subdir / "repodata.json").write_text('{"info": {}, "packages": {}, "packages.conda": {}}')
+    with served(empty) as address:
+        result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", address)
+    assert result.returncode == 0, result.stderr
+    return tree / "output" / "channel"
+
+
+def test_builds_and_installs_with_both_channels(stand_in: Path, served: Served, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "above", "above", ABOVE)
+    with served(stand_in) as address:
+        options = ("--foundation", "conda-forge", "--foundation-channel", address)
+        built = tool(tree, "build", *options)
+        assert built.returncode == 0, built.stderr
+        assert [path.name.split("-")[0] for path in (tree / "output/channel/noarch").glob("*.conda")] == ["above"]
+        again = tool(tree, "build")  # the channel knows its foundation
+        assert "0 to build" in again.stderr, again.stderr
+        installed = tool(tree, "env", "create", tmp_path / "env")
+        assert installed.returncode == 0, installed.stderr
+    assert (tmp_path / "env" / "share" / "above").read_text() == "base\n"
+    refused = tool(tree, "build", "--foundation", "registry")
+    assert refused.returncode == 4
+    assert "was made with the foundation conda-forge at" in refused.stderr
+
+
+def test_an_address_out_of_reach_names_the_other_foundation(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "above", "above", ABOVE)
+    result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", "http://127.0.0.1:9/none")
+    assert result.returncode == 5, result.stderr
+    assert "http://127.0.0.1:9/none" in result.stderr
+    assert "--foundation registry" in result.stderr
+    assert "Traceback" not in result.stderr
