@@ -14,7 +14,7 @@ import pytest
 from channel_tools.environments import activated_environment, create_environment
 from channel_tools.errors import ValidationError
 from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings, make_settings
+from channel_tools.settings import Settings
 from channel_tools.validate import ValidationRequest, ranks, switchml, validate_stack
 from channel_tools.validate.context import MethodContext
 from channel_tools.validate.model import MethodResult
@@ -24,18 +24,15 @@ from tests.unit.validate.fakes import small_plan
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 SPECS = ("pytorch-switchml", "switchml-switch")
 SUBDIR = "linux-64"
 SECONDS_TO_AN_ERROR = 30.0
 
 
 @pytest.fixture(scope="module")
-def settings() -> Settings:
-    settings = make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT)
-    if not any((settings.channel / SUBDIR).glob("pytorch-switchml-*.conda")):
-        pytest.skip(f"no pytorch-switchml in {settings.channel}: run make channel first")
-    return settings
+def settings(own_settings: Settings, stack_channel: Path) -> Settings:
+    assert own_settings.channel == stack_channel
+    return own_settings
 
 
 @pytest.fixture(scope="module")
