@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ELF_MAGIC = b"\x7fELF"
+_TEXT_SUFFIXES = frozenset({".cmake", ".h", ".hpp", ".ipp", ".json", ".pc", ".py", ".pyi", ".txt"})
 _DAMAGE = (ELFError, ConstructError, AssertionError, AttributeError, ValueError, KeyError, UnicodeDecodeError)
 # pyelftools hangs the string of such a tag on it under this name
 _STRING_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
@@ -62,7 +63,9 @@ class ElfInfo:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a regular file begins as ELF files do."""
+    """Whether a regular file begins as ELF files do. Headers and scripts are known by name: packages have thousands."""
+    if path.suffix in _TEXT_SUFFIXES:
+        return False
     with path.open("rb") as stream:
         return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
 

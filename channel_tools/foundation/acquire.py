@@ -84,16 +84,31 @@ def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sou
 
 
 def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> TakenFiles:
-    """The files that ``lock`` names, all of them. Raises FoundationError when the table needs one that it lacks."""
+    """The files that ``lock`` names for ``table``. Raises FoundationError when the table needs one that it lacks."""
     locked = lock.taken()
     debs = _deb_rows(table).items()
     lacking = [f"deb {name} of {entry_place(entry)}" for name, entry in debs if ("deb", name) not in locked]
     wheels = wheel_requirements(table)
-    lacking += [f"wheel {wheel}" for wheel in wheels if ("wheel", project_of(wheel)) not in locked]
+    needed = _needed_projects(wheels, locked)
+    lacking += [f"wheel {project}" for project in sorted(needed) if ("wheel", project) not in locked]
     if lacking:
         message = "the lock holds nothing for: " + "; ".join(lacking)
         raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
-    return locked
+    wanted = {("wheel", project) for project in needed} | {("deb", name) for name, _ in debs}
+    return {key: taken for key, taken in locked.items() if key in wanted}
+
+
+def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], TakenFile]) -> set[str]:
+    """The projects that requirements lead to, as far as ``taken`` says what each requires."""
+    needed: set[str] = set()
+    waiting = [project_of(requirement) for requirement in requirements]
+    while waiting:
+        project = waiting.pop()
+        if project not in needed:
+            needed.add(project)
+            if (file := taken.get(("wheel", project))) is not None:
+                waiting += [project_of(requirement) for requirement in file.requires]
+    return needed
 
 
 def fetch(files: Iterable[TakenFile], sources: Sources, progress: Progress) -> None:

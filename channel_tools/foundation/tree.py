@@ -8,9 +8,9 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from debian.copyright import Copyright, License, MachineReadableFormatError, NotMachineReadableError
+from debian.deb822 import Deb822
 
 from channel_tools.errors import FoundationError
 
@@ -79,17 +79,18 @@ def deb_licenses(tree: Path, debs: Sequence[str], destination: Path) -> str:
 
 
 def _stated_license(source: Path) -> list[str]:
-    """The license of the files in general, where the copyright file is of Debian's machine-readable form."""
-    try:
-        with source.open(encoding="utf-8", errors="replace") as stream:
-            parsed = Copyright(stream, strict=False)
-        paragraph = parsed.find_files_paragraph("anything")
-    except (NotMachineReadableError, MachineReadableFormatError, ValueError):
-        return []
-    # The library's field is a descriptor that its annotations give as the value's type.
-    stated = None if paragraph is None else cast("License | None", paragraph.license)
-    synopsis = stated.synopsis if stated else ""
-    return [" ".join(synopsis.split())] if synopsis.strip() else []
+    """The license of the files in general, where the copyright file is of Debian's machine-readable form.
+
+    python-debian's own reader of that form is not asked: it compiles every glob of files that have thousands.
+    """
+    with source.open("rb") as stream:
+        try:
+            for paragraph in Deb822.iter_paragraphs(stream, use_apt_pkg=False, encoding="utf-8"):
+                if "*" in paragraph.get("Files", "").split() and (stated := paragraph.get("License", "").strip()):
+                    return [" ".join(stated.splitlines()[0].split())]
+        except ValueError:  # not of that form: no fields, or no UTF-8
+            return []
+    return []
 
 
 def wheel_licenses(tree: Path, dist_info: str, metadata: Mapping[str, object], destination: Path) -> str:

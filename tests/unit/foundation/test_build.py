@@ -8,7 +8,7 @@ import pytest
 
 from channel_tools.errors import ChannelError, FoundationError, IntegrityError, NetworkError
 from channel_tools.files import sha256_of_file
-from channel_tools.foundation.build import FoundationResult, build_foundation
+from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.locks import exclusive_lock
 from channel_tools.packages.reader import read_index_json, read_info_json
@@ -96,6 +96,7 @@ def test_a_changed_row_changes_one_package_without_the_network(
     changed = _build(registries, tmp_path, progress, rows=rows, sources=registries.unreachable())
     assert [name.split("-h")[0] for name in changed.made] == ["linux-64/toy-1.0"]
     assert changed.removed == first.made[:1]
+    remove_superseded(tmp_path / "foundation", changed)
     assert len(_files(tmp_path)) == 3
 
 
@@ -245,3 +246,16 @@ def test_an_unknown_subdir_is_refused(registries: Registries, tmp_path: Path, pr
             progress=progress,
             sources=registries.sources,
         )
+
+
+def test_a_lock_that_holds_more_than_the_table_needs_makes_only_what_is_needed(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    _build(registries, tmp_path, progress)
+    lock = tmp_path / "lock.json"
+    (tmp_path / "foundation" / RECORD_NAME).rename(lock)
+    rows = "dep: {wheels: [dep]}"
+    result = _build(registries, tmp_path, progress, rows=rows, locked=lock, sources=registries.unreachable())
+    assert result.record is not None
+    assert [package.name for package in result.record.packages] == ["dep"]
+    assert [name.split("-h")[0] for name in result.removed] == ["linux-64/toy-1.0", "noarch/demo-1.0"]
