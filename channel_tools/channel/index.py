@@ -32,7 +32,7 @@ from channel_tools.channel.state import Listing, SubdirState, read_listing, read
 from channel_tools.files import write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from channel_tools.channel.archive import JsonObject
@@ -139,7 +139,7 @@ def _read_subdir(
         first_seen=first_seen,
         now_ms=int(now_s * 1000),
     )
-    _warn_of_lost(folder, state.records, records)
+    _warn_of_lost(folder, state.records, records, expected=not_listed(listing))
     hidden = not_listed(listing)
     removed = [name for name in records.packages if f"{subdir}/{name}" in hidden]
     listed = {name: row.record for name, row in records.packages.items() if f"{subdir}/{name}" not in hidden}
@@ -199,8 +199,11 @@ def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
         return {}
 
 
-def _warn_of_lost(folder: Path, before: Records, after: Records) -> None:
+def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Collection[str]) -> None:
+    """Say which packages have gone; those that no solve saw any more (``subdir/file name``) may."""
     for name in sorted(before.packages.keys() - after.packages.keys() - after.refused.keys()):
+        if f"{folder.name}/{name}" in expected:
+            continue
         _log.warning("%s: was deleted; it leaves the index", folder / name)
 
 

@@ -82,6 +82,7 @@ def build_foundation(
     takes exactly what it names. ``sources`` is for other registries than the host's (None). Nothing is fetched or
     written when nothing changed. Raises FoundationError, NetworkError, IntegrityError, ConfigError, DiskFullError, and
     ChannelError when another run writes the same folder; what was made before an error stays and is used by the next.
+    Superseded packages stay in the folder until remove_superseded.
     """
     if subdir not in MULTIARCH:
         raise FoundationError(f"no registry foundation for {subdir}; possible: {', '.join(MULTIARCH)}")
@@ -104,6 +105,12 @@ def build_foundation(
             sources=sources or make_sources(table, downloads=downloads, subdir=subdir),
         )
         return run.finish(*run.begin(known, lock=lock, update=update, dry_run=dry_run), dry_run=dry_run)
+
+
+def remove_superseded(destination: Path, result: FoundationResult) -> None:
+    """Delete the packages that ``result`` names as removed. Call it when no index of the folder names them any more."""
+    for name in result.removed:
+        (destination / name).unlink(missing_ok=True)
 
 
 def foundation_digest(table: FoundationTable, subdir: str) -> str:
@@ -149,7 +156,7 @@ class _Run:
     def finish(
         self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage], *, dry_run: bool
     ) -> FoundationResult:
-        """Make what is missing, write the record, remove what is superseded."""
+        """Make what is missing and write the record."""
         missing = [plan for plan in plans if plan.file_name not in present]
         made = [] if dry_run else self._make(missing)
         wanted = {f"{plan.subdir}/{plan.file_name}" for plan in plans}
@@ -159,8 +166,6 @@ class _Run:
             recorded = {**present, **{package.file_name: package for package in made}}
             record = self._record([recorded[plan.file_name] for plan in plans])
             write_record(self.destination, record)
-            for name in superseded:
-                (self.destination / name).unlink()
         return FoundationResult(
             made=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in missing)),
             kept=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in plans if plan.file_name in present)),

@@ -10,7 +10,7 @@ from rattler import Channel as RattlerChannel
 
 from channel_tools.channel import Foundation, channel_writer, ensure_channel, link_foundation, open_channel
 from channel_tools.errors import UsageError
-from channel_tools.foundation.build import build_foundation
+from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.listing import list_foundation
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.foundation.table import load_table
@@ -89,6 +89,7 @@ def make_registry_foundation(
     if channel is not None:
         with channel_writer(channel) as writer:
             link_foundation(writer, foundation_packages(settings))
+            remove_superseded(settings.foundation, result)
     return result
 
 
