@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import zstandard
-from debian.arfile import ArError, ArFile
+from debian.arfile import ArError, ArFile, ArMember
 
 from channel_tools.errors import IntegrityError
 
@@ -150,12 +150,21 @@ def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, 
 @contextlib.contextmanager
 def _open_data(archive: Path, writer: TreeWriter) -> Iterator[IO[bytes]]:
     with archive.open("rb") as raw:
-        for member in ArFile(fileobj=raw).getmembers():
+        for member in _ar_members(raw, writer):
             if member.name.startswith("data.tar"):
                 with _decompressed(member.name, cast("IO[bytes]", member), writer) as plain:
                     yield plain
                 return
         raise writer.damaged("the .deb holds no data.tar")
+
+
+def _ar_members(raw: IO[bytes], writer: TreeWriter) -> list[ArMember]:
+    try:
+        return list(ArFile(fileobj=raw).getmembers())
+    except OSError as err:
+        if err.errno is not None:
+            raise
+        raise writer.damaged(f"no complete .deb: {err}") from None  # python-debian's word for a cut header
 
 
 def _decompressed(name: str, stream: IO[bytes], writer: TreeWriter) -> contextlib.AbstractContextManager[IO[bytes]]:
