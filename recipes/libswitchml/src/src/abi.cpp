@@ -135,7 +135,8 @@ switchml_status switchml_get_stats(const switchml_context *context, switchml_sta
         current.struct_size = size;
         // A caller with a newer header gets zeros in the fields that this library does not count.
         std::memcpy(stats, &current, std::min(size, sizeof current));
-        if (size > sizeof current) std::memset(reinterpret_cast<char *>(stats) + sizeof current, 0, size - sizeof current);
+        if (size > sizeof current)
+            std::memset(reinterpret_cast<char *>(stats) + sizeof current, 0, size - sizeof current);
     });
 }
 

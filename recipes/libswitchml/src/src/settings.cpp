@@ -66,7 +66,8 @@ struct Sourced {
 
 std::optional<Sourced> text_setting(const char *given, const char *field, const char *variable,
                                     const Environment &environment) {
-    if (given != nullptr && *given != '\0') return Sourced{given, std::string("switchml_config.") + field, SWITCHML_EINVAL};
+    if (given != nullptr && *given != '\0')
+        return Sourced{given, std::string("switchml_config.") + field, SWITCHML_EINVAL};
     if (auto text = environment(variable)) return Sourced{*text, variable, SWITCHML_ECONFIG};
     return std::nullopt;
 }
@@ -116,7 +117,8 @@ switchml_config widen(const switchml_config &given) {
     const auto *bytes = reinterpret_cast<const unsigned char *>(&given);
     if (given.struct_size > sizeof given &&
         std::any_of(bytes + sizeof given, bytes + given.struct_size, [](unsigned char byte) { return byte != 0; })) {
-        throw Error(SWITCHML_EUNSUPPORTED, "switchml_config sets fields that this library does not know; update libswitchml");
+        throw Error(SWITCHML_EUNSUPPORTED,
+                    "switchml_config sets fields that this library does not know; update libswitchml");
     }
     switchml_config config{};
     std::memcpy(&config, &given, std::min(given.struct_size, sizeof config));
@@ -136,10 +138,10 @@ void check_workers(const Settings &settings) {
 
 void check_threads(const Settings &settings) {
     if (settings.max_outstanding_packets % settings.num_threads != 0) {
-        throw Error(SWITCHML_ECONFIG,
-                    "max_outstanding_packets (SWITCHML_MAX_OUTSTANDING_PACKETS), " +
-                        std::to_string(settings.max_outstanding_packets) +
-                        ", must be a multiple of num_threads (SWITCHML_NUM_THREADS), " + std::to_string(settings.num_threads));
+        throw Error(SWITCHML_ECONFIG, "max_outstanding_packets (SWITCHML_MAX_OUTSTANDING_PACKETS), " +
+                                          std::to_string(settings.max_outstanding_packets) +
+                                          ", must be a multiple of num_threads (SWITCHML_NUM_THREADS), " +
+                                          std::to_string(settings.num_threads));
     }
     if (settings.worker_port + settings.num_threads - 1 > 65535) {
         throw Error(SWITCHML_ECONFIG, "worker_port (SWITCHML_WORKER_PORT) " + std::to_string(settings.worker_port) +
@@ -177,8 +179,9 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
                     "packet_numel (SWITCHML_PACKET_NUMEL) is " + std::to_string(settings.packet_numel) +
                         ", expected 64 or 256: switches drop the other sizes");
     }
-    settings.retransmit_timeout_us = resolve(
-        config.retransmit_timeout_us, {"retransmit_timeout_us", "SWITCHML_RETRANSMIT_TIMEOUT_US", 10000, 100, 60000000});
+    settings.retransmit_timeout_us =
+        resolve(config.retransmit_timeout_us,
+                {"retransmit_timeout_us", "SWITCHML_RETRANSMIT_TIMEOUT_US", 10000, 100, 60000000});
     settings.connect_timeout_ms = resolve(
         config.connect_timeout_ms, {"connect_timeout_ms", "SWITCHML_CONNECT_TIMEOUT_MS", 10000, 1, kMaxTimeoutMs});
     settings.job_timeout_ms =

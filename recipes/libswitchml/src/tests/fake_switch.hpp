@@ -38,9 +38,9 @@ class FakeController final : public switchml_proto::Session::Service, public swi
 
     std::string target() const { return wire::ipv4_text(address_) + ":" + std::to_string(port_); }
 
-    bool refuse = false;            // answer with zeros
-    std::uint32_t data_port = 0;    // 0: as published controllers, which do not say
-    std::string calls;              // in order: B barrier, V value broadcast, S session
+    bool refuse = false;          // answer with zeros
+    std::uint32_t data_port = 0;  // 0: as published controllers, which do not say
+    std::string calls;            // in order: B barrier, V value broadcast, S session
     switchml_proto::UdpSessionRequest seen;
 
   private:
@@ -94,9 +94,11 @@ inline Packet next_packet(const wire::UdpSocket &socket) {
     return packet;
 }
 
-inline void send_packet(const wire::UdpSocket &socket, const wire::Endpoint &to, const std::vector<std::uint8_t> &bytes) {
+inline void send_packet(const wire::UdpSocket &socket, const wire::Endpoint &to,
+                        const std::vector<std::uint8_t> &bytes) {
     const sockaddr_in address = wire::to_sockaddr(to);
-    if (sendto(socket.fd(), bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&address), sizeof address) < 0) {
+    if (sendto(socket.fd(), bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&address),
+               sizeof address) < 0) {
         throw std::runtime_error("a packet could not be sent");
     }
 }

@@ -63,7 +63,7 @@ TEST(malformed_packets_are_refused) {
     CHECK(!decode(packet.data(), 0));
     CHECK(!decode(packet.data(), kHeaderBytes));
     CHECK(!decode(packet.data(), packet.size() - 1));
-    CHECK(!decode(packet.data(), 266));  // the length of the other class
+    CHECK(!decode(packet.data(), 266));                             // the length of the other class
     for (const int first : {0x03, 0x23, 0x10, 0x12, 0x14, 0x17}) {  // other types; classes 0, 2, 4 and 7
         auto bad = packet;
         bad[0] = static_cast<std::uint8_t>(first);

@@ -75,7 +75,8 @@ TEST(a_data_port_that_the_switch_names_is_used) {
     controller.data_port = 50001;
     CHECK_EQ(open_session(settings_for(controller), private_address(2)).port, 50001);
     controller.data_port = 70000;
-    CHECK_EQ(failure_of([&] { open_session(settings_for(controller), private_address(2)); }).status(), SWITCHML_EREFUSED);
+    CHECK_EQ(failure_of([&] { open_session(settings_for(controller), private_address(2)); }).status(),
+             SWITCHML_EREFUSED);
 }
 
 TEST(zeros_are_a_refusal) {

@@ -91,22 +91,36 @@ TEST(the_struct_wins_over_the_environment) {
     CHECK_EQ(settings.worker_port, 4321);
 }
 
-TEST(an_empty_variable_counts_as_not_set) { CHECK_EQ(resolve(base(), {{"SWITCHML_WORKER_PORT", ""}}).worker_port, 4000); }
+TEST(an_empty_variable_counts_as_not_set) {
+    CHECK_EQ(resolve(base(), {{"SWITCHML_WORKER_PORT", ""}}).worker_port, 4000);
+}
 
 TEST(malformed_variables_are_named) {
     const Variables bad[] = {
-        {{"SWITCHML_CONTROLLER", "host:"}},          {{"SWITCHML_CONTROLLER", ":50099"}},
-        {{"SWITCHML_CONTROLLER", "host:0"}},         {{"SWITCHML_CONTROLLER", "host:65536"}},
-        {{"SWITCHML_CONTROLLER", "http://host:1"}},  {{"SWITCHML_CONTROLLER", "[::1]:50099"}},
-        {{"SWITCHML_CONTROLLER", "a b"}},            {{"SWITCHML_LOCAL_ADDRESS", "localhost"}},
-        {{"SWITCHML_LOCAL_ADDRESS", "0.0.0.0"}},     {{"SWITCHML_LOCAL_ADDRESS", "::1"}},
-        {{"SWITCHML_WORKER_PORT", "0"}},             {{"SWITCHML_WORKER_PORT", "65536"}},
-        {{"SWITCHML_WORKER_PORT", "4000x"}},         {{"SWITCHML_WORKER_PORT", " 4000"}},
-        {{"SWITCHML_NUM_THREADS", "-1"}},            {{"SWITCHML_NUM_THREADS", "33"}},
-        {{"SWITCHML_MAX_OUTSTANDING_PACKETS", "4097"}}, {{"SWITCHML_MAX_OUTSTANDING_PACKETS", "1e3"}},
-        {{"SWITCHML_PACKET_NUMEL", "128"}},          {{"SWITCHML_PACKET_NUMEL", "512"}},
-        {{"SWITCHML_RETRANSMIT_TIMEOUT_US", "99"}},  {{"SWITCHML_CONNECT_TIMEOUT_MS", "99999999999999999999"}},
-        {{"SWITCHML_JOB_TIMEOUT_MS", "soon"}},       {{"SWITCHML_SEGMENT_OFFLOAD", "yes"}},
+        {{"SWITCHML_CONTROLLER", "host:"}},
+        {{"SWITCHML_CONTROLLER", ":50099"}},
+        {{"SWITCHML_CONTROLLER", "host:0"}},
+        {{"SWITCHML_CONTROLLER", "host:65536"}},
+        {{"SWITCHML_CONTROLLER", "http://host:1"}},
+        {{"SWITCHML_CONTROLLER", "[::1]:50099"}},
+        {{"SWITCHML_CONTROLLER", "a b"}},
+        {{"SWITCHML_LOCAL_ADDRESS", "localhost"}},
+        {{"SWITCHML_LOCAL_ADDRESS", "0.0.0.0"}},
+        {{"SWITCHML_LOCAL_ADDRESS", "::1"}},
+        {{"SWITCHML_WORKER_PORT", "0"}},
+        {{"SWITCHML_WORKER_PORT", "65536"}},
+        {{"SWITCHML_WORKER_PORT", "4000x"}},
+        {{"SWITCHML_WORKER_PORT", " 4000"}},
+        {{"SWITCHML_NUM_THREADS", "-1"}},
+        {{"SWITCHML_NUM_THREADS", "33"}},
+        {{"SWITCHML_MAX_OUTSTANDING_PACKETS", "4097"}},
+        {{"SWITCHML_MAX_OUTSTANDING_PACKETS", "1e3"}},
+        {{"SWITCHML_PACKET_NUMEL", "128"}},
+        {{"SWITCHML_PACKET_NUMEL", "512"}},
+        {{"SWITCHML_RETRANSMIT_TIMEOUT_US", "99"}},
+        {{"SWITCHML_CONNECT_TIMEOUT_MS", "99999999999999999999"}},
+        {{"SWITCHML_JOB_TIMEOUT_MS", "soon"}},
+        {{"SWITCHML_SEGMENT_OFFLOAD", "yes"}},
     };
     for (const Variables &variables : bad) {
         refused(base(), variables, SWITCHML_ECONFIG, variables.begin()->first.c_str());
@@ -141,7 +155,8 @@ TEST(wrong_fields_of_the_struct_are_the_callers_fault) {
 
 TEST(settings_that_contradict_each_other_are_refused) {
     refused(base(), {{"SWITCHML_NUM_THREADS", "3"}}, SWITCHML_ECONFIG, "SWITCHML_MAX_OUTSTANDING_PACKETS");
-    refused(base(), {{"SWITCHML_NUM_THREADS", "2"}, {"SWITCHML_WORKER_PORT", "65535"}}, SWITCHML_ECONFIG, "SWITCHML_WORKER_PORT");
+    refused(base(), {{"SWITCHML_NUM_THREADS", "2"}, {"SWITCHML_WORKER_PORT", "65535"}}, SWITCHML_ECONFIG,
+            "SWITCHML_WORKER_PORT");
 }
 
 TEST(an_older_shorter_struct_is_completed) {

@@ -96,7 +96,8 @@ TEST(inf_and_nan_of_either_sign_show_in_the_magnitude) {
 }
 
 TEST(quantisation_rounds_to_nearest_even_and_keeps_the_limit) {
-    const std::vector<float> in{0.0F, -0.0F, 0.5F, 1.5F, 2.5F, -0.5F, -1.5F, -2.5F, 0.49999997F, 7.0F, 1e30F, -1e30F, 3.0F};
+    const std::vector<float> in{0.0F,  -0.0F,       0.5F, 1.5F,  2.5F,   -0.5F, -1.5F,
+                                -2.5F, 0.49999997F, 7.0F, 1e30F, -1e30F, 3.0F};
     const std::vector<std::int32_t> expected{0, 0, 0, 2, 2, 0, -2, -2, 0, 7, 1000, -1000, 3};
     for (const ValueKernels *kernels : {&baseline_value_kernels(), &value_kernels()}) {
         std::vector<std::uint8_t> wire(4 * in.size());

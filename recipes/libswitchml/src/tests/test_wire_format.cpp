@@ -41,7 +41,8 @@ struct Session {
 
     template <class T>
     void submit(std::vector<T> &values, switchml_dtype dtype, Job &job) {
-        CHECK_EQ(switchml_allreduce_submit(context.get(), values.data(), values.data(), values.size(), dtype, Job::callback, &job),
+        CHECK_EQ(switchml_allreduce_submit(context.get(), values.data(), values.data(), values.size(), dtype,
+                                           Job::callback, &job),
                  SWITCHML_OK);
     }
 
@@ -52,7 +53,8 @@ struct Session {
     Context context;
 };
 
-Bytes header(std::uint8_t job, std::uint8_t packet, std::uint8_t pool_high, std::uint8_t slot, std::uint8_t e0, std::uint8_t e1) {
+Bytes header(std::uint8_t job, std::uint8_t packet, std::uint8_t pool_high, std::uint8_t slot, std::uint8_t e0,
+             std::uint8_t e1) {
     return {0x11, job, packet, 0, 0, 0, pool_high, slot, e0, e1};
 }
 
@@ -75,7 +77,9 @@ void expect(const Session &session, const Bytes &expected) {
     CHECK_EQ(wire::to_text(packet.source), session.local + ":4242");
 }
 
-void answer(const Session &session, const Bytes &packet) { send_packet(session.plane, {private_address(2), 4242}, packet); }
+void answer(const Session &session, const Bytes &packet) {
+    send_packet(session.plane, {private_address(2), 4242}, packet);
+}
 
 }  // namespace
 

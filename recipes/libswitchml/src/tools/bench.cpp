@@ -40,7 +40,8 @@ class UsageError : public std::runtime_error {
 };
 
 std::uint64_t parse_number(const std::string &option, const std::string &text) {
-    const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits =
+        !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!digits || text.size() > 12) throw UsageError(option + " takes a whole number, not '" + text + "'");
     return std::stoull(text);
 }
@@ -102,8 +103,10 @@ void put(Words &words, std::uint64_t index, T value) {
 Words make_input(const Options &options) {
     Words words(options.numel);
     for (std::uint64_t i = 0; i < options.numel; ++i) {
-        if (options.dtype == SWITCHML_INT32) put(words, i, int_input(options.rank, i));
-        else put(words, i, float_input(options.rank, i));
+        if (options.dtype == SWITCHML_INT32)
+            put(words, i, int_input(options.rank, i));
+        else
+            put(words, i, float_input(options.rank, i));
     }
     return words;
 }
@@ -120,7 +123,8 @@ Check check(const Options &options, const Words &result) {
     for (std::uint64_t i = 0; i < options.numel; ++i) {
         if (options.dtype == SWITCHML_INT32) {
             std::uint32_t sum = 0;
-            for (std::uint32_t rank = 0; rank < options.workers; ++rank) sum += static_cast<std::uint32_t>(int_input(rank, i));
+            for (std::uint32_t rank = 0; rank < options.workers; ++rank)
+                sum += static_cast<std::uint32_t>(int_input(rank, i));
             outcome.wrong += sum != result[i] ? 1 : 0;
             continue;
         }
@@ -164,16 +168,21 @@ int report(const Options &options, std::vector<double> seconds, const Check &che
     const double median = seconds.empty() ? 0 : seconds[seconds.size() / 2];
     const double megabytes = 4e-6 * static_cast<double>(options.numel);
     std::printf(
-        "{\"rank\": %u, \"workers\": %u, \"transport\": \"%s\", \"version\": \"%s\", \"dtype\": \"%s\", \"numel\": %llu, "
+        "{\"rank\": %u, \"workers\": %u, \"transport\": \"%s\", \"version\": \"%s\", \"dtype\": \"%s\", \"numel\": "
+        "%llu, "
         "\"iterations\": %zu, \"median_s\": %.6f, \"mb_per_s\": %.1f, \"wrong\": %llu, \"largest_error\": %.3g, "
-        "\"packets_sent\": %llu, \"packets_received\": %llu, \"packets_retransmitted\": %llu, \"packets_discarded\": %llu, "
+        "\"packets_sent\": %llu, \"packets_received\": %llu, \"packets_retransmitted\": %llu, \"packets_discarded\": "
+        "%llu, "
         "\"elements_reduced\": %llu, \"receive_buffer_wanted\": %llu, \"receive_buffer_granted\": %llu}\n",
         options.rank, options.workers, switchml_transport(), switchml_version(),
-        options.dtype == SWITCHML_INT32 ? "int32" : "float32", static_cast<unsigned long long>(options.numel), seconds.size(),
-        median, median > 0 ? megabytes / median : 0.0, static_cast<unsigned long long>(checked.wrong), checked.largest_error,
-        static_cast<unsigned long long>(stats.packets_sent), static_cast<unsigned long long>(stats.packets_received),
-        static_cast<unsigned long long>(stats.packets_retransmitted), static_cast<unsigned long long>(stats.packets_discarded),
-        static_cast<unsigned long long>(stats.elements_reduced), static_cast<unsigned long long>(stats.receive_buffer_wanted),
+        options.dtype == SWITCHML_INT32 ? "int32" : "float32", static_cast<unsigned long long>(options.numel),
+        seconds.size(), median, median > 0 ? megabytes / median : 0.0, static_cast<unsigned long long>(checked.wrong),
+        checked.largest_error, static_cast<unsigned long long>(stats.packets_sent),
+        static_cast<unsigned long long>(stats.packets_received),
+        static_cast<unsigned long long>(stats.packets_retransmitted),
+        static_cast<unsigned long long>(stats.packets_discarded),
+        static_cast<unsigned long long>(stats.elements_reduced),
+        static_cast<unsigned long long>(stats.receive_buffer_wanted),
         static_cast<unsigned long long>(stats.receive_buffer_granted));
     return checked.wrong == 0 ? 0 : 3;
 }
@@ -196,8 +205,10 @@ int run(const Options &options) {
     Check checked;
     Words buffer(options.numel);
     for (std::uint32_t i = 0; i < options.iterations; ++i) {
-        if (options.in_place) buffer = input;
-        else std::fill(buffer.begin(), buffer.end(), 0xFFFFFFFFU);
+        if (options.in_place)
+            buffer = input;
+        else
+            std::fill(buffer.begin(), buffer.end(), 0xFFFFFFFFU);
         seconds.push_back(reduce(context, options, options.in_place ? buffer : input, buffer));
         const Check once = check(options, buffer);
         checked.wrong += once.wrong;

@@ -68,14 +68,14 @@ inline int run(int argc, char **argv) {
 
 }  // namespace switchml::check
 
-#define TEST(name)                                                           \
-    static void name();                                                      \
+#define TEST(name)                                                               \
+    static void name();                                                          \
     static const switchml::check::Registration registration_##name(#name, name); \
     static void name()
 #define CHECK(condition) switchml::check::holds((condition), "not true: " #condition, __FILE__, __LINE__)
 #define CHECK_EQ(actual, expected) switchml::check::equal((actual), (expected), #actual, __FILE__, __LINE__)
-#define CHECK_MENTIONS(text, part)                                                                                \
-    switchml::check::holds(std::string(text).find(part) != std::string::npos,                                     \
+#define CHECK_MENTIONS(text, part)                                            \
+    switchml::check::holds(std::string(text).find(part) != std::string::npos, \
                            std::string("'") + (text) + "' does not mention '" + (part) + "'", __FILE__, __LINE__)
 #define CHECK_MAIN() \
     int main(int argc, char **argv) { return switchml::check::run(argc, argv); }

@@ -46,8 +46,7 @@ bool is_loss(int error) {
         case ENOMEM:
         case EPERM:  // a packet filter
             return true;
-        default:
-            return false;
+        default: return false;
     }
 }
 

@@ -20,20 +20,18 @@ constexpr std::uint32_t kMaxWorkers = 32;  // the switch keeps a 32-bit bitmap p
 // What a packet says about itself, values apart.
 struct Header {
     std::uint8_t size_class = 0;
-    std::uint8_t job = 0;        // low 8 bits of the job counter
-    std::uint32_t packet = 0;    // the client's own number, echoed by the switch
-    std::uint16_t slot = 0;      // below kNumSlots
-    bool set = false;            // which of the slot's two sets
-    std::int8_t e0 = 0;          // exponent; the switch keeps the maximum
-    std::int8_t e1 = 0;          // second exponent, likewise
+    std::uint8_t job = 0;      // low 8 bits of the job counter
+    std::uint32_t packet = 0;  // the client's own number, echoed by the switch
+    std::uint16_t slot = 0;    // below kNumSlots
+    bool set = false;          // which of the slot's two sets
+    std::int8_t e0 = 0;        // exponent; the switch keeps the maximum
+    std::int8_t e1 = 0;        // second exponent, likewise
 };
 
 constexpr std::uint8_t size_class_of(std::uint32_t packet_numel) { return packet_numel == 64 ? 1 : 3; }
 
 // 0 for the classes that switches drop (128 and 512 bytes) and for unknown ones.
-constexpr std::uint32_t numel_of(std::uint8_t size_class) {
-    return size_class == 1 ? 64 : size_class == 3 ? 256 : 0;
-}
+constexpr std::uint32_t numel_of(std::uint8_t size_class) { return size_class == 1 ? 64 : size_class == 3 ? 256 : 0; }
 
 constexpr std::size_t packet_bytes(std::uint32_t packet_numel) { return kHeaderBytes + 4 * std::size_t{packet_numel}; }
 

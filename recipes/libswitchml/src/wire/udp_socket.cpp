@@ -67,7 +67,8 @@ std::string ipv4_text(std::uint32_t ipv4) {
 
 std::string to_text(const Endpoint &endpoint) { return ipv4_text(endpoint.ipv4) + ":" + std::to_string(endpoint.port); }
 
-UdpSocket::UdpSocket(const Endpoint &local, int ttl) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+UdpSocket::UdpSocket(const Endpoint &local, int ttl)
+    : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     if (fd_ < 0) fail("cannot make a UDP socket");
     try {
         set_option(fd_, IPPROTO_IP, IP_TTL, ttl, "cannot set a socket's TTL");

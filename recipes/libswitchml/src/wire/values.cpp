@@ -71,18 +71,18 @@ SWITCHML_INLINE void dequantize_impl(float *dst, const std::uint8_t *src, std::s
 }
 
 // One set of entry points per target; inlining carries the target into the loops.
-#define SWITCHML_KERNEL_SET(SUFFIX, TARGET)                                                                        \
-    TARGET void store_##SUFFIX(std::uint8_t *d, const std::int32_t *s, std::size_t n) { store_impl(d, s, n); }     \
-    TARGET void load_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { load_impl(d, s, n); }       \
-    TARGET void add_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { add_impl(d, s, n); }         \
-    TARGET std::uint32_t max_##SUFFIX(const float *s, std::size_t n) { return max_magnitude_impl(s, n); }          \
-    TARGET void quantize_##SUFFIX(std::uint8_t *d, const float *s, std::size_t n, double scale, double limit) {    \
-        quantize_impl(d, s, n, scale, limit);                                                                      \
-    }                                                                                                              \
-    TARGET void dequantize_##SUFFIX(float *d, const std::uint8_t *s, std::size_t n, double inverse) {              \
-        dequantize_impl(d, s, n, inverse);                                                                         \
-    }                                                                                                              \
-    constexpr ValueKernels kernels_##SUFFIX{store_##SUFFIX, load_##SUFFIX,     add_##SUFFIX,                       \
+#define SWITCHML_KERNEL_SET(SUFFIX, TARGET)                                                                     \
+    TARGET void store_##SUFFIX(std::uint8_t *d, const std::int32_t *s, std::size_t n) { store_impl(d, s, n); }  \
+    TARGET void load_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { load_impl(d, s, n); }    \
+    TARGET void add_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { add_impl(d, s, n); }      \
+    TARGET std::uint32_t max_##SUFFIX(const float *s, std::size_t n) { return max_magnitude_impl(s, n); }       \
+    TARGET void quantize_##SUFFIX(std::uint8_t *d, const float *s, std::size_t n, double scale, double limit) { \
+        quantize_impl(d, s, n, scale, limit);                                                                   \
+    }                                                                                                           \
+    TARGET void dequantize_##SUFFIX(float *d, const std::uint8_t *s, std::size_t n, double inverse) {           \
+        dequantize_impl(d, s, n, inverse);                                                                      \
+    }                                                                                                           \
+    constexpr ValueKernels kernels_##SUFFIX{store_##SUFFIX, load_##SUFFIX,     add_##SUFFIX,                    \
                                             max_##SUFFIX,   quantize_##SUFFIX, dequantize_##SUFFIX};
 
 SWITCHML_KERNEL_SET(baseline, )

@@ -59,12 +59,15 @@ Controller::~Controller() { server_->Shutdown(std::chrono::system_clock::now() +
 
 std::string Controller::check_request(const switchml_proto::UdpSessionRequest &request) const {
     if (request.num_workers() < 1 || request.num_workers() > options_.max_workers) {
-        return std::to_string(request.num_workers()) + " workers, expected 1 to " + std::to_string(options_.max_workers);
+        return std::to_string(request.num_workers()) + " workers, expected 1 to " +
+               std::to_string(options_.max_workers);
     }
-    if (request.rank() >= request.num_workers()) return who(request.rank()) + " of " + std::to_string(request.num_workers());
+    if (request.rank() >= request.num_workers())
+        return who(request.rank()) + " of " + std::to_string(request.num_workers());
     if (request.session_id() == 0) return "session id 0";
     if (request.ipv4() == 0) return who(request.rank()) + " gives no IPv4 address";
-    if (requested_numel(request) == 0) return who(request.rank()) + " asks for packets that are neither 256 nor 1024 bytes";
+    if (requested_numel(request) == 0)
+        return who(request.rank()) + " asks for packets that are neither 256 nor 1024 bytes";
     return {};
 }
 
@@ -75,8 +78,8 @@ std::string Controller::check_member(const switchml_proto::UdpSessionRequest &re
                std::to_string(session_.num_workers);
     }
     if (requested_numel(request) != session_.packet_numel) {
-        return who(request.rank()) + " asks for packets of " + std::to_string(requested_numel(request)) + " values, rank 0 of " +
-               std::to_string(session_.packet_numel);
+        return who(request.rank()) + " asks for packets of " + std::to_string(requested_numel(request)) +
+               " values, rank 0 of " + std::to_string(session_.packet_numel);
     }
     for (const auto &[rank, address] : session_.address_of) {
         if (rank != request.rank() && address == request.ipv4()) {
@@ -149,8 +152,9 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
                                    switchml_proto::BroadcastResponse *response) {
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     if (request->rank() >= request->num_workers() || request->root() >= request->num_workers()) {
-        return {grpc::StatusCode::INVALID_ARGUMENT, who(request->rank()) + " or root " + std::to_string(request->root()) +
-                                                        " is not below " + std::to_string(request->num_workers())};
+        return {grpc::StatusCode::INVALID_ARGUMENT, who(request->rank()) + " or root " +
+                                                        std::to_string(request->root()) + " is not below " +
+                                                        std::to_string(request->num_workers())};
     }
     const Outcome outcome =
         rendezvous_.broadcast({request->value(), request->rank(), request->num_workers(), request->root()},

@@ -8,7 +8,9 @@
 namespace switchml::softswitch {
 namespace {
 
-std::string field(const char *name, std::uint64_t value) { return std::string("\"") + name + "\": " + std::to_string(value); }
+std::string field(const char *name, std::uint64_t value) {
+    return std::string("\"") + name + "\": " + std::to_string(value);
+}
 
 std::string worker_json(std::size_t rank, const WorkerCounters &worker) {
     const std::string address = worker.ipv4 == 0 ? "null" : "\"" + wire::ipv4_text(worker.ipv4) + "\"";
@@ -38,10 +40,11 @@ std::string json_string(const std::string &text) {
 std::string to_json(const Counters &counters) {
     const DropCounters &dropped = counters.packets_dropped;
     std::string text = "{" + field("schema", 1) + ", " + field("sessions_opened", counters.sessions_opened) + ", " +
-                       field("num_workers", counters.workers.size()) + ", " + field("packet_numel", counters.packet_numel) +
-                       ", " + field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
-                       field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) + ", " +
-                       field("bad_slot", dropped.bad_slot) + ", " + field("injected", dropped.injected) + "}, " +
+                       field("num_workers", counters.workers.size()) + ", " +
+                       field("packet_numel", counters.packet_numel) + ", " +
+                       field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
+                       field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) +
+                       ", " + field("bad_slot", dropped.bad_slot) + ", " + field("injected", dropped.injected) + "}, " +
                        field("slots_completed", counters.slots_completed) + ", " +
                        field("elements_aggregated", counters.elements_aggregated) + ", " +
                        field("results_sent", counters.results_sent) + ", " +

@@ -19,6 +19,8 @@ namespace {
 constexpr int kSwitchTtl = 64;  // what published switches answer with
 // 32 workers with the default window, each packet arriving alone.
 constexpr std::size_t kReceiveBytes = 32 * 1024 * 1024;
+// Below this even a few workers overrun it.
+constexpr std::size_t kScarceBytes = 4 * 1024 * 1024;
 constexpr std::size_t kSendBytes = 8 * 1024 * 1024;
 constexpr std::size_t kMaxPorts = 64;         // reply ports with a buffer each; workers have up to 32
 constexpr std::size_t kRoundsPerTurn = 16;    // before commands get their turn
@@ -40,7 +42,7 @@ DataPlane::DataPlane(const DataPlaneOptions &options)
       random_(options.seed),
       wake_fd_(make_event()) {
     counters_.receive_buffer_bytes = socket_.reserve_receive(kReceiveBytes);
-    if (counters_.receive_buffer_bytes < kReceiveBytes) {
+    if (counters_.receive_buffer_bytes < kScarceBytes) {
         std::fprintf(stderr,
                      "switchml-switch: the system granted a receive buffer of %llu bytes of %zu; with many workers or "
                      "large windows packets will be lost and sent again (raise net.core.rmem_max)\n",
@@ -194,8 +196,7 @@ void DataPlane::aggregate(std::uint32_t rank, const wire::Endpoint &source, cons
             repeat(rank, source.port, header);
             break;
         case Verdict::kAccumulated:
-        case Verdict::kDuplicate:
-            break;
+        case Verdict::kDuplicate: break;
     }
 }
 

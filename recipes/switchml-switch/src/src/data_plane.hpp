@@ -62,7 +62,8 @@ class DataPlane {
     void execute(std::function<void()> command);
     void wait() const;
     void handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
-    void aggregate(std::uint32_t rank, const wire::Endpoint &source, const wire::Header &header, const std::uint8_t *data);
+    void aggregate(std::uint32_t rank, const wire::Endpoint &source, const wire::Header &header,
+                   const std::uint8_t *data);
     void announce(std::uint16_t port, const wire::Header &header);
     void repeat(std::uint32_t rank, std::uint16_t port, wire::Header header);
     void flush(std::uint16_t port, Batch &batch);

@@ -46,7 +46,8 @@ void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
 }
 
 std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller) {
-    return "{\"event\": \"ready\", \"controller\": " + json_string(options.address + ":" + std::to_string(controller.port())) +
+    return "{\"event\": \"ready\", \"controller\": " +
+           json_string(options.address + ":" + std::to_string(controller.port())) +
            ", \"data\": " + json_string(switchml::wire::to_text(plane.local())) +
            ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
 }

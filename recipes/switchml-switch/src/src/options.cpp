@@ -58,7 +58,8 @@ double probability(const std::string &option, const std::string &text) {
 void set_address(Options &options, const std::string &text) {
     in_addr address{};
     if (inet_pton(AF_INET, text.c_str(), &address) != 1 || address.s_addr == INADDR_ANY) {
-        throw UsageError("--address is '" + text + "', expected one of this host's IPv4 addresses (workers are told it)");
+        throw UsageError("--address is '" + text +
+                         "', expected one of this host's IPv4 addresses (workers are told it)");
     }
     options.address = text;
     options.ipv4 = ntohl(address.s_addr);
@@ -69,7 +70,10 @@ using Setter = std::function<void(Options &, const std::string &)>;
 const std::map<std::string, Setter> &setters() {
     static const std::map<std::string, Setter> table{
         {"--address", set_address},
-        {"--port", [](Options &o, const std::string &v) { o.data_port = static_cast<std::uint16_t>(number("--port", v, 0, 65535)); }},
+        {"--port",
+         [](Options &o, const std::string &v) {
+             o.data_port = static_cast<std::uint16_t>(number("--port", v, 0, 65535));
+         }},
         {"--controller-port",
          [](Options &o, const std::string &v) {
              o.controller_port = static_cast<std::uint16_t>(number("--controller-port", v, 0, 65535));
@@ -80,9 +84,12 @@ const std::map<std::string, Setter> &setters() {
          }},
         {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
         {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},
-        {"--drop-result-rate", [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},
+        {"--drop-result-rate",
+         [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},
         {"--seed",
-         [](Options &o, const std::string &v) { o.seed = number("--seed", v, 0, std::numeric_limits<std::uint64_t>::max()); }},
+         [](Options &o, const std::string &v) {
+             o.seed = number("--seed", v, 0, std::numeric_limits<std::uint64_t>::max());
+         }},
     };
     return table;
 }

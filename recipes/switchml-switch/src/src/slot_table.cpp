@@ -7,7 +7,8 @@
 
 namespace switchml::softswitch {
 
-SlotTable::SlotTable() : states_(2 * wire::kNumSlots), values_(new std::int32_t[2 * wire::kNumSlots * wire::kMaxPacketNumel]) {}
+SlotTable::SlotTable()
+    : states_(2 * wire::kNumSlots), values_(new std::int32_t[2 * wire::kNumSlots * wire::kMaxPacketNumel]) {}
 
 void SlotTable::reset(std::uint32_t num_workers, std::uint32_t numel) {
     num_workers_ = num_workers;

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <memory>
 #include <exception>
+#include <memory>
 #include <system_error>
 #include <utility>
 

@@ -100,7 +100,9 @@ inline std::string json_value(const std::string &line, const std::string &key) {
     return line.substr(from, line.find('"', from) - from);
 }
 
-inline std::uint64_t json_number(const std::string &line, const std::string &key) { return std::stoull(json_value(line, key)); }
+inline std::uint64_t json_number(const std::string &line, const std::string &key) {
+    return std::stoull(json_value(line, key));
+}
 
 class Switch {
   public:
@@ -128,7 +130,8 @@ class Switch {
 
   private:
     static std::vector<std::string> arguments(const std::vector<std::string> &more) {
-        std::vector<std::string> all{SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--controller-port", "0"};
+        std::vector<std::string> all{SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--controller-port",
+                                     "0"};
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }
@@ -151,7 +154,8 @@ class Workers {
         for (auto &context : opening) contexts.push_back(context.get());
     }
 
-    static Context open_rank(const std::string &controller, std::uint32_t rank, std::uint32_t count, const Configure &configure) {
+    static Context open_rank(const std::string &controller, std::uint32_t rank, std::uint32_t count,
+                             const Configure &configure) {
         const std::string address = private_address(2 + rank);
         switchml_config config{};
         config.struct_size = sizeof config;

@@ -145,9 +145,9 @@ TEST(what_is_not_part_of_the_session_is_dropped_and_counted) {
     cut.resize(265);
     test.first.send(cut);
     test.first.send({});
-    test.first.send(Bytes(9000, 0x11));                                          // longer than any packet
-    test.first.send(packet({0x13, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 1, 256));         // the other size class
-    test.first.send(packet({0x11, 1, 0, 0, 0, 0, 0x20, 0x00, 0, 0}, 1));        // slot 8192
+    test.first.send(Bytes(9000, 0x11));                                   // longer than any packet
+    test.first.send(packet({0x13, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 1, 256));   // the other size class
+    test.first.send(packet({0x11, 1, 0, 0, 0, 0, 0x20, 0x00, 0, 0}, 1));  // slot 8192
     test.settle();
     const Counters counters = test.plane.counters();
     CHECK_EQ(counters.packets_dropped.unknown_worker, 1U);

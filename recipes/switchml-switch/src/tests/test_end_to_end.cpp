@@ -105,7 +105,8 @@ void check_sums(const Buffers<float> &in, const Buffers<float> &out) {
         CHECK(std::fabs(double{out[0][i]} - sum) <= bound + std::fabs(sum) * 0x1p-24);
     }
     // The same bits everywhere, so that replicas of a model stay replicas.
-    for (const auto &values : out) CHECK(values.empty() || std::memcmp(values.data(), out[0].data(), 4 * values.size()) == 0);
+    for (const auto &values : out)
+        CHECK(values.empty() || std::memcmp(values.data(), out[0].data(), 4 * values.size()) == 0);
 }
 
 constexpr std::size_t kSizes[] = {0, 1, 63, 64, 65, 255, 256, 257, 1000, 100003};
@@ -181,8 +182,10 @@ TEST(jobs_in_flight_complete_in_order) {
     for (std::size_t i = 0; i < 300; ++i) inputs.push_back(random_ints(2, i * 7 % 1000));  // job ids wrap at 256
     for (const auto &in : inputs) jobs.push_back(std::make_unique<Reduction<std::int32_t>>(workers, in));
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (!inputs[i][0].empty()) check_sums(inputs[i], jobs[i]->wait());
-        else jobs[i]->wait();
+        if (!inputs[i][0].empty())
+            check_sums(inputs[i], jobs[i]->wait());
+        else
+            jobs[i]->wait();
     }
     const switchml_stats stats = stats_of(workers.contexts[0]);
     CHECK_EQ(stats.jobs_submitted, 300U);
@@ -229,7 +232,8 @@ TEST(magnitudes_of_all_kinds_side_by_side) {
     Switch net;
     Workers workers(net, 2, set_window);
     Buffers<float> in(2, std::vector<float>(6 * 256));
-    const float scales[] = {0.0F, std::numeric_limits<float>::denorm_min(), 1e-38F, 1.0F, 1e38F, std::numeric_limits<float>::max()};
+    const float scales[] = {0.0F,  std::numeric_limits<float>::denorm_min(), 1e-38F, 1.0F,
+                            1e38F, std::numeric_limits<float>::max()};
     for (std::size_t rank = 0; rank < 2; ++rank) {
         for (std::size_t i = 0; i < in[rank].size(); ++i) in[rank][i] = scales[i / 256] * (rank == 0 ? 1.0F : -0.5F);
     }

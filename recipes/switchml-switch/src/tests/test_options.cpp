@@ -38,9 +38,9 @@ TEST(defaults_are_the_published_ports) {
 }
 
 TEST(every_option_is_taken_in_both_spellings) {
-    const Options options = parse({"--address=10.1.2.3", "--port", "0", "--controller-port=7", "--stats-file", "/x=y",
-                                   "--drop-rate=0.25", "--drop-result-rate", "0.5", "--seed", "18446744073709551615",
-                                   "--max-workers=4"});
+    const Options options =
+        parse({"--address=10.1.2.3", "--port", "0", "--controller-port=7", "--stats-file", "/x=y", "--drop-rate=0.25",
+               "--drop-result-rate", "0.5", "--seed", "18446744073709551615", "--max-workers=4"});
     CHECK_EQ(options.address, "10.1.2.3");
     CHECK_EQ(options.data_port, 0);
     CHECK_EQ(options.controller_port, 7);
@@ -84,13 +84,16 @@ TEST(counters_are_one_line_of_json) {
     counters.results_undeliverable = 11;
     counters.receive_buffer_bytes = 8;
     counters.workers = {{0x7F000002, 9, 2394, 1}, {}};
-    CHECK_EQ(to_json(counters),
-             "{\"schema\": 1, \"sessions_opened\": 2, \"num_workers\": 2, \"packet_numel\": 64, \"packets_received\": 10, "
-             "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"injected\": 4}, "
-             "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
-             "\"results_undeliverable\": 11, \"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": \"127.0.0.2\", \"packets\": 9, "
-             "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": 0, "
-             "\"retransmitted_results\": 0}]}");
+    CHECK_EQ(
+        to_json(counters),
+        "{\"schema\": 1, \"sessions_opened\": 2, \"num_workers\": 2, \"packet_numel\": 64, \"packets_received\": 10, "
+        "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"injected\": 4}, "
+        "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
+        "\"results_undeliverable\": 11, \"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": "
+        "\"127.0.0.2\", \"packets\": 9, "
+        "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": "
+        "0, "
+        "\"retransmitted_results\": 0}]}");
 }
 
 TEST(json_strings_are_escaped) { CHECK_EQ(json_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\""); }

@@ -49,7 +49,8 @@ struct Meeting {
 };
 
 Outcome ended(Pending &pending) {
-    if (pending.wait_for(std::chrono::seconds(20)) != std::future_status::ready) throw std::runtime_error("a call did not end");
+    if (pending.wait_for(std::chrono::seconds(20)) != std::future_status::ready)
+        throw std::runtime_error("a call did not end");
     return pending.get();
 }
 

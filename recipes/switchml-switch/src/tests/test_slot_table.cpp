@@ -19,7 +19,8 @@ constexpr std::uint32_t kNumel = 64;
 struct Table {
     explicit Table(std::uint32_t workers) { slots.reset(workers, kNumel); }
 
-    Verdict add(std::uint32_t rank, std::uint16_t slot, bool set, std::int32_t value, std::int8_t e0 = 0, std::int8_t e1 = 0) {
+    Verdict add(std::uint32_t rank, std::uint16_t slot, bool set, std::int32_t value, std::int8_t e0 = 0,
+                std::int8_t e1 = 0) {
         const std::vector<std::int32_t> values(kNumel, value);
         std::vector<std::uint8_t> wire(4 * kNumel);
         wire::value_kernels().store(wire.data(), values.data(), kNumel);

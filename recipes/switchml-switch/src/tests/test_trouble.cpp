@@ -50,21 +50,24 @@ void check_exact_rounds(Workers &workers, switchml_dtype dtype, int rounds, std:
         }
         std::vector<Job> jobs(values.size());
         for (std::size_t rank = 0; rank < values.size(); ++rank) {
-            CHECK_EQ(switchml_allreduce_submit(workers.contexts[rank].get(), values[rank].data(), values[rank].data(), numel,
-                                               dtype, Job::callback, &jobs[rank]),
+            CHECK_EQ(switchml_allreduce_submit(workers.contexts[rank].get(), values[rank].data(), values[rank].data(),
+                                               numel, dtype, Job::callback, &jobs[rank]),
                      SWITCHML_OK);
         }
         for (auto &job : jobs) CHECK_EQ(job.wait().status, SWITCHML_OK);
         for (const auto &own : values) {
             for (std::size_t i = 0; i < numel; ++i) {
-                if constexpr (std::is_same_v<T, float>) CHECK(std::abs(own[i] - sums[i]) < 1e-4F);
-                else CHECK_EQ(own[i], sums[i]);
+                if constexpr (std::is_same_v<T, float>)
+                    CHECK(std::abs(own[i] - sums[i]) < 1e-4F);
+                else
+                    CHECK_EQ(own[i], sums[i]);
             }
         }
     }
 }
 
-OpenFailed open_failure(const std::string &controller, std::uint32_t rank, std::uint32_t count, const Configure &configure) {
+OpenFailed open_failure(const std::string &controller, std::uint32_t rank, std::uint32_t count,
+                        const Configure &configure) {
     try {
         Workers::open_rank(controller, rank, count, configure);
     } catch (const OpenFailed &failure) {
@@ -73,8 +76,10 @@ OpenFailed open_failure(const std::string &controller, std::uint32_t rank, std::
     throw check::Failed("the session opened");
 }
 
-std::future<OpenFailed> open_failure_async(const Switch &net, std::uint32_t rank, std::uint32_t count, const Configure &configure) {
-    return std::async(std::launch::async, [&net, rank, count, configure] { return open_failure(net.controller, rank, count, configure); });
+std::future<OpenFailed> open_failure_async(const Switch &net, std::uint32_t rank, std::uint32_t count,
+                                           const Configure &configure) {
+    return std::async(std::launch::async,
+                      [&net, rank, count, configure] { return open_failure(net.controller, rank, count, configure); });
 }
 
 void check_loss(const std::string &rate) {
@@ -139,7 +144,8 @@ TEST(a_switch_that_dies_fails_the_job_in_time) {
     const Result follower = behind.wait();
     CHECK_EQ(follower.status, SWITCHML_ETIMEDOUT);
     CHECK_MENTIONS(follower.message, "an earlier job");
-    CHECK_EQ(switchml_allreduce_submit(workers.contexts[0].get(), values.data(), values.data(), 1, SWITCHML_INT32, Job::callback, &job),
+    CHECK_EQ(switchml_allreduce_submit(workers.contexts[0].get(), values.data(), values.data(), 1, SWITCHML_INT32,
+                                       Job::callback, &job),
              SWITCHML_ETIMEDOUT);
     CHECK_MENTIONS(switchml_last_error(), "the session has ended");
     CHECK_EQ(stats_of(workers.contexts[0]).jobs_failed, 2U);
@@ -201,7 +207,8 @@ TEST(abort_ends_pending_jobs_at_once) {
     CHECK(seconds_since(start) < 1);
     CHECK_EQ(switchml_abort(workers.contexts[0].get()), SWITCHML_OK);
     Job refused;
-    CHECK_EQ(switchml_allreduce_submit(workers.contexts[0].get(), values.data(), values.data(), 1, SWITCHML_INT32, Job::callback, &refused),
+    CHECK_EQ(switchml_allreduce_submit(workers.contexts[0].get(), values.data(), values.data(), 1, SWITCHML_INT32,
+                                       Job::callback, &refused),
              SWITCHML_EABORTED);
 }
 
@@ -301,7 +308,8 @@ TEST(a_second_switch_on_the_same_ports_says_so) {
     const std::string port = net.controller.substr(net.controller.find(':') + 1);
     Process same_data({SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--controller-port", "0"});
     CHECK_EQ(same_data.wait().code, 1);
-    Process same_controller({SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--port", "0", "--controller-port", port});
+    Process same_controller(
+        {SWITCHML_SWITCH_EXECUTABLE, "--address", private_address(1), "--port", "0", "--controller-port", port});
     CHECK_EQ(same_controller.wait().code, 1);
 }
 

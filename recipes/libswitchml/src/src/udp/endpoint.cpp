@@ -16,10 +16,10 @@
 namespace switchml::udp {
 namespace {
 
-constexpr std::uint32_t kLoopbackNet = 0x7F000000;           // 127.0.0.0/8
-constexpr std::uint32_t kLoopbackWorkers = 0x7F005300;       // 127.0.83.0, workers at rank + 1
-constexpr std::uint16_t kDiscardPort = 9;                    // any port: connecting UDP sends nothing
-constexpr int kClientTtl = 128;                              // what published clients use
+constexpr std::uint32_t kLoopbackNet = 0x7F000000;      // 127.0.0.0/8
+constexpr std::uint32_t kLoopbackWorkers = 0x7F005300;  // 127.0.83.0, workers at rank + 1
+constexpr std::uint16_t kDiscardPort = 9;               // any port: connecting UDP sends nothing
+constexpr int kClientTtl = 128;                         // what published clients use
 
 std::uint32_t resolve_ipv4(const std::string &host) {
     addrinfo hints{};
@@ -46,7 +46,8 @@ InterfaceList list_interfaces() {
 const char *interface_of(const ifaddrs *first, std::uint32_t local_address) {
     for (const ifaddrs *it = first; it != nullptr; it = it->ifa_next) {
         if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_INET) continue;
-        if (wire::to_endpoint(*reinterpret_cast<const sockaddr_in *>(it->ifa_addr)).ipv4 == local_address) return it->ifa_name;
+        if (wire::to_endpoint(*reinterpret_cast<const sockaddr_in *>(it->ifa_addr)).ipv4 == local_address)
+            return it->ifa_name;
     }
     return nullptr;
 }
@@ -54,8 +55,9 @@ const char *interface_of(const ifaddrs *first, std::uint32_t local_address) {
 Error bind_error(const std::system_error &error, const wire::Endpoint &wanted) {
     const std::string what = error.what();
     if (error.code().value() == EADDRINUSE) {
-        return {SWITCHML_EIO, what + "; another worker or program has it: set SWITCHML_WORKER_PORT (the same on all "
-                                     "workers), or SWITCHML_LOCAL_ADDRESS where several workers share a host"};
+        return {SWITCHML_EIO, what +
+                                  "; another worker or program has it: set SWITCHML_WORKER_PORT (the same on all "
+                                  "workers), or SWITCHML_LOCAL_ADDRESS where several workers share a host"};
     }
     if (error.code().value() == EADDRNOTAVAIL) {
         return {SWITCHML_ECONFIG, what + "; SWITCHML_LOCAL_ADDRESS must be an address of this host, and " +
@@ -103,7 +105,8 @@ std::uint64_t hardware_address(std::uint32_t local_address) {
     const char *name = interface_of(interfaces.get(), local_address);
     if (name == nullptr) return 0;
     for (const ifaddrs *it = interfaces.get(); it != nullptr; it = it->ifa_next) {
-        if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_PACKET || std::strcmp(it->ifa_name, name) != 0) continue;
+        if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_PACKET || std::strcmp(it->ifa_name, name) != 0)
+            continue;
         const auto *link = reinterpret_cast<const sockaddr_ll *>(it->ifa_addr);
         std::uint64_t mac = 0;
         for (int i = 0; i < 6; ++i) mac = mac << 8 | link->sll_addr[i];

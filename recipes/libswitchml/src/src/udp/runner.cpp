@@ -90,8 +90,9 @@ void Runner::flush() {
     burst_filled_ = 0;
     const int error = sender_.flush();
     if (error == EMSGSIZE) {
-        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + kUdpHeaderBytes) + " bytes do not pass to " +
-                                      wire::to_text(data_plane_) + ": the path's MTU is smaller; raise it, or set "
+        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + kUdpHeaderBytes) +
+                                      " bytes do not pass to " + wire::to_text(data_plane_) +
+                                      ": the path's MTU is smaller; raise it, or set "
                                       "SWITCHML_PACKET_NUMEL=64 on all workers");
     }
     if (error != 0) {
@@ -109,17 +110,18 @@ void Runner::release(Slice &slice, std::uint32_t unit) {
 }
 
 std::size_t Runner::take_results(Slice &slice) {
-    const std::size_t packets = receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
-        const auto header = wire::decode(data, bytes);
-        if (!header || !slice.accept(*header, data + wire::kHeaderBytes)) {
-            count(traffic_.discarded);
-            return;
-        }
-        count(traffic_.received);
-        interrupt_.note_progress(now_ns_);
-        release(slice, header->packet + slice.lanes());
-        if (slice.lanes() < ring_.window()) release(slice, header->packet + ring_.window());
-    });
+    const std::size_t packets =
+        receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
+            const auto header = wire::decode(data, bytes);
+            if (!header || !slice.accept(*header, data + wire::kHeaderBytes)) {
+                count(traffic_.discarded);
+                return;
+            }
+            count(traffic_.received);
+            interrupt_.note_progress(now_ns_);
+            release(slice, header->packet + slice.lanes());
+            if (slice.lanes() < ring_.window()) release(slice, header->packet + ring_.window());
+        });
     flush();
     return packets;
 }
@@ -140,12 +142,12 @@ void Runner::resend_overdue(Slice &slice) {
 
 void Runner::check_progress(const Slice &slice) const {
     if (now_ns_ - interrupt_.progress_ns() < settings_.job_timeout_ms * kNsPerMs) return;
-    std::string text = "no result from the switch at " + wire::to_text(data_plane_) + " for " +
-                       std::to_string(settings_.job_timeout_ms) + " ms (job_timeout_ms): " +
-                       std::to_string(slice.received()) + " of " + std::to_string(slice.units()) +
-                       " packets of this job answered on thread " + std::to_string(thread_) + "; " +
-                       std::to_string(traffic_.retransmitted.load(std::memory_order_relaxed)) +
-                       " retransmissions in this session";
+    std::string text =
+        "no result from the switch at " + wire::to_text(data_plane_) + " for " +
+        std::to_string(settings_.job_timeout_ms) + " ms (job_timeout_ms): " + std::to_string(slice.received()) +
+        " of " + std::to_string(slice.units()) + " packets of this job answered on thread " + std::to_string(thread_) +
+        "; " + std::to_string(traffic_.retransmitted.load(std::memory_order_relaxed)) +
+        " retransmissions in this session";
     const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
     if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));
     text += "; the switch stopped, a worker is missing or behind, or packets do not get through";

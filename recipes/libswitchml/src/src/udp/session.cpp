@@ -129,9 +129,9 @@ class SessionClient {
                                 " workers opened the session within connect_timeout_ms + job_timeout_ms, " +
                                 std::to_string(settings_.connect_timeout_ms + settings_.job_timeout_ms) + " ms");
             case grpc::StatusCode::UNAVAILABLE:
-                throw Error(SWITCHML_EUNREACHABLE, where + "the connection to the controller was lost: " + status.error_message());
-            default:
-                throw Error(SWITCHML_EREFUSED, where + status.error_message());
+                throw Error(SWITCHML_EUNREACHABLE,
+                            where + "the connection to the controller was lost: " + status.error_message());
+            default: throw Error(SWITCHML_EREFUSED, where + status.error_message());
         }
     }
 
@@ -160,7 +160,8 @@ void check_session_id(std::uint64_t session_id, const Settings &settings) {
     const std::uint64_t ours = pack_parameters(settings);
     if (theirs == ours) return;
     throw Error(SWITCHML_ECONFIG, "rank " + std::to_string(settings.rank) + " has " + describe_parameters(ours) +
-                                      ", rank 0 has " + describe_parameters(theirs) + "; they must be equal on all workers");
+                                      ", rank 0 has " + describe_parameters(theirs) +
+                                      "; they must be equal on all workers");
 }
 
 wire::Endpoint open_session(const Settings &settings, std::uint32_t local_address) {

@@ -57,7 +57,8 @@ class UdpTransport final : public Transport {
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const wire::Endpoint data_plane = udp::open_session(settings_, local);
         for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
-            lines_.push_back(std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), data_plane, interrupt_));
+            lines_.push_back(
+                std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), data_plane, interrupt_));
         }
         try {
             for (auto &line : lines_) line->thread = std::thread([this, &line] { serve(*line); });
@@ -67,14 +68,17 @@ class UdpTransport final : public Transport {
         }
     }
 
-    ~UdpTransport() override { stop({SWITCHML_EABORTED, "switchml_close was called before the job was done", nullptr}); }
+    ~UdpTransport() override {
+        stop({SWITCHML_EABORTED, "switchml_close was called before the job was done", nullptr});
+    }
 
     void submit(const JobRequest &request) override {
         const udp::Part longest = udp::part_of(request.numel, settings_.num_threads, 0);
         const std::uint32_t window = settings_.max_outstanding_packets / settings_.num_threads;
         if (udp::count_units(longest.numel, request.dtype, settings_.packet_numel, window) > kMaxUnits) {
-            throw Error(SWITCHML_EINVAL, "numel is " + std::to_string(request.numel) +
-                                             ", more than packets can be numbered; raise SWITCHML_NUM_THREADS or split it");
+            throw Error(SWITCHML_EINVAL,
+                        "numel is " + std::to_string(request.numel) +
+                            ", more than packets can be numbered; raise SWITCHML_NUM_THREADS or split it");
         }
         const std::lock_guard lock(mutex_);
         if (failure_) throw Error(failure_->status, "the session has ended: " + failure_->message);
