@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
-import logging
 import multiprocessing
 import os
 import signal
@@ -59,8 +58,6 @@ def run_in_processes(
 def _prepare_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end with it however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # python-debian remarks on every copyright file that names an old address of the format
-    logging.getLogger("debian").setLevel(logging.CRITICAL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)

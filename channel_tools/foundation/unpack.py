@@ -17,7 +17,7 @@ import stat
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
 
 import zstandard
 from debian.arfile import ArError, ArFile, ArMember
@@ -158,7 +158,7 @@ def _open_data(archive: Path, writer: TreeWriter) -> Iterator[IO[bytes]]:
         raise writer.damaged("the .deb holds no data.tar")
 
 
-def _ar_members(raw: IO[bytes], writer: TreeWriter) -> list[ArMember]:
+def _ar_members(raw: BinaryIO, writer: TreeWriter) -> list[ArMember]:
     try:
         return list(ArFile(fileobj=raw).getmembers())
     except OSError as err:
