@@ -8,7 +8,7 @@ import pytest
 
 from channel_tools.errors import ChannelError, FoundationError, IntegrityError, NetworkError
 from channel_tools.files import sha256_of_file
-from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded, remove_superseded
+from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.locks import exclusive_lock
 from channel_tools.packages.reader import read_index_json, read_info_json
