@@ -35,6 +35,8 @@ _KINDS: tuple[tuple[str, FailureKind], ...] = (
     ("Test failed", "test"),
     ("Script failed", "script"),
     ("Failed to resolve dependencies", "solve"),
+    ("checksum validation failed", "source"),
+    ("Failed to download from URL", "network"),
 )
 
 

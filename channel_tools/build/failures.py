@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import BuildError, ChannelToolsError, ConfigError, DiskFullError, SolveError
+from channel_tools.errors import (
+    BuildError,
+    ChannelToolsError,
+    ConfigError,
+    DiskFullError,
+    IntegrityError,
+    NetworkError,
+    SolveError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +35,16 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "test": (BuildError, "it was built, but the recipe's test failed", "the package was not taken into the channel"),
     "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why says what the channel lacks"),
     "recipe": (ConfigError, "the rendered recipe is not accepted", "channel_tools render shows it as it was built"),
+    "source": (
+        IntegrityError,
+        "a source is not what the recipe names",
+        "compare it by hand: a new release needs a new sha256 in the recipe, a wrong mirror another url",
+    ),
+    "network": (
+        NetworkError,
+        "a source cannot be fetched",
+        "check the route to the address in the recipe; then run the same command again",
+    ),
     "disk": (
         DiskFullError,
         "no space is left on the device",
@@ -42,7 +60,7 @@ def failure_of(job: BuildJob, result: WorkerResult, log: Path, *, seconds: float
     tail = log_tail(log)
     kind: FailureKind = "disk" if _DISK_FULL_WORDS in tail else result.failure or "other"
     error, cause, hint = _CAUSES[kind]
-    detail = "" if kind in {"script", "test", "disk"} else f" ({result.message})"
+    detail = "" if kind in {"script", "test", "disk"} else f" ({' '.join(result.message.split())})"
     return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=hint)
 
 

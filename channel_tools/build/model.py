@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from channel_tools.errors import ChannelToolsError
 
-FailureKind = Literal["script", "test", "solve", "recipe", "disk", "killed", "other"]
+FailureKind = Literal["script", "test", "solve", "recipe", "source", "network", "disk", "killed", "other"]
 Status = Literal["built", "failed", "not_started"]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,40 @@ def test_an_address_out_of_reach_names_the_other_foundation(tmp_path: Path) -> N
     assert "http://127.0.0.1:9/none" in result.stderr
     assert "--foundation registry" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+FETCHED = """\
+schema_version: 1
+package: {{name: fetched, version: '1.0'}}
+source:
+  - url: {address}/fetched.txt
+    sha256: {sha256}
+build: {{noarch: generic, number: 0, script: mkdir -p $PREFIX/share && cp fetched.txt $PREFIX/share/}}
+about: {{license: BSD-3-Clause}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        (b"the same\n", 0, "built after"),
+        (b"cut sh", 6, "a source is not what the recipe names"),
+        (None, 5, "a source cannot be fetched"),
+    ],
+    ids=["right", "other-bytes", "absent"],
+)
+def test_a_source_is_what_the_recipe_names(
+    stand_in: Path, served: Served, tmp_path: Path, content: bytes | None, code: int, message: str
+) -> None:
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    if content is not None:
+        (sources / "fetched.txt").write_bytes(content)
+    sha256 = hashlib.sha256(b"the same\n").hexdigest()
+    with served(sources) as address, served(stand_in) as foundation:
+        tree = make_tree(tmp_path / "tree", "fetched", FETCHED.format(address=address, sha256=sha256))
+        result = tool(tree, "build", "--foundation", "conda-forge", "--foundation-channel", foundation)
+    assert result.returncode == code, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(list((tree / "output/channel/noarch").glob("*.conda"))) == (1 if code == 0 else 0)

@@ -8,7 +8,15 @@ import pytest
 from channel_tools.build.engine import kind_of
 from channel_tools.build.failures import failure_of, log_tail, not_the_expected, raise_failures
 from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
-from channel_tools.errors import BuildError, ChannelToolsError, ConfigError, DiskFullError, SolveError
+from channel_tools.errors import (
+    BuildError,
+    ChannelToolsError,
+    ConfigError,
+    DiskFullError,
+    IntegrityError,
+    NetworkError,
+    SolveError,
+)
 
 JOB = BuildJob(file_name="toy-1.0-h_0.conda", subdir="noarch", recipe_folder=Path("toy"))
 
@@ -26,6 +34,8 @@ def write_log(folder: Path, *lines: str) -> Path:
         ("test", BuildError, "the recipe's test failed"),
         ("solve", SolveError, "cannot be solved"),
         ("recipe", ConfigError, "is not accepted"),
+        ("source", IntegrityError, "is not what the recipe names (the words)"),
+        ("network", NetworkError, "cannot be fetched (the words)"),
         ("disk", DiskFullError, "no space is left"),
         ("killed", BuildError, "it was killed (the words)"),
         ("other", BuildError, "the engine refused it (the words)"),
@@ -55,6 +65,8 @@ def test_a_full_disk_is_told_from_the_scripts_own_words(tmp_path: Path) -> None:
         ("Script failed to execute", "script"),
         ("Test failed", "test"),
         ("Failed to resolve dependencies", "solve"),
+        ("sha256 checksum validation failed for x\n  expected: a\n  actual: b", "source"),
+        ("Failed to download from URL: Request failed after 3 retries", "network"),
         ("writing: No space left on device (os error 28)", "disk"),
         ("Package toy contains Binary file bin/x which contains host prefix placeholder", "other"),
     ],
