@@ -6,16 +6,17 @@ apt and pip draw their own progress in their own ways; the sizes of the files th
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import threading
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.commands import CommandResult, end_process_group, start_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.progress import Task
 
@@ -35,9 +36,9 @@ class GrowthReport:
         """Look at the folders and report what is new."""
         sizes: dict[str, int] = {}
         for folder in self._folders:
-            for path in folder.rglob("*"):
-                if path.name in self._wanted:
-                    sizes[path.name] = max(sizes.get(path.name, 0), _size(path))
+            for here, _, names in os.walk(folder):  # which, unlike glob, bears folders that go away meanwhile
+                for name in self._wanted.intersection(names):
+                    sizes[name] = max(sizes.get(name, 0), _size(Path(here, name)))
         total = sum(sizes.values())
         if total > self._reported:
             self._task.advance(total - self._reported)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.errors import CommandError
+from channel_tools.foundation.watched import GrowthReport, run_watched
+from tests.unit.foundation.registries import NotedProgress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_growth_is_reported_once_also_when_the_file_moves(tmp_path: Path) -> None:
+    progress = NotedProgress()
+    with progress.task("files", total=10) as task:
+        report = GrowthReport(task, [tmp_path], ["x.whl"])
+        (tmp_path / "temporary").mkdir()
+        (tmp_path / "temporary" / "x.whl").write_bytes(b"1234")
+        (tmp_path / "other").write_bytes(b"12345678")
+        report.poll()
+        assert progress.advanced == {"files": 4}
+        (tmp_path / "temporary" / "x.whl").rename(tmp_path / "x.whl")
+        report.poll()
+        (tmp_path / "x.whl").write_bytes(b"1234567890")
+        report.poll()
+    assert progress.advanced == {"files": 10}
+
+
+def test_a_folder_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    progress = NotedProgress()
+    with progress.task("files", total=None) as task:
+        GrowthReport(task, [tmp_path / "absent"], ["x"]).poll()
+    assert progress.advanced == {}
+
+
+def test_lines_and_output_of_a_program_are_handed_on(tmp_path: Path) -> None:
+    lines: list[str] = []
+    script = "import sys; print('one'); print('two'); sys.stderr.write('bad\\n'); sys.exit(3)"
+    result = run_watched(
+        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), poll=lambda: None, on_line=lines.append
+    )
+    assert lines == ["one", "two"]
+    assert (result.returncode, result.stdout, result.stderr) == (3, "one\ntwo\n", "bad\n")
+
+
+def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script = f"import time; stream = open({str(pipe)!r}, 'w'); time.sleep(600)"
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_watched([sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), poll=interrupt)
+    assert os.read(reading, 1) == b""  # nobody holds the other end
+    os.close(reading)
+
+
+def test_a_program_that_is_not_there_is_a_command_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="absent-program"):
+        run_watched(["absent-program"], cwd=tmp_path, env={}, poll=lambda: None)
