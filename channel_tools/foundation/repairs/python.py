@@ -68,7 +68,7 @@ def mend_python(tree: Path, context: RepairContext) -> None:
     for name in _DEBIAN_ONLY:
         path = tree / name.format(python=context.python_version)
         if not path.exists() and not path.is_symlink() and path.name != "sitecustomize.py":
-            raise step_error(context, f"expected {name}, which Debian adds")
+            raise step_error(context, f"expected {relative_to_tree(path, tree)}, which Debian adds")
         path.unlink(missing_ok=True)
     for path in list(files_in(tree)):
         if _DROPPED_MODULES.fullmatch(str(relative_to_tree(path, tree))):

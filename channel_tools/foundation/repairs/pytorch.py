@@ -72,6 +72,8 @@ def split_pytorch(tree: Path, context: RepairContext) -> None:
     if not (torch / "lib" / _PYTHON_LIBRARY).is_file() or not (torch / "lib" / _LOADED_BY_PATH).is_file():
         raise step_error(context, f"expected torch/lib/{_PYTHON_LIBRARY} and torch/lib/{_LOADED_BY_PATH} in the wheel")
     _move_libraries([torch / "lib" / _PYTHON_LIBRARY], tree)
+    for folder in ("include", "share/cmake"):
+        shutil.rmtree(torch / folder, ignore_errors=True)
     libraries = {name for name in names["lib"] if _is_cxx_library(name)} - {_LOADED_BY_PATH}
     for name in sorted({*libraries, _PYTHON_LIBRARY}):
         _link(torch / "lib" / name, f"lib/{name}", tree)

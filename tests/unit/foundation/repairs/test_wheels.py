@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.elf import read_elf_file
+from channel_tools.errors import FoundationError
+from channel_tools.foundation.repairs.wheels import rpath_of, wheel_libraries, wheel_program
+from tests.unit.foundation.elf_files import real_library, shared_library
+from tests.unit.foundation.repairs.libraries import library_that_needs
+from tests.unit.foundation.repairs.trees import context, make_tree, tree_state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SITE = "lib/python3.11/site-packages"
+
+
+def test_what_needs_more_than_glibc_looks_into_its_own_folders_and_then_lib(tmp_path: Path) -> None:
+    library = library_that_needs(
+        tmp_path / SITE / "np/core/x.so", "libstdc++.so.6", rpath="$ORIGIN/../../np.libs:/opt/build/lib"
+    )
+    wheel_libraries(tmp_path, context())
+    assert read_elf_file(library).rpaths == ("$ORIGIN/../../np.libs", "$ORIGIN/../../../..")
+
+
+def test_what_needs_only_glibc_is_left_as_it_is(tmp_path: Path) -> None:
+    library = tmp_path / SITE / "x.so"
+    library.parent.mkdir(parents=True)
+    shutil.copyfile(real_library(), library)
+    wheel_libraries(tmp_path, context())
+    assert library.read_bytes() == real_library().read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("folders", "where", "expected"),
+    [
+        (["lib"], "lib/libx.so", "$ORIGIN"),
+        (["lib"], "bin/x", "$ORIGIN/../lib"),
+        (["lib", "lib/a", "lib"], "lib/a/x.so", "$ORIGIN/..:$ORIGIN"),
+    ],
+)
+def test_rpaths_are_relative_and_name_a_folder_once(folders: list[str], where: str, expected: str) -> None:
+    assert rpath_of(folders, where) == expected
+
+
+def test_a_program_moves_to_the_prefix_and_its_modules_go(tmp_path: Path) -> None:
+    make_tree(
+        tmp_path,
+        {
+            f"{SITE}/tool/__init__.py": "",
+            f"{SITE}/tool/data/bin/tool": "the program",
+            f"{SITE}/tool/data/share/tool-1/x": "data",
+            f"{SITE}/tool-1.0.dist-info/RECORD": "",
+            "bin/tool": "a script that starts it",
+        },
+    )
+    wheel_program(tmp_path, context("tool"))
+    assert tree_state(tmp_path) == {"bin/tool": "the program", "share/tool-1/x": "data"}
+    assert (tmp_path / "bin/tool").stat().st_mode & 0o111
+
+
+def test_a_wheel_without_a_program_is_an_error(tmp_path: Path) -> None:
+    make_tree(tmp_path, {f"{SITE}/tool/x.so": shared_library()})
+    with pytest.raises(FoundationError, match="expected a program"):
+        wheel_program(tmp_path, context("tool"))
