@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import TakenFile
 
 _TEMPLATE = re.compile(r"\{([^{}]*)\}")
+_CUDA_RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?==(\d+)\.(\d+)\.")
 _SEGMENTS = re.compile(r"x(\.x)*")
 # What Debian appends to an upstream version when it repacked the sources or took a later snapshot of them.
 _DEBIAN_SUFFIX = re.compile(r"(?:[.+~](?:dfsg|ds|debian|really|git|repack)|[+~]).*$")
@@ -31,14 +32,17 @@ def conda_version(taken: TakenFile) -> str:
 
 
 def flavour(taken: TakenFile) -> str:
-    """``cpu`` or ``cuda130``, from the local version of a wheel (``+cpu``, ``+cu130``); a wheel without one is CUDA's.
+    """``cpu`` or ``cuda130``: a wheel's local version (``+cpu``, ``+cu130``), else the CUDA runtime that it requires.
 
-    That is how PyTorch names its wheels: what its index gives first for Linux is built for CUDA.
+    PyTorch's wheels on PyPI have no local version; those for CUDA require NVIDIA's wheels.
     """
     local = taken.version.partition("+")[2]
-    if local.startswith("cu"):
-        return f"cuda{local.removeprefix('cu')}"
-    return local or "cuda"
+    if local:
+        return f"cuda{local.removeprefix('cu')}" if local.startswith("cu") else local
+    for requirement in taken.requires:
+        if match := _CUDA_RUNTIME.match(requirement):
+            return f"cuda{match[1]}{match[2]}"
+    return "cpu"
 
 
 def pin_range(version: str, segments: str) -> str:

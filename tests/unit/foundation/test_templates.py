@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from channel_tools.foundation.model import FileKind, TakenFile
@@ -31,12 +33,21 @@ def test_a_debian_version_becomes_upstreams(version: str, expected: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "conda", "kind"),
-    [("2.13.0+cpu", "2.13.0", "cpu"), ("2.13.0+cu130", "2.13.0", "cuda130"), ("2.13.0", "2.13.0", "cuda")],
+    ("version", "requires", "conda", "kind"),
+    [
+        ("2.13.0+cpu", (), "2.13.0", "cpu"),
+        ("2.13.0+cu130", (), "2.13.0", "cuda130"),
+        ("2.13.0", ("filelock", "nvidia-cuda-runtime==13.0.96.*"), "2.13.0", "cuda130"),
+        ("2.6.0", ("nvidia-cuda-runtime-cu12==12.4.127",), "2.6.0", "cuda124"),
+        ("2.13.0", ("filelock",), "2.13.0", "cpu"),
+    ],
 )
-def test_a_wheels_local_version_is_its_flavour(version: str, conda: str, kind: str) -> None:
-    assert conda_version(_taken("wheel", version)) == conda
-    assert flavour(_taken("wheel", version)) == kind
+def test_a_wheels_flavour_is_told_apart_from_its_version(
+    version: str, requires: tuple[str, ...], conda: str, kind: str
+) -> None:
+    taken = replace(_taken("wheel", version), requires=requires)
+    assert conda_version(taken) == conda
+    assert flavour(taken) == kind
 
 
 @pytest.mark.parametrize(
