@@ -62,12 +62,12 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     if request.config.getoption("--switchml") == "fake":
         yield request.getfixturevalue("fake_transport")
         return
-    with subprocess.Popen(
-        ["switchml-switch", "--address", "127.0.0.1", "--controller-port", "0"], stdout=subprocess.PIPE, text=True
-    ) as switch:
+    command = ["switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as switch:
         assert switch.stdout is not None
         ready = json.loads(switch.stdout.readline())
-        yield Transport(kind="real", environment={"SWITCHML_CONTROLLER": ready["controller"]})
+        environment = {"SWITCHML_CONTROLLER": ready["controller"], "SWITCHML_WORKER_PORT": str(free_port())}
+        yield Transport(kind="real", environment=environment)
         switch.terminate()
         switch.communicate(timeout=20)
         assert switch.returncode == 0
