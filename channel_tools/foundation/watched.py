@@ -7,13 +7,16 @@ apt and pip draw their own progress in their own ways; the sizes of the files th
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.commands import CommandResult, end_process_group, start_command
+from channel_tools.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
     from channel_tools.progress import Task
 
 _POLL_S = 0.2
+# Between fork and exec of the program: have the kernel kill it when this process ends, however it ends. A download that
+# went on alone would write into the same files as that of the next run.
+_ENDS_WITH_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that asked for this has ended")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 class GrowthReport:
@@ -58,9 +70,14 @@ def run_watched(
     The exit status is the caller's to judge. An interrupt ends the program and its children. Raises CommandError when
     the program cannot be started.
     """
+    if shutil.which(command[0], path=env.get("PATH")) is None:
+        raise CommandError(
+            f"{command[0]}: the program was not found", hint=f"install {command[0]} or put it on the PATH"
+        )
+    launcher = [sys.executable, "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *command]
     lines: list[str] = []
     with tempfile.TemporaryFile() as errors:
-        process = start_command(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors.fileno())
+        process = start_command(launcher, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors.fileno())
         if process.stdout is None:
             raise RuntimeError("a process started with a pipe has one")
         reader = threading.Thread(target=_read_lines, args=(process.stdout, lines, on_line), daemon=True)

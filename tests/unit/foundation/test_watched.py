@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -61,6 +63,24 @@ def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
         run_watched([sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), poll=interrupt)
     assert os.read(reading, 1) == b""  # nobody holds the other end
     os.close(reading)
+
+
+def test_a_program_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-c", "import sys; sys.stdin = open(sys.argv[1]); sys.stdin.read()", str(pipe)]
+    script = (
+        "import os, pathlib; from channel_tools.foundation.watched import run_watched\n"
+        f"run_watched({command!r}, cwd=pathlib.Path('/'), env=dict(os.environ), poll=lambda: None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as run:
+        writing = os.open(pipe, os.O_WRONLY)  # waits until the program has opened the other end
+        run.kill()
+    poll = select.poll()
+    poll.register(writing, select.POLLERR)
+    ended = poll.poll(60_000)
+    os.close(writing)
+    assert ended, "the program still holds its end of the pipe"
 
 
 def test_a_program_that_is_not_there_is_a_command_error(tmp_path: Path) -> None:
