@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_note, print_table
 from channel_tools.cli.handling import handled
+from channel_tools.cli.plan import print_plan, reasons_in_short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +77,6 @@ def build(
 
 
 def _show_plan(settings: Settings, request: PlanRequest, *, as_json: bool) -> None:
-    from channel_tools.cli.plan import print_plan  # noqa: PLC0415
     from channel_tools.plan import plan_to_json  # noqa: PLC0415
     from channel_tools.workflow.planning import plan_for  # noqa: PLC0415
 
@@ -89,11 +89,14 @@ def _show_plan(settings: Settings, request: PlanRequest, *, as_json: bool) -> No
 
 def _announce(plan: Plan) -> None:
     skipped = len(plan.packages) - len(plan.to_build)
-    print_note(f"{len(plan.to_build)} to build, {skipped} in the channel already, {len(plan.unserved)} not servable")
+    print_note(
+        f"{len(plan.to_build)} to build, {skipped} in the channel already, {len(plan.unserved)} variants not servable"
+    )
     for package in plan.to_build:
-        print_note(f"  {package.folder_name}: {'; '.join(package.reasons)}")
-    for item in plan.unserved:
-        print_note(f"  not servable: {item.rendered.name} {item.rendered.version}: {item.reason}")
+        print_note(f"  {package.folder_name}: {reasons_in_short(package)}")
+    for reason in sorted({item.reason for item in plan.unserved}):
+        names = {item.rendered.name: None for item in plan.unserved if item.reason == reason}
+        print_note(f"  not servable: {', '.join(names)}: {reason}")
 
 
 def _report(result: BuildResult) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_table
 from channel_tools.cli.handling import handled
+from channel_tools.cli.variants import variant_texts
 
 
 @handled
@@ -24,7 +25,8 @@ def list_stacks(
     if as_json:
         print_json({"schema": 1, "packages": [row.as_json() for row in rows]})
         return
+    variants = variant_texts([(row.package, row.variant) for row in rows])
     print_table(
         ("stack", "package", "version", "subdir", "variant"),
-        [(row.stack, row.package, row.version, row.subdir, row.variant_text()) for row in rows],
+        [(row.stack, row.package, row.version, row.subdir, text) for row, text in zip(rows, variants, strict=True)],
     )

@@ -10,11 +10,12 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_line, print_table
 from channel_tools.cli.handling import handled
+from channel_tools.cli.variants import variant_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from channel_tools.plan import Plan, PlannedPackage
+
+_REASONS_IN_SHORT = 3
 
 
 @handled
@@ -51,29 +52,42 @@ def plan(
 
 
 def print_plan(made: Plan, *, why: bool) -> None:
-    """The plan as a table, with the reasons as a last column, and what the foundation cannot serve below it."""
-    columns = ["package", "version", "build", "subdir", "status"] + (["why"] if why else [])
-    rows = [[*_row(package), *([_why(package)] if why else [])] for package in made.packages]
-    print_table(columns, rows)
+    """The plan as a table, below it the reasons one by one, and what the foundation cannot serve."""
+    print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in made.packages])
+    if why:
+        print_line("")
+        _print_reasons(made)
     if made.unserved:
         print_line("")
-        print_table(
-            ("package", "version", "variant", "reason"),
-            [
-                (item.rendered.name, item.rendered.version, _variant(item.rendered.variant), item.reason)
-                for item in made.unserved
-            ],
-            title="Variants that this foundation cannot serve:",
-        )
+        print_unserved(made)
+
+
+def print_unserved(made: Plan) -> None:
+    """The variants that the foundation cannot serve, with the reason in plain words."""
+    variants = variant_texts([(item.rendered.name, item.rendered.variant) for item in made.unserved])
+    print_table(
+        ("package", "version", "variant", "reason"),
+        [
+            (item.rendered.name, item.rendered.version, text, item.reason)
+            for item, text in zip(made.unserved, variants, strict=True)
+        ],
+        title="Variants that this foundation cannot serve:",
+    )
 
 
 def _row(package: PlannedPackage) -> tuple[str, ...]:
     return (package.name, package.version, package.build_string, package.subdir, package.status)
 
 
-def _why(package: PlannedPackage) -> str:
-    return "; ".join(package.reasons) or "this digest is in the channel"
+def _print_reasons(made: Plan) -> None:
+    for package in made.packages:
+        print_line(f"{package.folder_name}: {package.status}, because")
+        for reason in package.reasons or ("a package with this digest is in the channel",):
+            print_line(f"  {reason}")
 
 
-def _variant(variant: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={value}" for key, value in sorted(variant.items()))
+def reasons_in_short(package: PlannedPackage) -> str:
+    """The first reasons in one line; the plan command shows them all."""
+    shown = "; ".join(package.reasons[:_REASONS_IN_SHORT])
+    more = len(package.reasons) - _REASONS_IN_SHORT
+    return f"{shown}; and {more} more (channel_tools plan --why)" if more > 0 else shown

@@ -37,7 +37,7 @@ def render(
     if as_json:
         print_json({"schema": 1, "folders": [str(folder) for folder in folders]})
         return
-    for item in plan.unserved:
-        print_note(f"not rendered: {item.rendered.name} {item.rendered.version}: {item.reason}")
+    if plan.unserved:
+        print_note(f"{len(plan.unserved)} variants are not rendered, since the foundation cannot serve them: see plan")
     for folder in folders:
         print_line(str(folder))

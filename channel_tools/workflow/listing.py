@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from channel_tools.matrix import FoundationKind, RenderedPackage, VariantScalar
     from channel_tools.settings import Settings
 
-# keys that every compiled package uses and that tell no two of its variants apart
-_COMMON_KEYS = frozenset({"target_platform", "build_platform", "channel_targets"})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageRow:
@@ -32,10 +29,6 @@ class PackageRow:
     def as_json(self) -> dict[str, object]:
         """The row as plain values."""
         return {**asdict(self), "variant": dict(self.variant)}
-
-    def variant_text(self) -> str:
-        """``key=value`` of the keys that can differ, in the order of the keys."""
-        return " ".join(f"{key}={value}" for key, value in sorted(self.variant.items()) if key not in _COMMON_KEYS)
 
 
 def list_tree(settings: Settings, *, stack: str | None, kind: FoundationKind) -> list[PackageRow]:

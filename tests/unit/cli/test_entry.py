@@ -86,7 +86,6 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
         "toy",
         "1.0",
         "noarch",
-        "c_compiler=gcc",
         "flavour=plain",
     ]
     assert '"package": "toy"' in run_tool("list", "--json", cwd=tree).stdout
