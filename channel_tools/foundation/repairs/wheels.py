@@ -32,13 +32,16 @@ def site_folder(context: RepairContext) -> str:
 
 
 def wheel_libraries(tree: Path, context: RepairContext) -> None:
-    """Let every ELF file that needs more than glibc look into its wheel's own folders and then into ``lib``."""
+    """Let every ELF file that needs more than glibc look into its wheel's own folders and then into ``lib``.
+
+    Its own folder is one of them: NVIDIA's wheels share one and rely on what was loaded before.
+    """
     del context
     by_rpath: dict[str, list[Path]] = defaultdict(list)
     for path, info in dynamic_elf_files(tree):
         where = str(relative_to_tree(path, tree))
         if set(info.needed) - GLIBC_LIBRARIES:
-            by_rpath[rpath_of([*own_folders(where, info), LIB], where)].append(path)
+            by_rpath[rpath_of([*own_folders(where, info), posixpath.dirname(where), LIB], where)].append(path)
     for rpath, paths in sorted(by_rpath.items()):
         write_rpath(rpath, paths)
 

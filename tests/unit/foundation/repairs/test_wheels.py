@@ -24,7 +24,7 @@ def test_what_needs_more_than_glibc_looks_into_its_own_folders_and_then_lib(tmp_
         tmp_path / SITE / "np/core/x.so", "libstdc++.so.6", rpath="$ORIGIN/../../np.libs:/opt/build/lib"
     )
     wheel_libraries(tmp_path, context())
-    assert read_elf_file(library).rpaths == ("$ORIGIN/../../np.libs", "$ORIGIN/../../../..")
+    assert read_elf_file(library).rpaths == ("$ORIGIN/../../np.libs", "$ORIGIN", "$ORIGIN/../../../..")
 
 
 def test_what_needs_only_glibc_is_left_as_it_is(tmp_path: Path) -> None:
