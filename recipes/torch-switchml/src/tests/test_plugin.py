@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plugin's decisions that need no group; one process each, since hooks and sessions are per process."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -74,6 +75,21 @@ assert backend.options._timeout == timedelta(seconds=7)
 assert isinstance(backend.wrapped, dist.ProcessGroupGloo)
 assert backend.supports_splitting == inner.supports_splitting
 """)
+
+
+def test_every_virtual_function_of_a_backend_is_forwarded() -> None:
+    """A function that a new PyTorch adds, and that is not handed on, would answer for gloo with its default."""
+    folders = run_python("from torch.utils.cpp_extension import include_paths; print(*include_paths(), sep=chr(10))")
+    (header,) = {
+        path.resolve()
+        for folder in folders.split()
+        if (path := Path(folder, "torch/csrc/distributed/c10d/Backend.hpp")).is_file()
+    }
+    declared = set(re.findall(r"\bvirtual [^({;]*?(\w+)\(", header.read_text()))
+    unguarded = re.sub(r"^#.*", "", (SOURCES / "csrc" / "backend.h").read_text(), flags=re.MULTILINE)
+    forwarded = set(re.findall(r"(\w+)\([^;{]*\boverride;", unguarded))
+    assert {"allreduce", "getBackendName"} <= declared
+    assert declared <= forwarded, declared - forwarded
 
 
 def test_a_pytorch_without_the_hook_is_logged_and_left_alone() -> None:
