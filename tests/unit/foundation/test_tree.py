@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEP5 = """\
-Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Format: https://example.org/copyright-format/1.0/
 
 Files: *
 Copyright: 2020 somebody
