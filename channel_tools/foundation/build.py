@@ -92,6 +92,8 @@ def build_foundation(
         if not dry_run:
             stack.enter_context(exclusive_lock(destination / ".lock", what=f"the foundation {destination}"))
             remove_leftovers(destination)
+            # a run that fails takes its half-written packages with it: on a full disk they would stay in the way
+            stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
         if known and not update and _is_finished(known, digest, destination, lock):
             return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)

@@ -44,7 +44,7 @@ def run_in_processes(
         message = f"a process that {what} was killed, most likely because memory ran out"
         raise FoundationError(message, hint="run it again with fewer --jobs; what is done is kept") from None
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # the pool notices its dead workers, gives the waiting items up, and can then be shut down as a whole
         children = set(multiprocessing.active_children()) - before
         for child in children:
             child.kill()
