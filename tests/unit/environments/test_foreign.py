@@ -52,7 +52,7 @@ def test_another_path_is_none(prefix: Path, content: bytes) -> None:
 def test_the_prefix_may_lie_below_a_forbidden_path(prefix: Path) -> None:
     out = prefix.parent
     write(prefix / "bin/good", f"#!{prefix}/bin/python".encode())
-    write(prefix / "bin/bad", f"#!{prefix}/bin/python {out}/work/src".encode())
+    write(prefix / "bin/bad", f"#!{prefix}/bin/python {out}/build/src".encode())
     write(prefix / "bin/sibling", f"{prefix}-old/lib".encode())
     found = [finding.file for finding in find_foreign_paths(prefix, [out])]
     assert found == ["bin/bad", "bin/sibling"]
