@@ -4,7 +4,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ranks import Launcher
+from ranks import Launcher, free_port
 
 TESTS = Path(__file__).resolve().parent
 
@@ -83,8 +82,3 @@ def launcher(tmp_path: Path, transport: Transport) -> Launcher:
 def fake_launcher(tmp_path: Path, fake_transport: Transport) -> Launcher:
     """Starts ranks over the stand-in, whose faults a test can ask for."""
     return Launcher(folder=tmp_path, environment=fake_transport.environment)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -45,7 +45,7 @@ class Launcher:
         rank_environment: Mapping[int, Mapping[str, str | None]] | None = None,
     ) -> list[RankResult]:
         """Run it to the end; more variables for all ranks or for one, None to leave one out."""
-        port = _free_port()
+        port = free_port()
         processes = []
         for rank in range(ranks):
             values: dict[str, str | None] = {
@@ -117,6 +117,7 @@ def run_python(code: str) -> str:
     return process.stdout
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of the loopback address that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

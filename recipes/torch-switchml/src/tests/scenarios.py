@@ -2,10 +2,11 @@
 """What the ranks of a test do: `python scenarios.py NAME` runs one function of this module.
 
 A scenario that ends leaves its return value, as JSON, in the test's folder.
-The many checks of single operations are in operations.py and share one launch.
+The many checks of single operations (operations.py, collectives.py) share one launch.
 """
 
 import atexit
+import importlib
 import json
 import os
 import signal
@@ -53,12 +54,14 @@ def error_of(action: Callable[[], Value]) -> tuple[str, str, float]:
 
 
 def all_operations() -> Value:
-    """Every check of operations.py in order, up to the first that fails on this rank."""
-    import operations
+    """Every check in order, up to the first that fails on this rank."""
+    from checks import CHECKS
 
+    for module in ("operations", "collectives"):
+        importlib.import_module(module)  # enters its checks
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     passed = []
-    for name, check in operations.CHECKS.items():
+    for name, check in CHECKS.items():
         print(f"check {name}", file=sys.stderr, flush=True)
         check()
         dist.barrier()
@@ -112,9 +115,11 @@ def installed_late() -> Value:
 
 
 def two_groups_in_turn() -> Value:
+    """Each with a store of its own: over one port, PyTorch may meet the store of the group before."""
     jobs = []
-    for _ in range(2):
-        dist.init_process_group("gloo")
+    for turn in range(2):
+        size = int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=f"file://{FOLDER}/store.{turn}", rank=RANK, world_size=size)
         dist.all_reduce(ones())
         dist.destroy_process_group()
         jobs.append(stats()["delegated"]["float32"]["jobs"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every operation of a group over the plugin; the checks themselves are in operations.py."""
+"""Every operation of a group over the plugin; the checks themselves are in operations.py and collectives.py."""
 
 import ast
 from pathlib import Path
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from ranks import Launcher, RankResult
 
-SOURCE = Path(__file__).with_name("operations.py")
+SOURCES = [Path(__file__).with_name(name) for name in ("operations.py", "collectives.py")]
 
 
 def check_names() -> list[str]:
     """The checks, read without importing torch into the test runner."""
-    tree = ast.parse(SOURCE.read_text())
     return [
         node.name
-        for node in tree.body
+        for source in SOURCES
+        for node in ast.parse(source.read_text()).body
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(mark, ast.Name) and mark.id == "check" for mark in node.decorator_list)
     ]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Transport, free_port
-from ranks import Launcher, RankResult
+from conftest import Transport
+from ranks import Launcher, RankResult, free_port
 
 QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
 LOADED_BY_AUTOLOAD = ["torch_switchml", "torch_switchml.errors", "torch_switchml.settings", "torch_switchml.version"]
