@@ -26,6 +26,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
