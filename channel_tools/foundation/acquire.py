@@ -62,7 +62,8 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str) -> Sou
 
 def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
     """What pip is asked for on behalf of the whole table."""
-    return tuple(sorted({requirement for entry in table.entries for requirement in entry.wheels}))
+    asked = [entry for entry in table.entries if not entry.optional]
+    return tuple(sorted({requirement for entry in asked for requirement in entry.wheels}))
 
 
 def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> TakenFiles:

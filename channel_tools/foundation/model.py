@@ -60,6 +60,8 @@ class Entry:
     skip: tuple[str, ...] = ()
     build: str = "h{hash}_0"
     noarch: bool = False
+    optional: bool = False
+    """Made only when another package's wheel requires this one's: pip is not asked for it."""
     path: Path | None = None
     """The table file that holds the row, for messages (with ``line``)."""
 

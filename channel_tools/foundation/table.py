@@ -81,6 +81,7 @@ class _Row(_Strict):
     repairs: list[str] = Field(default_factory=list)
     build: str = "h{hash}_0"
     noarch: bool = False
+    optional: bool = False
 
 
 class _File(_Strict):
@@ -182,6 +183,8 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         raise document.error(f"{name}: files come from debs or from wheels, not both", *where)
     if not (row.debs or row.wheels or row.version):
         raise document.error(f"{name}: a row without debs and wheels needs a version", *where)
+    if row.optional and len(row.wheels) != 1:
+        raise document.error(f"{name}: an optional row names one wheel, which pip takes for another", *where)
     if "{hash}" not in row.build:
         message = f"{name}: build {row.build!r} lacks {{hash}}, so that a name would change meaning"
         raise document.error(message, *where, "build", hint='write for example build: "h{hash}_0"')
@@ -209,6 +212,7 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         repairs=tuple(row.repairs),
         build=row.build,
         noarch=row.noarch,
+        optional=row.optional,
     )
 
 

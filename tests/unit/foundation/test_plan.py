@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.errors import ConfigError
+from channel_tools.foundation.acquire import wheel_requirements
 from channel_tools.foundation.model import FileKind, TakenFile
 from channel_tools.foundation.plan import PackagePlan, plan_packages
 from tests.unit.foundation.tables import make_table
@@ -67,6 +68,16 @@ def test_each_thing_that_decides_the_content_changes_the_name(tmp_path: Path) ->
     }
     assert len(names) == 4
     assert _plan(tmp_path, "\na: {debs: [d]}", old)["a"].file_name in names
+
+
+def test_an_optional_row_counts_only_when_its_wheel_was_taken(tmp_path: Path) -> None:
+    rows = "demo: {wheels: [demo]}\nplugin: {wheels: [plugin], optional: true, depends: [demo], drop: [x]}"
+    demo, plugin = _taken("wheel", "demo", "1.0"), _taken("wheel", "plugin", "2.0")
+    assert set(_plan(tmp_path, rows, demo)) == {"demo"}
+    plans = _plan(tmp_path, rows, demo, plugin)
+    assert plans["plugin"].version == "2.0"
+    assert plans["plugin"].entry.drop == ("x",)
+    assert wheel_requirements(make_table(tmp_path, rows)) == ("demo",)
 
 
 def test_a_wheels_requirements_become_dependencies_under_condas_names(tmp_path: Path) -> None:

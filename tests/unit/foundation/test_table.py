@@ -67,8 +67,9 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
         ("a: {depends: [b]}", 6, "needs a version"),
         ("A: {debs: [a]}", 6, "'A' is no conda package name"),
         ("a:\n  debs: [a]\n  build: fixed_0", 8, "lacks {hash}"),
+        ("a: {debs: [a], optional: true}", 6, "an optional row names one wheel"),
     ],
-    ids=["unknown-key", "no-list", "unknown-step", "twice", "both", "empty", "name", "build"],
+    ids=["unknown-key", "no-list", "unknown-step", "twice", "both", "empty", "name", "build", "optional"],
 )
 def test_a_wrong_row_is_named_with_file_and_line(tmp_path: Path, rows: str, line: int, expected: str) -> None:
     path = write_table(tmp_path, rows)
