@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+EXIT_SIGNAL_BASE = 128
+"""What a shell adds to a signal's number for the exit code of a process that it ended."""
+EXIT_BROKEN_PIPE = EXIT_SIGNAL_BASE + signal.SIGPIPE
+"""The reader of the output has gone."""
+
+
 class Terminated(KeyboardInterrupt):
     """A signal asked the process to end; ``number`` says which."""
 

@@ -13,10 +13,9 @@ import sys
 import traceback
 from typing import NoReturn
 
-from channel_tools.signals import raise_on_termination
+from channel_tools.signals import EXIT_BROKEN_PIPE, raise_on_termination
 
 _EXIT_DEFECT = 70  # EX_SOFTWARE of sysexits.h
-_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
 
 def main() -> NoReturn:
@@ -27,7 +26,7 @@ def main() -> NoReturn:
         try:
             stream.flush()
         except BrokenPipeError:
-            code = code or _EXIT_BROKEN_PIPE  # nobody is left to read it
+            code = code or EXIT_BROKEN_PIPE  # nobody is left to read it
     os._exit(code)
 
 
@@ -39,7 +38,7 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else int(err.code is not None)
     except BrokenPipeError:
-        return _EXIT_BROKEN_PIPE
+        return EXIT_BROKEN_PIPE
     except Exception:  # noqa: BLE001  (the last resort: a defect of this program, reported in full)
         with contextlib.suppress(BrokenPipeError):
             traceback.print_exc()

@@ -13,14 +13,12 @@ import typer
 
 from channel_tools.cli.console import print_error, print_note
 from channel_tools.errors import ChannelToolsError
-from channel_tools.signals import Terminated
+from channel_tools.signals import EXIT_BROKEN_PIPE, EXIT_SIGNAL_BASE, Terminated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 P = ParamSpec("P")
-_EXIT_SIGNAL_BASE = 128
-EXIT_BROKEN_PIPE = _EXIT_SIGNAL_BASE + signal.SIGPIPE  # the reader has gone: what a shell reports for SIGPIPE
 
 
 def handled(command: Callable[P, None]) -> Callable[P, None]:
@@ -39,7 +37,7 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as err:
             number = err.number if isinstance(err, Terminated) else signal.SIGINT
             print_note("interrupted: what was complete is kept; run the same command again to go on")
-            raise typer.Exit(_EXIT_SIGNAL_BASE + number) from None
+            raise typer.Exit(EXIT_SIGNAL_BASE + number) from None
 
     return run
 

@@ -18,6 +18,7 @@ from channel_tools.build.model import BuildJob
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
 from channel_tools.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from tests.integration.build_driver import BUILD, build, toy_job
+from tests.processes import assert_ended
 
 pytestmark = pytest.mark.integration
 
@@ -229,18 +230,6 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]
             os.close(reading)
 
 
-def assert_ended(process_ids: list[int]) -> None:
-    assert len(process_ids) == 2
-    for process_id in process_ids:
-        try:
-            descriptor = os.pidfd_open(process_id)
-        except ProcessLookupError:
-            continue
-        ended, _, _ = select.select([descriptor], [], [], _PATIENCE_S)
-        os.close(descriptor)
-        assert ended, f"process {process_id} is still there"
-
-
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
@@ -252,6 +241,7 @@ def test_an_interrupted_run_leaves_no_process_and_a_sound_channel(
     with running(folder) as (driver, process_ids):
         driver.send_signal(number)
         assert driver.wait(timeout=_PATIENCE_S) == status
+        assert len(process_ids) == 2
         assert_ended(process_ids)
     assert "endless" not in published(folder)
     recipe_file = folder / "recipes" / "endless" / "recipe.yaml"

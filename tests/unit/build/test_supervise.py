@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+
+from tests.processes import assert_ended
 
 _PATIENCE_S = 20.0
 
@@ -56,17 +56,6 @@ def start(*arguments: str, stdin: int) -> subprocess.Popen[str]:
 def processes_of(driver: subprocess.Popen[str]) -> list[int]:
     assert driver.stdout is not None
     return [int(word) for word in driver.stdout.readline().split()]
-
-
-def assert_ended(process_ids: list[int]) -> None:
-    for process_id in process_ids:
-        try:
-            descriptor = os.pidfd_open(process_id)
-        except ProcessLookupError:
-            continue
-        ended, _, _ = select.select([descriptor], [], [], _PATIENCE_S)
-        os.close(descriptor)
-        assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_lines_and_output_of_a_program_are_handed_on(tmp_path: Path) -> None:
 def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    script = f"import time; stream = open({str(pipe)!r}, 'w'); time.sleep(600)"
+    script = f"import signal; stream = open({str(pipe)!r}, 'w'); signal.pause()"
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
 
     def interrupt() -> None:

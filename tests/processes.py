@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What tests ask about processes that they did not start themselves."""
+
+from __future__ import annotations
+
+import os
+import select
+from pathlib import Path
+
+PATIENCE_S = 60.0
+
+
+def assert_ended(process_ids: list[int]) -> None:
+    """Each of the processes is gone, or goes within PATIENCE_S."""
+    for process_id in process_ids:
+        try:
+            descriptor = os.pidfd_open(process_id)
+        except ProcessLookupError:
+            continue
+        ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+        os.close(descriptor)
+        assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
