@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import LoadedTree
     from channel_tools.yamlfile import YamlDocument
 
+_Setting = bool | int | float | str | list[str] | dict[str, str]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
@@ -36,12 +37,12 @@ class _Model(BaseModel):
 
 
 class _ValidationModel(BaseModel):
-    """``method`` and that method's own settings, which are plain values."""
+    """``method`` and that method's own settings: plain values, lists of text, or text by name."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    __pydantic_extra__: dict[str, bool | int | float | str]
+    __pydantic_extra__: dict[str, _Setting]
 
-    method: Literal["switchml"]
+    method: Literal["distributed", "switchml"]
 
 
 class _StackModel(_Model):

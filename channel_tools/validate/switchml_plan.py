@@ -8,13 +8,12 @@ anything runs.
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter
-from pydantic import ValidationError as PydanticValidationError
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
-from channel_tools.errors import ConfigError
+from channel_tools.validate.options import read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,12 +116,7 @@ def make_plan(options: SwitchmlOptions) -> SwitchmlPlan:
 
 def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
     """The options of a stack's ``validate`` block. Raises ConfigError naming each unknown key or unusable value."""
-    try:
-        return TypeAdapter(SwitchmlOptions).validate_python(dict(values))
-    except PydanticValidationError as err:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in err.errors())
-        known = ", ".join(one.name for one in fields(SwitchmlOptions))
-        raise ConfigError(f"stack {stack}: validate: {faults}", hint=f"the method switchml knows: {known}") from None
+    return read_method_options(SwitchmlOptions, stack=stack, method="switchml", values=values)
 
 
 def ranks_document(plan: SwitchmlPlan, *, local_addresses: Sequence[str]) -> dict[str, object]:

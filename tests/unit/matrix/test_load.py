@@ -31,6 +31,18 @@ def test_a_tree_is_read_whole(tmp_path: Path) -> None:
     assert stack.validation == {"method": "switchml", "num_threads": 2}
 
 
+def test_settings_of_a_method_may_be_lists_and_mappings_of_text(tmp_path: Path) -> None:
+    block = "{method: distributed, backend: ccl, imports: [toy, toys], environment: {FI_PROVIDER: tcp}}"
+    stacks = STACKS.replace("{method: switchml, num_threads: 2}", block)
+    stack = find_stack(load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks})), None)
+    assert stack.validation == {
+        "method": "distributed",
+        "backend": "ccl",
+        "imports": ["toy", "toys"],
+        "environment": {"FI_PROVIDER": "tcp"},
+    }
+
+
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
     gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
     assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == ["pins.yaml", "udp.yaml"]
@@ -90,7 +102,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "variants/stacks.yaml",
             STACKS.replace("method: switchml", "method: telepathy"),
             8,
-            "Input should be 'switchml', found 'telepathy'",
+            "Input should be 'distributed' or 'switchml', found 'telepathy'",
             "docs/reference/variants.md",
             id="unknown method",
         ),
@@ -100,7 +112,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             8,
             "stacks.udp.validate.num_threads",
             "docs/reference/variants.md",
-            id="a setting that is no plain value",
+            id="a setting that is a list of numbers",
         ),
         pytest.param(
             "variants/stacks.yaml",
