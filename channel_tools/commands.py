@@ -82,16 +82,20 @@ def start_command(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own, without standard input. Raises CommandError if it cannot."""
+    """Start ``command`` in a process group of its own, by default without standard input.
+
+    Raises CommandError if it cannot.
+    """
     try:
         return subprocess.Popen(
             command,
             cwd=cwd,
             env=None if env is None else dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,

@@ -94,6 +94,11 @@ class Settings:
         return self.cache / "downloads"
 
     @property
+    def sources(self) -> Path:
+        """The source store: upstream's sources by sha256 and by commit."""
+        return self.cache / "sources"
+
+    @property
     def package_cache(self) -> Path:
         """Unpacked conda packages that environments are linked from."""
         return self.cache / "pkgs"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import channel_tools
-from channel_tools.cli import build, channel, environment, foundation, lists, plan, render, validate
+from channel_tools.cli import build, channel, environment, foundation, lists, plan, render, sources, validate
 from channel_tools.cli.console import print_line
 from channel_tools.cli.handling import configure_logging
 
@@ -48,4 +48,5 @@ app.command("build")(build.build)
 app.command("validate")(validate.validate)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
+app.add_typer(sources.app, name="sources")
 app.add_typer(channel.app, name="channel")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import yaml
 
@@ -38,8 +38,22 @@ _EXECUTABLE_MODE = 0o755
 _LINE_WIDTH = 120
 
 
-def render_folder(package: PlannedPackage, destination: Path, *, tree: Tree) -> Path:
+class SourcePlaces(Protocol):
+    """Where a build takes its sources from instead of upstream's addresses."""
+
+    def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
+        """The package's ``source`` entries, in the recipe's order."""
+
+    def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
+        """What ``extra.channel_tools.sources`` says of them."""
+
+
+def render_folder(
+    package: PlannedPackage, destination: Path, *, tree: Tree, places: SourcePlaces | None = None
+) -> Path:
     """Write ``destination/name-version-build string/`` and return it; the same plan gives the same bytes.
+
+    With ``places`` the folder takes its sources from there; without, from upstream as the recipe says.
 
     A folder that this function made before is replaced; nothing else in ``destination`` is touched. Raises UsageError
     when ``destination`` is a file or lies among the tree's own recipes, or when the folder's name is taken by something
@@ -51,7 +65,7 @@ def render_folder(package: PlannedPackage, destination: Path, *, tree: Tree) -> 
         message = f"{folder}: exists and is no rendered recipe of this package; it is left alone"
         raise UsageError(message, hint="move it away, or render to another folder")
     with disk_full_reported(destination), atomic_path(folder) as temporary:
-        _write_folder(package, temporary, tree)
+        _write_folder(package, temporary, tree, places)
         if folder.is_dir():
             # a folder cannot be replaced in one step: the old one makes room first, and goes with the temporary name
             folder.rename(temporary.with_name(TEMPORARY_PREFIX + folder.name))
@@ -84,7 +98,7 @@ def _is_rendered(folder: Path) -> bool:
     return isinstance(mark, dict) and mark.get("folder") == folder.name
 
 
-def _write_folder(package: PlannedPackage, folder: Path, tree: Tree) -> None:
+def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: SourcePlaces | None) -> None:
     folder.mkdir()
     for file in package.files:
         target = folder / file.target
@@ -93,7 +107,7 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree) -> None:
         target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
-    (folder / _RECIPE).write_text(header + _dump(rendered_recipe(package, tree)), encoding="utf-8")
+    (folder / _RECIPE).write_text(header + _dump(rendered_recipe(package, tree, places)), encoding="utf-8")
     variants = {key: [package.rendered.variant[key]] for key in _variant_keys(package)}
     (folder / _VARIANTS).write_text(header + _dump(variants), encoding="utf-8")
 
@@ -107,28 +121,36 @@ def _dump(value: Mapping[str, object]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
 
 
-def rendered_recipe(package: PlannedPackage, tree: Tree) -> dict[str, YamlValue]:
+def rendered_recipe(package: PlannedPackage, tree: Tree, places: SourcePlaces | None = None) -> dict[str, YamlValue]:
     """The recipe that is written: evaluated, its pins as template text, its build string and paths final."""
     recipe: dict[str, YamlValue] = {}
     for key, value in package.rendered.recipe.items():
         recipe[key] = _with_pins_as_text(value, package.sibling_specs)
     recipe["build"] = _final_build(package, recipe.get("build"))
     if package.rendered.sources:
-        recipe["source"] = [_inside_source(package, dict(source.entry), tree) for source in package.rendered.sources]
+        entries = places.entries_for(package) if places else [dict(source.entry) for source in package.rendered.sources]
+        recipe["source"] = [_inside_source(package, entry, tree) for entry in entries]
     if isinstance(requirements := recipe.get("requirements"), dict):
         recipe["requirements"] = _fixed_requirements(package, requirements)
     if isinstance(about := recipe.get("about"), dict) and "license_file" in about:
         names = [_inside(package, name, tree) if ".." in name.split("/") else name for name in license_files(recipe)]
         recipe["about"] = {**about, "license_file": list[YamlValue](names)}
     extra = recipe.get("extra")
-    recipe["extra"] = {**(extra if isinstance(extra, dict) else {}), EXTRA_KEY: _mark(package)}
+    recipe["extra"] = {**(extra if isinstance(extra, dict) else {}), EXTRA_KEY: _mark(package, places)}
     return recipe
 
 
-def _mark(package: PlannedPackage) -> dict[str, YamlValue]:
+def _mark(package: PlannedPackage, places: SourcePlaces | None) -> dict[str, YamlValue]:
     """What later plans read from the package's ``info/about.json``."""
     inputs: dict[str, YamlValue] = dict(package.inputs)
-    return {"schema": SCHEMA_VERSION, "folder": package.folder_name, "digest": package.digest, "inputs": inputs}
+    origins = places.origins_of(package) if places else []
+    return {
+        "schema": SCHEMA_VERSION,
+        "folder": package.folder_name,
+        "digest": package.digest,
+        "inputs": inputs,
+        **({"sources": origins} if origins else {}),
+    }
 
 
 def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:

@@ -19,6 +19,7 @@ from channel_tools.workflow.foundations import (
 )
 from channel_tools.workflow.planning import plan_stacks
 from channel_tools.workflow.platforms import current_platform
+from channel_tools.workflow.sourcing import provide_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from channel_tools.progress import Progress
     from channel_tools.settings import Settings
     from channel_tools.workflow.planning import PlanRequest
+    from channel_tools.workflow.sourcing import SuppliedSources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +76,10 @@ def build_stacks(
         _link(settings, writer, foundation)
         plan = plan_stacks(settings, loaded, foundation, request)
         on_plan(plan)
+        sources = provide_sources(settings, plan, progress=progress)
         _show_skipped(writer, plan)
         results = build_packages(
-            [_job(settings, package) for package in plan.to_build],
+            [_job(settings, package, sources) for package in plan.to_build],
             writer=writer,
             places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
             platform=current_platform(),
@@ -100,8 +103,8 @@ def _show_skipped(writer: ChannelWriter, plan: Plan) -> None:
     prefer_packages(writer, names)
 
 
-def _job(settings: Settings, package: PlannedPackage) -> BuildJob:
-    folder = render_folder(package, settings.rendered, tree=settings.tree)
+def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources) -> BuildJob:
+    folder = render_folder(package, settings.rendered, tree=settings.tree, places=sources)
     return BuildJob(
         file_name=package.file_name, subdir=package.subdir, recipe_folder=folder, waits_for=package.waits_for
     )

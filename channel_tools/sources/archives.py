@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading every member of an archive before any engine unpacks it.
+
+An archive that is cut short, or whose members would be written outside of the folder that it is unpacked in, is refused
+with the member's name. What is no archive by its name (a patch, a single file) is taken as it is.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, cast
+
+import zstandard
+
+from channel_tools.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_ZIP = (".zip",)
+_UNCHECKED = (".7z",)
+_TAR_SUFFIXES = (
+    ".tar", ".tar.gz", ".tgz", ".taz", ".tar.xz", ".txz", ".tar.lzma", ".tlz",
+    ".tar.bz2", ".tbz", ".tbz2", ".tar.zst", ".tzst",
+)  # fmt: skip
+_CHUNK_BYTES = 1 << 20
+_HINT = "do not build from it: compare it with upstream's release by hand, then correct the recipe's url and sha256"
+
+
+def check_archive(path: Path, *, name: str | None = None) -> None:
+    """Read ``path`` to its end. Raises IntegrityError naming the member that is unsafe, or saying where it is cut.
+
+    ``name`` tells the kind of archive where the file itself has another name.
+    """
+    file_name = (name or path.name).lower()
+    if file_name.endswith(_UNCHECKED):
+        raise _refused(path, "is an archive of a kind whose members cannot be checked (.7z)")
+    try:
+        if file_name.endswith(_ZIP):
+            _check_zip(path)
+        elif file_name.endswith(_TAR_SUFFIXES):
+            _check_tar(path)
+    except (
+        tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error,
+        zstandard.ZstdError,
+    ) as err:  # fmt: skip
+        raise _refused(path, f"is no complete archive: {str(err) or type(err).__name__}") from None
+
+
+@contextlib.contextmanager
+def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar archive as a stream, compressed in any way that it can be; read to its end, checksums included."""
+    with path.open("rb") as raw, contextlib.closing(_decompressed(raw)) as plain:
+        with tarfile.open(fileobj=plain, mode="r|", errors="surrogateescape") as tar:
+            yield tar
+        while plain.read(_CHUNK_BYTES):
+            pass
+
+
+def _decompressed(raw: IO[bytes]) -> IO[bytes]:
+    """By the first bytes, as the names of archives are sometimes wrong."""
+    head = raw.read(6)
+    raw.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+    if head.startswith(b"BZh"):
+        return cast("IO[bytes]", bz2.BZ2File(raw))
+    if head.startswith((b"\xfd7zXZ\x00", b"\x5d\x00\x00")):
+        return cast("IO[bytes]", lzma.LZMAFile(raw))
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=False)
+        return cast("IO[bytes]", stream)
+    return raw
+
+
+class _Members:
+    """The rules that members keep, in the order in which they are unpacked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._links: set[PurePosixPath] = set()
+        self._count = 0
+
+    def take(self, name: str) -> PurePosixPath:
+        """A member's own path."""
+        self._count += 1
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or "\0" in name:
+            raise _refused(self._path, f"member {name!r} would be written outside of the folder it is unpacked in")
+        below = next((parent for parent in place.parents if parent in self._links), None)
+        if below is not None:
+            raise _refused(self._path, f"member {name!r} lies below the link {str(below)!r}")
+        return place
+
+    def take_link(self, name: str, target: str) -> None:
+        """A symbolic link."""
+        place = self.take(name)
+        if PurePosixPath(target).is_absolute() or _leaves(place.parent, target):
+            raise _refused(self._path, f"the link {name!r} leads to {target!r}, out of the archive")
+        self._links.add(place)
+
+    def finish(self) -> None:
+        if self._count == 0:
+            raise _refused(self._path, "is an archive without members")
+
+
+def _check_tar(path: Path) -> None:
+    members = _Members(path)
+    with open_tar(path) as tar:
+        for member in tar:
+            if member.issym():
+                members.take_link(member.name, member.linkname)
+                continue
+            members.take(member.name)
+            if member.islnk():
+                members.take(member.linkname)
+            elif not (member.isreg() or member.isdir()):
+                raise _refused(path, f"member {member.name!r} is neither file, folder nor link")
+    members.finish()
+
+
+def _check_zip(path: Path) -> None:
+    members = _Members(path)
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            is_link = stat.S_ISLNK(info.external_attr >> 16)
+            with archive.open(info) as stream:
+                target = stream.read() if is_link else b""
+                while stream.read(_CHUNK_BYTES):
+                    pass
+            if is_link:
+                members.take_link(info.filename, target.decode(errors="surrogateescape"))
+            else:
+                members.take(info.filename)
+    members.finish()
+
+
+def _leaves(folder: PurePosixPath, target: str) -> bool:
+    depth = len(folder.parts)
+    for part in PurePosixPath(target).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def _refused(path: Path, what: str) -> IntegrityError:
+    return IntegrityError(f"{path}: {what}", hint=_HINT)

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A commit's files, with its submodules, as one archive that proves itself.
+
+The archive holds the exact bytes and modes of every file that is kept, sorted, with the commit's time: the same commit
+gives the same tar. Beside it stand the commit objects and the names of what was left out, so that hashing the archive's
+members rebuilds every tree up to the commit: a Merkle proof without the repository and without git.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import os
+import re
+import tarfile
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+import zstandard
+
+from channel_tools.errors import IntegrityError
+from channel_tools.sources.archives import open_tar
+from channel_tools.sources.gitobjects import (
+    LINK_MODE,
+    SUBMODULE_MODE,
+    GitRepository,
+    ObjectHash,
+    TreeEntry,
+    commit_fields,
+    object_name,
+    tree_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+SCHEMA = 1
+_LEVEL = 6
+_CHUNK_BYTES = 1 << 20
+_FILE_MODE, _PROGRAM_MODE = "100644", "100755"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A path of a commit that the archive does not hold: excluded, or the place of a submodule."""
+
+    path: str
+    mode: str
+    object: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitProof:
+    """A commit whose files are in the archive below ``path`` (empty for the source's own commit)."""
+
+    path: str
+    commit: str
+    content: str
+    """The commit object in base64."""
+    left_out: tuple[LeftOut, ...]
+    unusual_modes: dict[str, str]
+    """Modes that old commits have beside today's, by path."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitManifest:
+    """What an archive of a git source holds."""
+
+    commit: str
+    excludes: tuple[str, ...]
+    submodules: bool
+    top: str
+    """The archive's one folder."""
+    sha256: str
+    size_bytes: int
+    origin: str
+    commits: tuple[CommitProof, ...]
+    schema: int = SCHEMA
+
+
+@dataclass(kw_only=True, slots=True)
+class _Collected:
+    proofs: list[CommitProof] = field(default_factory=list)
+    excluded: set[str] = field(default_factory=set)
+
+
+def write_archive(
+    destination: Path,
+    *,
+    commit: str,
+    top: str,
+    find: Callable[[str, str, str], GitRepository],
+    excludes: Sequence[str],
+    submodules: bool,
+) -> tuple[CommitProof, ...]:
+    """Write the files of ``commit`` to ``destination`` (.tar.zst) and return the proofs for its manifest.
+
+    ``find(path, commit, url)`` gives the repository that holds the commit of the source (path empty) or a submodule.
+    Raises IntegrityError for objects that lack or are damaged, what ``find`` raises.
+    """
+    excluded = _matcher(excludes)
+    proofs: list[CommitProof] = []
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    with (
+        destination.open("wb") as raw,
+        compressor.stream_writer(raw, closefd=False) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT, errors="surrogateescape") as tar,
+    ):
+        writer = _TreeWriter(tar, top, excluded)
+        waiting = [("", commit, "")]
+        while waiting:
+            path, name, url = waiting.pop(0)
+            repository = find(path, name, url)
+            proof, below = writer.write_commit(repository, path, name)
+            proofs.append(proof)
+            if submodules:
+                waiting += below
+    return tuple(proofs)
+
+
+class _TreeWriter:
+    def __init__(self, tar: tarfile.TarFile, top: str, excluded: Callable[[str], bool]) -> None:
+        self._tar = tar
+        self._top = top
+        self._excluded = excluded
+        self._made: set[str] = set()
+
+    def write_commit(
+        self, repository: GitRepository, path: str, commit: str
+    ) -> tuple[CommitProof, list[tuple[str, str, str]]]:
+        """The files of one commit below ``path``; its proof, and the submodules that it names."""
+        content = repository.read_commit(commit)
+        entries = repository.entries(commit)
+        prefix = f"{path}/" if path else ""
+        time_s = int(commit_fields(content)["committer"].split()[-2])
+        left_out = [
+            LeftOut(path=entry.path, mode=entry.mode, object=entry.object)
+            for entry in entries
+            if entry.mode == SUBMODULE_MODE or self._excluded(prefix + entry.path)
+        ]
+        absent = {item.path for item in left_out}
+        kept = [entry for entry in entries if entry.path not in absent]
+        waiting = iter(kept)
+
+        def take(_name: str, size: int, stream: IO[bytes]) -> None:
+            self._write(prefix, next(waiting), size, stream, time_s)
+
+        repository.read_objects([entry.object for entry in kept], take)
+        proof = CommitProof(
+            path=path,
+            commit=commit,
+            content=base64.b64encode(content).decode(),
+            left_out=tuple(left_out),
+            unusual_modes={
+                entry.path: entry.mode for entry in kept if entry.mode not in {_FILE_MODE, _PROGRAM_MODE, LINK_MODE}
+            },
+        )
+        gone = {item.path for item in left_out if self._excluded(prefix + item.path)}
+        links = [item for item in left_out if item.mode == SUBMODULE_MODE and item.path not in gone]
+        urls = read_submodule_urls(repository, entries) if links else {}
+        return proof, [(prefix + item.path, item.object, urls.get(item.path, "")) for item in links]
+
+    def _write(self, prefix: str, entry: TreeEntry, size: int, stream: IO[bytes], time_s: int) -> None:
+        info = tarfile.TarInfo(f"{self._top}/{prefix}{entry.path}")
+        info.mtime = time_s
+        info.uid = info.gid = 0
+        if entry.mode == LINK_MODE:
+            info.type, info.linkname, info.mode = tarfile.SYMTYPE, os.fsdecode(stream.read(size)), 0o777
+            self._tar.addfile(info)
+            return
+        info.size = size
+        info.mode = 0o755 if int(entry.mode, 8) & 0o100 else 0o644
+        self._tar.addfile(info, stream)
+
+
+def read_submodule_urls(repository: GitRepository, entries: Sequence[TreeEntry]) -> dict[str, str]:
+    """The address of every submodule by its path, from the commit's .gitmodules."""
+    named = next((entry for entry in entries if entry.path == ".gitmodules"), None)
+    if named is None:
+        return {}
+    content: list[bytes] = []
+    repository.read_objects([named.object], lambda _name, size, stream: content.append(stream.read(size)))
+    urls: dict[str, str] = {}
+    section: dict[str, str] = {}
+    for line in content[0].decode(errors="replace").splitlines():
+        if line.strip().startswith("["):
+            section = {}
+        key, found, value = (part.strip() for part in line.partition("="))
+        if found:
+            section[key] = value.strip('"')
+            if {"path", "url"} <= section.keys():
+                urls[section["path"]] = section["url"]
+    return urls
+
+
+def verify_archive(path: Path, manifest: GitManifest) -> None:
+    """Rebuild every tree from the archive's members. Raises IntegrityError for what does not hash to its commit."""
+    found = list(_hashed_members(path, manifest))
+    paths = sorted((proof.path for proof in manifest.commits), key=len, reverse=True)
+    members: dict[str, list[TreeEntry]] = {proof.path: [] for proof in manifest.commits}
+    for entry in found:
+        owner = next(owner for owner in paths if not owner or entry.path.startswith(f"{owner}/"))
+        members[owner].append(replace(entry, path=entry.path.removeprefix(f"{owner}/" if owner else "")))
+    if not manifest.commits or manifest.commits[0].commit != manifest.commit or manifest.commits[0].path:
+        raise _broken(path, "its manifest begins with another commit")
+    for proof in manifest.commits:
+        _verify_commit(path, proof, members[proof.path])
+    _verify_links(path, manifest)
+
+
+def _verify_commit(path: Path, proof: CommitProof, kept: Sequence[TreeEntry]) -> None:
+    content = base64.b64decode(proof.content)
+    if object_name("commit", content, like=proof.commit) != proof.commit:
+        raise _broken(path, f"the commit object of {proof.path or 'the source'} does not hash to {proof.commit}")
+    entries = [replace(entry, mode=proof.unusual_modes.get(entry.path, entry.mode)) for entry in kept]
+    entries += [TreeEntry(path=item.path, mode=item.mode, object=item.object) for item in proof.left_out]
+    tree = tree_name(entries, like=proof.commit)
+    expected = commit_fields(content)["tree"]
+    if tree != expected:
+        what = f"the files of {proof.path or 'the source'} make tree {tree}, commit {proof.commit} names {expected}"
+        raise _broken(path, what)
+
+
+def _verify_links(path: Path, manifest: GitManifest) -> None:
+    """Every submodule's commit is the one that the commit above it names."""
+    named = {
+        (f"{proof.path}/" if proof.path else "") + item.path: item.object
+        for proof in manifest.commits
+        for item in proof.left_out
+        if item.mode == SUBMODULE_MODE
+    }
+    for proof in manifest.commits[1:]:
+        if named.get(proof.path) != proof.commit:
+            raise _broken(
+                path, f"submodule {proof.path} is at {proof.commit}, its parent names {named.get(proof.path)}"
+            )
+    is_excluded = _matcher(manifest.excludes)
+    present = {proof.path for proof in manifest.commits}
+    for proof in manifest.commits:
+        for item in proof.left_out:
+            full = (f"{proof.path}/" if proof.path else "") + item.path
+            is_submodule = item.mode == SUBMODULE_MODE and (full in present or not manifest.submodules)
+            if not is_submodule and not is_excluded(full):
+                raise _broken(path, f"{full} is missing, though no exclude names it")
+
+
+def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
+    top = f"{manifest.top}/"
+    with open_tar(path) as tar:
+        for member in tar:
+            if not member.name.startswith(top):
+                raise _broken(path, f"member {member.name!r} stands outside of its folder {manifest.top}")
+            name = member.name.removeprefix(top)
+            if member.issym():
+                target = os.fsencode(member.linkname)
+                yield TreeEntry(path=name, mode=LINK_MODE, object=object_name("blob", target, like=manifest.commit))
+                continue
+            stream = tar.extractfile(member)
+            if stream is None:
+                raise _broken(path, f"member {member.name!r} is no file")
+            digest = ObjectHash("blob", member.size, like=manifest.commit)
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
+            mode = _PROGRAM_MODE if member.mode & 0o100 else _FILE_MODE
+            yield TreeEntry(path=name, mode=mode, object=digest.hexdigest())
+
+
+def encode_manifest(manifest: GitManifest) -> bytes:
+    """The manifest as JSON, the same bytes for the same values."""
+    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1)
+
+
+def decode_manifest(content: bytes, path: Path) -> GitManifest:
+    """The manifest that ``path`` holds. Raises IntegrityError for anything else."""
+    try:
+        return msgspec.json.decode(content, type=GitManifest)
+    except (msgspec.DecodeError, msgspec.ValidationError) as err:
+        raise _broken(path, f"is no manifest of a git source: {err}") from None
+
+
+def _matcher(globs: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a path is excluded: ``*`` also matches ``/``, and a folder's own name means all below it."""
+    patterns = [pattern for glob in globs for pattern in (glob, f"{glob.rstrip('/')}/*")]
+    expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)) if patterns else None
+    return lambda path: expression is not None and expression.match(path) is not None
+
+
+def _broken(path: Path, what: str) -> IntegrityError:
+    return IntegrityError(f"{path}: {what}", hint="channel_tools sources verify moves damaged entries aside")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading the objects of a local git repository, bare or not, complete or not, and hashing objects ourselves.
+
+Objects are read as they are: no attribute, filter or line ending of the repository changes a byte, no hook runs, and
+nothing is fetched lazily. Every object is hashed when it is read, so a damaged repository cannot give wrong bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from channel_tools.commands import end_process_group, run_command, start_command
+from channel_tools.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+LINK_MODE = "120000"
+SUBMODULE_MODE = "160000"
+TREE_MODE = "40000"
+_SHA256_DIGITS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeEntry:
+    """A file, link or submodule of a commit."""
+
+    path: str
+    mode: str
+    object: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitRepository:
+    """A repository on this machine."""
+
+    folder: Path
+
+    def holds(self, commit: str) -> bool:
+        """Whether the commit and its root tree are there."""
+        result = run_command([*self._git(), "cat-file", "-e", f"{commit}^{{tree}}"], env=_environment(), check=False)
+        return result.returncode == 0
+
+    def entries(self, commit: str) -> list[TreeEntry]:
+        """Every file, link and submodule of the commit, sorted by path. Raises CommandError for trees that lack."""
+        command = [*self._git(), "ls-tree", "-r", "-z", "--full-tree", commit]
+        process = start_command(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdout, stderr = process.communicate()
+        if process.returncode != 0:
+            what = stderr.decode(errors="replace").strip()
+            message = f"{self.folder}: the folders of commit {commit} cannot be read: {what}"
+            raise IntegrityError(message, hint="make a clone that has the whole commit (not one filtered by tree)")
+        return sorted(map(_entry, filter(None, stdout.split(b"\0"))), key=lambda entry: os.fsencode(entry.path))
+
+    def read_commit(self, commit: str) -> bytes:
+        """The commit object's bytes."""
+        content: list[bytes] = []
+        self.read_objects([commit], lambda _name, size, stream: content.append(stream.read(size)))
+        return content[0]
+
+    def read_objects(self, names: Sequence[str], take: Callable[[str, int, IO[bytes]], object]) -> None:
+        """Call ``take(name, size, stream)`` for every object in this order; it reads exactly ``size`` bytes.
+
+        Raises IntegrityError for an object that the repository lacks or whose bytes have another hash.
+        """
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{name}\n" for name in names).encode())
+            wanted.seek(0)
+            command = [*self._git(), "cat-file", "--batch"]
+            process = start_command(
+                command, env=_environment(), stdin=wanted.fileno(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            if process.stdout is None:
+                raise RuntimeError("a process started with a pipe has one")
+            try:
+                for name in names:
+                    self._take_one(name, process.stdout, take)
+            finally:
+                end_process_group(process)
+
+    def _take_one(self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object]) -> None:
+        words = stream.readline().split()
+        if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
+            message = f"{self.folder}: object {name} is missing from the repository"
+            raise IntegrityError(message, hint="fetch it there, or name its path in the recipe's extra.source_excludes")
+        kind, size = words[1].decode(), int(words[2])
+        hashed = HashedStream(stream, ObjectHash(kind, size, like=name))
+        take(name, size, hashed)  # type: ignore[arg-type]  # it reads only
+        stream.read(1)  # the line's end
+        if hashed.digest.hexdigest() != name:
+            message = f"{self.folder}: object {name} is damaged: its bytes hash to {hashed.digest.hexdigest()}"
+            raise IntegrityError(message, hint="run `git fsck` there, and clone anew")
+
+    def _git(self) -> list[str]:
+        return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
+
+
+class ObjectHash:
+    """The name that git gives an object, from its bytes."""
+
+    def __init__(self, kind: str, size: int, *, like: str) -> None:
+        self._hash = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
+        self._hash.update(f"{kind} {size}\0".encode())
+
+    def update(self, data: bytes) -> None:
+        """Take more of the bytes."""
+        self._hash.update(data)
+
+    def hexdigest(self) -> str:
+        """The name."""
+        return self._hash.hexdigest()
+
+
+class HashedStream:
+    """Passes on what is read from a stream, and hashes it."""
+
+    def __init__(self, stream: IO[bytes], digest: ObjectHash) -> None:
+        self._stream = stream
+        self.digest = digest
+
+    def read(self, size: int = -1, /) -> bytes:
+        """As the stream's own."""
+        data = self._stream.read(size)
+        self.digest.update(data)
+        return data
+
+
+def object_name(kind: str, content: bytes, *, like: str) -> str:
+    """The name of an object of the hash kind that ``like`` has."""
+    digest = ObjectHash(kind, len(content), like=like)
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def tree_name(entries: Sequence[TreeEntry], *, like: str) -> str:
+    """The name of the root tree that has exactly these entries."""
+    folders: dict[str, list[TreeEntry]] = {}
+    items: list[TreeEntry] = []
+    for entry in entries:
+        head, found, rest = entry.path.partition("/")
+        if found:
+            folders.setdefault(head, []).append(TreeEntry(path=rest, mode=entry.mode, object=entry.object))
+        else:
+            items.append(entry)
+    for name, below in folders.items():
+        items.append(TreeEntry(path=name, mode=TREE_MODE, object=tree_name(below, like=like)))
+    items.sort(key=lambda item: os.fsencode(item.path + ("/" if item.mode == TREE_MODE else "")))
+    content = b"".join(
+        item.mode.encode() + b" " + os.fsencode(item.path) + b"\0" + bytes.fromhex(item.object) for item in items
+    )
+    return object_name("tree", content, like=like)
+
+
+def commit_fields(content: bytes) -> Mapping[str, str]:
+    """The header of a commit object: ``tree``, ``committer`` ..."""
+    header = content.partition(b"\n\n")[0].decode(errors="replace")
+    return dict(line.partition(" ")[::2] for line in reversed(header.splitlines()))
+
+
+def _entry(line: bytes) -> TreeEntry:
+    head, _, path = line.partition(b"\t")
+    mode, _kind, name = head.decode().split()
+    return TreeEntry(path=os.fsdecode(path), mode=mode, object=name)
+
+
+def _environment() -> dict[str, str]:
+    own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return inherited | own
+
+
+def open_repository(folder: Path) -> GitRepository | None:
+    """The repository in ``folder`` (its .git, or itself where it is bare); None when it is none."""
+    for place in (folder / ".git", folder):
+        if place.is_file() or ((place / "objects").is_dir() and (place / "HEAD").is_file()):
+            return GitRepository(folder=folder)
+    return None
+
+
+def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
+    """The repository itself and those of its submodules as git keeps them, at any depth."""
+    yield repository
+    seen: set[Path] = set()
+    for modules in (repository.folder / ".git" / "modules", repository.folder / "modules"):
+        for head in sorted(modules.rglob("HEAD")) if modules.is_dir() else ():
+            if (head.parent / "objects").is_dir() and head.parent not in seen:
+                seen.add(head.parent)
+                yield GitRepository(folder=head.parent)
