@@ -76,6 +76,7 @@ def start_child(
     platform: str,
     cores: int,
     environ: Mapping[str, str],
+    conda_build: Path | None = None,
 ) -> Child:
     """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log."""
     folder = places.work / job.stem
@@ -91,6 +92,7 @@ def start_child(
             platform=platform,
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
+            conda_build=None if conda_build is None else str(conda_build),
         )
         write_bytes_atomically(folder / _SPEC, msgspec.json.encode(spec))
         log = _new_log(places.logs, job.stem)

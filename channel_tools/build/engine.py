@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import rattler_build
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 
-from channel_tools.build.model import WorkerResult
+from channel_tools.build.failures import kind_of
+from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 
 if TYPE_CHECKING:
     from rattler_build import RenderedVariant
@@ -26,18 +27,6 @@ if TYPE_CHECKING:
     )
 
     from channel_tools.build.model import FailureKind, WorkerSpec
-
-RECIPE_FILE = "recipe.yaml"
-VARIANTS_FILE = "variants.yaml"
-
-_KINDS: tuple[tuple[str, FailureKind], ...] = (
-    ("No space left on device", "disk"),
-    ("Test failed", "test"),
-    ("Script failed", "script"),
-    ("Failed to resolve dependencies", "solve"),
-    ("checksum validation failed", "source"),
-    ("Failed to download from URL", "network"),
-)
 
 
 class _LogToOutput:
@@ -103,8 +92,3 @@ def _failed(err: rattler_build.RattlerBuildError, *, kind: FailureKind | None) -
     message = str(err).removeprefix("PyRattlerBuildError: ")
     print(f"error: {message}", flush=True)  # noqa: T201 - as above
     return WorkerResult(failure=kind or kind_of(message), message=message)
-
-
-def kind_of(message: str) -> FailureKind:
-    """What sort of failure the engine's words mean; its exceptions tell no more than their text."""
-    return next((kind for words, kind in _KINDS if words in message), "other")

@@ -26,6 +26,16 @@ _TAIL_BYTES = 64 << 10
 _DISK_FULL_WORDS = "No space left on device"
 _ENGINE_ADVICE = "Script execution failed."
 
+_KINDS: tuple[tuple[str, FailureKind], ...] = (
+    ("No space left on device", "disk"),
+    ("Test failed", "test"),
+    ("Package tests failed", "test"),
+    ("Script failed", "script"),
+    ("Failed to resolve dependencies", "solve"),
+    ("checksum validation failed", "source"),
+    ("Failed to download from URL", "network"),
+)
+
 _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "script": (
         BuildError,
@@ -53,6 +63,11 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "killed": (BuildError, "it was killed", "if memory ran out: build fewer packages at once with --jobs 1"),
     "other": (BuildError, "the engine refused it", "the log says what it was doing"),
 }
+
+
+def kind_of(message: str) -> FailureKind:
+    """What sort of failure the engine's words mean; its exceptions tell no more than their text."""
+    return next((kind for words, kind in _KINDS if words in message), "other")
 
 
 def failure_of(job: BuildJob, result: WorkerResult, log: Path, *, seconds: float) -> ChannelToolsError:

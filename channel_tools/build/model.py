@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from channel_tools.errors import ChannelToolsError
 
 FailureKind = Literal["script", "test", "solve", "recipe", "source", "network", "disk", "killed", "other"]
+EngineName = Literal["rattler-build", "conda-build"]
 Status = Literal["built", "failed", "not_started"]
+
+RECIPE_FILE = "recipe.yaml"
+VARIANTS_FILE = "variants.yaml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +55,10 @@ class BuildPlaces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process is to build; ``parent_pid`` is the process without which it must not go on."""
+    """What one worker process is to build; ``parent_pid`` is the process without which it must not go on.
+
+    ``conda_build`` is the program that builds it, None for the engine of this package's own requirements.
+    """
 
     parent_pid: int
     recipe_folder: str
@@ -61,6 +68,7 @@ class WorkerSpec:
     platform: str
     error_prefix_in_binary: bool
     compression_threads: int
+    conda_build: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

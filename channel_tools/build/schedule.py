@@ -38,12 +38,14 @@ def build_packages(
     environ: Mapping[str, str],
     progress: Progress,
     on_result: Callable[[BuildResult], None] | None = None,
+    conda_build: Path | None = None,
 ) -> list[BuildResult]:
     """Build ``jobs`` into the writer's channel, at most ``max_jobs`` at once.
 
     Those that can run at the same time share ``cores``. Environments are solved from the channel and, where its
     foundation has an address, from there. A failure holds back only what waits for it; the others are built.
-    ``on_result`` hears of every job once, when its fate is known. Raises at the end the error of the builds that failed
+    ``on_result`` hears of every job once, when its fate is known. ``conda_build`` is the program that builds, None for
+    the engine. Raises at the end the error of the builds that failed
     (BuildError, SolveError, DiskFullError ...), with the last lines of their logs; ConfigError for jobs that wait for
     each other in a circle. An interrupt ends all builds and their children before it goes on; what was built until then
     is in the channel.
@@ -52,7 +54,15 @@ def build_packages(
 
     def start(job: BuildJob, at_once: int) -> Child:
         share, channels = max(1, cores // at_once), channels_of(writer.channel)
-        return start_child(job, places=places, channels=channels, platform=platform, cores=share, environ=environ)
+        return start_child(
+            job,
+            places=places,
+            channels=channels,
+            platform=platform,
+            cores=share,
+            environ=environ,
+            conda_build=conda_build,
+        )
 
     with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):
         clear_work(places.work)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from channel_tools.build.model import WorkerSpec
+from channel_tools.build.model import WorkerResult, WorkerSpec
 from channel_tools.build.supervise import supervise
 from channel_tools.files import write_bytes_atomically
 
@@ -24,13 +24,22 @@ def main(spec_file: Path) -> int:
 
 
 def _build(spec: WorkerSpec) -> int:
-    from channel_tools.build.engine import run_engine  # noqa: PLC0415 - the supervising process must not load the engine
-
-    result = run_engine(spec)
+    result = _run(spec)
     write_bytes_atomically(Path(spec.result_file), msgspec.json.encode(result))
     sys.stdout.flush()
     sys.stderr.flush()
     return 0
+
+
+def _run(spec: WorkerSpec) -> WorkerResult:
+    # the supervising process must not load an engine
+    if spec.conda_build is not None:
+        from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415
+
+        return run_conda_build(spec, spec.conda_build)
+    from channel_tools.build.engine import run_engine  # noqa: PLC0415
+
+    return run_engine(spec)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from channel_tools.settings import Settings, make_settings
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
+EngineName = Literal["rattler-build", "conda-build"]  # of channel_tools.build.model, likewise
 
 Root = Annotated[
     Path | None,
@@ -59,6 +60,12 @@ Locked = Annotated[
     typer.Option("--locked", help="Take exactly the versions and hashes of this foundation.json.", show_default=False),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the cores")]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
+    ),
+]
 Channels = Annotated[
     list[str] | None,
     typer.Option(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob, BuildPlaces
 from channel_tools.build.schedule import build_packages
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
@@ -24,7 +25,7 @@ from channel_tools.workflow.sourcing import provide_sources
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from channel_tools.build.model import BuildResult
+    from channel_tools.build.model import BuildResult, EngineName
     from channel_tools.channel import ChannelWriter, Foundation
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.progress import Progress
@@ -43,11 +44,15 @@ class BuildOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """Packages at once, the cores they share, the caller's environment, and how the registry foundation is made."""
+    """Packages at once, the cores they share, the caller's environment, and how the registry foundation is made.
+
+    ``engine`` conda-build is looked for on the PATH of ``environ``.
+    """
 
     jobs: int
     cores: int
     environ: Mapping[str, str]
+    engine: EngineName = "rattler-build"
     foundation: FoundationOptions = field(default_factory=FoundationOptions)
 
 
@@ -66,6 +71,7 @@ def build_stacks(
     planning and the foundation raise, and the errors of builds that failed after all others are done.
     """
     loaded = load_tree(settings.tree)
+    conda_build = find_conda_build(options.environ) if options.engine == "conda-build" else None
     foundation = choose_foundation(settings, kind=request.foundation, address=request.address)
     if foundation.kind == "registry":
         make_registry_foundation(
@@ -88,6 +94,7 @@ def build_stacks(
             environ=options.environ,
             progress=progress,
             on_result=on_result,
+            conda_build=conda_build,
         )
     return BuildOutcome(plan=plan, results=tuple(results))
 

@@ -29,7 +29,9 @@ def toy_job(folder: Path, name: str, *waits_for: str) -> BuildJob:
     )
 
 
-def build(folder: Path, jobs: list[BuildJob], *, max_jobs: int = 2) -> list[BuildResult]:
+def build(
+    folder: Path, jobs: list[BuildJob], *, max_jobs: int = 2, conda_build: Path | None = None
+) -> list[BuildResult]:
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
     places = BuildPlaces(work=folder / "work", logs=folder / "logs", cache=folder / "cache")
@@ -44,6 +46,7 @@ def build(folder: Path, jobs: list[BuildJob], *, max_jobs: int = 2) -> list[Buil
             environ=os.environ,
             progress=SilentProgress(),
             on_result=results.append,
+            conda_build=conda_build,
         )
     return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
 from channel_tools.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
@@ -209,6 +211,33 @@ def test_a_build_sees_no_tool_of_the_host_but_the_systems(
     build(folder, [toy(folder, "toy", script=script)])
     log = (folder / "logs" / "toy-1.0-h_0.log").read_text()
     assert ":/usr/bin:/bin CFLAGS=[] CORES=2" in log
+
+
+@pytest.fixture
+def conda_build() -> Path:
+    if shutil.which("conda-build") is None:
+        pytest.skip("conda-build is not on the PATH")
+    return find_conda_build(os.environ)
+
+
+def test_conda_build_builds_tests_and_publishes_the_same_names(folder: Path, conda_build: Path) -> None:
+    jobs = [toy(folder, "upper", "lower", test="test -f $PREFIX/share/lower"), toy(folder, "lower")]
+    assert [result.status for result in build(folder, jobs, conda_build=conda_build)] == ["built", "built"]
+    assert published(folder) == ["lower", "upper"]
+    assert "conda-build" in (folder / "logs" / "upper-1.0-h_0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [({"test": "false"}, "the recipe's test failed"), ({"script": "exit 3"}, "the build script failed")],
+    ids=["test", "script"],
+)
+def test_a_failure_under_conda_build_says_why(
+    folder: Path, conda_build: Path, faults: dict[str, str], words: str
+) -> None:
+    with pytest.raises(BuildError, match=words):
+        build(folder, [toy(folder, "toy", **faults)], conda_build=conda_build)  # type: ignore[arg-type]
+    assert published(folder) == []
 
 
 @contextmanager

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.engine import kind_of
-from channel_tools.build.failures import failure_of, log_tail, not_the_expected, raise_failures
+from channel_tools.build.failures import failure_of, kind_of, log_tail, not_the_expected, raise_failures
 from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
 from channel_tools.errors import (
     BuildError,
