@@ -21,6 +21,7 @@ def build(
     jobs: options.Jobs = None,
     update: options.Update = False,
     locked: options.Locked = None,
+    asked: options.With = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
@@ -35,7 +36,7 @@ def build(
         result = make_registry_foundation(
             settings,
             jobs=jobs or options.available_cores(),
-            options=FoundationOptions(update=update, locked=locked),
+            options=FoundationOptions(update=update, locked=locked, asked=frozenset(asked or ())),
             dry_run=dry_run,
             progress=progress,
         )

@@ -59,6 +59,14 @@ Locked = Annotated[
     Path | None,
     typer.Option("--locked", help="Take exactly the versions and hashes of this foundation.json.", show_default=False),
 ]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="Make this optional package of the foundation's table as well; may be repeated.",
+        show_default="those that were asked for before",
+    ),
+]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the cores")]
 Engine = Annotated[
     EngineName,

@@ -61,9 +61,15 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str) -> Sou
 
 
 def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
-    """What pip is asked for on behalf of the whole table."""
-    asked = [entry for entry in table.entries if not entry.optional]
-    return tuple(sorted({requirement for entry in asked for requirement in entry.wheels}))
+    """What pip is asked for on behalf of the rows that are always made."""
+    always = [entry for entry in table.entries if not entry.optional]
+    return tuple(sorted({requirement for entry in always for requirement in entry.wheels}))
+
+
+def optional_requirements(table: FoundationTable) -> tuple[str, ...]:
+    """What pip is asked for beside that, on behalf of the optional rows that are to be made."""
+    optional = [entry for entry in table.wanted if entry.optional]
+    return tuple(sorted({requirement for entry in optional for requirement in entry.wheels}))
 
 
 def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> TakenFiles:
@@ -81,7 +87,21 @@ def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sou
         taken |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
     elif requirements:
         taken |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
-    return taken
+    return taken | _find_optional_wheels(table, recorded, taken, sources.pip)
+
+
+def _find_optional_wheels(table: FoundationTable, recorded: TakenFiles, taken: TakenFiles, pip: Pip) -> TakenFiles:
+    """The wheels of optional rows beside those of ``taken``, which stay what they are: PyTorch's wheel may require one.
+
+    One that was recorded is taken again with what it requires.
+    """
+    asked = optional_requirements(table)
+    again = {("wheel", project) for project in _needed_projects(asked, recorded)} & recorded.keys()
+    found = {key: recorded[key] for key in again - taken.keys()}
+    missing = [text for text in asked if ("wheel", project_of(text)) not in taken | found]
+    if missing:
+        found |= {("wheel", wheel.name): wheel for wheel in pip.resolve(missing)}
+    return {key: file for key, file in found.items() if key not in taken}
 
 
 def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> TakenFiles:
@@ -89,7 +109,7 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> TakenFiles
     locked = lock.taken()
     debs = _deb_rows(table).items()
     lacking = [f"deb {name} of {entry_place(entry)}" for name, entry in debs if ("deb", name) not in locked]
-    wheels = wheel_requirements(table)
+    wheels = (*wheel_requirements(table), *optional_requirements(table))
     needed = _needed_projects(wheels, locked)
     lacking += [f"wheel {project}" for project in sorted(needed) if ("wheel", project) not in locked]
     if lacking:
@@ -144,7 +164,7 @@ def with_sizes(taken: TakenFiles, store: DownloadStore) -> TakenFiles:
 
 
 def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
-    return {name: entry for entry in reversed(table.entries) for name in entry.debs}
+    return {name: entry for entry in reversed(table.wanted) for name in entry.debs}
 
 
 def _find_debs(rows: Mapping[str, Entry], apt: Apt, suite: str) -> TakenFiles:

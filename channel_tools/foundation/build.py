@@ -41,7 +41,7 @@ from channel_tools.locks import exclusive_lock
 from channel_tools.packages.reader import read_info_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.foundation.acquire import TakenFiles
@@ -73,20 +73,22 @@ def build_foundation(
     progress: Progress,
     update: bool = False,
     locked: Path | None = None,
+    asked: Collection[str] = (),
     dry_run: bool = False,
     sources: Sources | None = None,
 ) -> FoundationResult:
     """Make the channel folder ``destination`` hold exactly the packages of ``table``, and its record. Not indexed.
 
     Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
-    takes exactly what it names. ``sources`` is for other registries than the host's (None). Nothing is fetched or
-    written when nothing changed. Raises FoundationError, NetworkError, IntegrityError, ConfigError, DiskFullError, and
-    ChannelError when another run writes the same folder; what was made before an error stays and is used by the next.
-    Superseded packages stay in the folder until remove_superseded.
+    takes exactly what it names. ``asked`` are optional rows to make as well; those of former runs stay.
+    ``sources`` is for other registries than the host's (None). Nothing is fetched or written when nothing changed.
+
+    Raises FoundationError, NetworkError, IntegrityError, ConfigError, UsageError for names in ``asked``, DiskFullError,
+    and ChannelError when another run writes the same folder; what was made before an error stays and is used by the
+    next. Superseded packages stay in the folder until remove_superseded.
     """
     if subdir not in MULTIARCH:
         raise FoundationError(f"no registry foundation for {subdir}; possible: {', '.join(MULTIARCH)}")
-    digest = foundation_digest(table, subdir)
     lock = read_record_file(locked) if locked else None
     with contextlib.ExitStack() as stack:
         if not dry_run:
@@ -95,6 +97,8 @@ def build_foundation(
             # a run that fails takes its half-written packages with it: on a full disk they would stay in the way
             stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
+        table = _with_asked(table, asked, known, lock)
+        digest = foundation_digest(table, subdir)
         if known and not update and _is_finished(known, digest, destination, lock):
             return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)
         run = _Run(
@@ -234,11 +238,20 @@ class _Run:
             subdir=self.subdir,
             requirements=wheel_requirements(self.table),
             packages=tuple(sorted(sized, key=lambda package: package.name)),
+            asked=tuple(sorted(self.table.asked)),
         )
 
     def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
         sized = with_sizes({(taken.kind, taken.name): taken for taken in package.taken}, self.sources.store)
         return replace(package, taken=tuple(sized[taken.kind, taken.name] for taken in package.taken))
+
+
+def _with_asked(
+    table: FoundationTable, asked: Collection[str], known: FoundationRecord | None, lock: FoundationRecord | None
+) -> FoundationTable:
+    """The table with the optional rows of this run and of former ones; a recorded name may have left the table."""
+    recorded = {name for record in (known, lock) if record for name in record.asked}
+    return table.asking({*asked, *recorded.intersection(table.optional_names)})
 
 
 def _record_or_none(destination: Path) -> FoundationRecord | None:

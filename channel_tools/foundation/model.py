@@ -61,7 +61,7 @@ class Entry:
     build: str = "h{hash}_0"
     noarch: bool = False
     optional: bool = False
-    """Made only when another package's wheel requires this one's: pip is not asked for it."""
+    """Made only when needed: asked for by name, a dependency of what is made, or its wheel required by another."""
     path: Path | None = None
     """The table file that holds the row, for messages (with ``line``)."""
 

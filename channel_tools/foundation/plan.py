@@ -68,7 +68,7 @@ def project_of(requirement: str) -> str:
 
 
 def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> tuple[Entry, ...]:
-    """The table's rows without optional ones whose wheel was not taken, and one for each wheel that no row names."""
+    """The table's rows without optional ones that nothing needs, and one for each wheel that no row names."""
     named = {project_of(requirement) for entry in table.entries for requirement in entry.wheels}
     taken_names = {entry.name for entry in table.entries}
     added = []
@@ -78,8 +78,14 @@ def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> 
             message = f"the wheel {project} would be package {name}, which has a row without that wheel"
             raise ConfigError(message, hint="name the wheel in that row, or map the project in conda_names")
         added.append(_added_row(name, project, wheels[project], taken_names))
-    rows = [entry for entry in table.entries if not entry.optional or project_of(entry.wheels[0]) in wheels]
+    wanted = {entry.name for entry in table.wanted}
+    rows = [entry for entry in table.entries if entry.name in wanted or _is_required(entry, wheels)]
     return tuple(sorted((*rows, *added), key=lambda entry: entry.name))
+
+
+def _is_required(entry: Entry, wheels: Mapping[str, TakenFile]) -> bool:
+    """Whether another package's wheel led to the wheel of an optional row."""
+    return any(project_of(requirement) in wheels for requirement in entry.wheels)
 
 
 def _added_row(name: str, project: str, taken: TakenFile, rows: set[str]) -> Entry:

@@ -51,6 +51,8 @@ class FoundationRecord:
     requirements: tuple[str, ...]
     """What pip was asked for; its answer holds as long as this stays."""
     packages: tuple[RecordedPackage, ...]
+    asked: tuple[str, ...] = ()
+    """The optional rows that were asked for; they stay until the record is made anew without them."""
 
     def taken(self) -> dict[tuple[str, str], TakenFile]:
         """Every file that was taken, by kind and name."""
@@ -92,6 +94,7 @@ class _RecordModel(_Model):
     subdir: str
     requirements: list[str]
     packages: list[_PackageModel]
+    asked: list[str] = Field(default_factory=list)
 
 
 def read_record(destination: Path) -> FoundationRecord:
@@ -124,6 +127,7 @@ def read_record_file(path: Path) -> FoundationRecord:
         subdir=model.subdir,
         requirements=tuple(model.requirements),
         packages=tuple(_package(package) for package in model.packages),
+        asked=tuple(model.asked),
     )
 
 

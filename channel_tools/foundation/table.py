@@ -12,13 +12,13 @@ import difflib
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.errors import ConfigError
+from channel_tools.errors import ConfigError, UsageError
 from channel_tools.foundation.model import Entry, RunExports
 from channel_tools.yamlfile import YamlDocument, read_yaml
 
@@ -43,6 +43,36 @@ class FoundationTable:
     conda_names: Mapping[str, str]
     """PyPI's normalised project name to conda-forge's package name where the two differ."""
     entries: tuple[Entry, ...]
+    asked: frozenset[str] = frozenset()
+    """The optional rows that are to be made all the same: asked for by name, or dependencies of rows that are made."""
+
+    @property
+    def wanted(self) -> tuple[Entry, ...]:
+        """The rows that are made whatever pip finds: all but the optional ones that nobody asks for."""
+        return tuple(entry for entry in self.entries if not entry.optional or entry.name in self.asked)
+
+    @property
+    def optional_names(self) -> frozenset[str]:
+        """The rows that are made only when needed."""
+        return frozenset(entry.name for entry in self.entries if entry.optional)
+
+    def asking(self, names: Collection[str]) -> FoundationTable:
+        """The table with the optional rows ``names``, and those that rows to be made depend on, made as well.
+
+        Raises UsageError for a name that no row has.
+        """
+        rows = {entry.name: entry for entry in self.entries}
+        for name in sorted(names):
+            if name not in rows:
+                raise UsageError(f"the foundation's table has no package {name!r}", hint=_nearest(name, rows))
+        waiting = [entry.name for entry in self.wanted] + sorted(names)
+        reached: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in rows and name not in reached:
+                reached.add(name)
+                waiting += [spec.split()[0] for spec in rows[name].depends]
+        return replace(self, asked=frozenset(name for name in reached if rows[name].optional))
 
     def entry(self, name: str) -> Entry | None:
         """The row of that name."""
@@ -54,6 +84,7 @@ class FoundationTable:
         value = {
             "header": [self.suite, self.python, self.glibc, sorted(self.conda_names.items())],
             "entries": [entry_value(entry) for entry in self.entries],
+            "asked": sorted(self.asked),
         }
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -183,8 +214,8 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         raise document.error(f"{name}: files come from debs or from wheels, not both", *where)
     if not (row.debs or row.wheels or row.version):
         raise document.error(f"{name}: a row without debs and wheels needs a version", *where)
-    if row.optional and len(row.wheels) != 1:
-        raise document.error(f"{name}: an optional row names one wheel, which pip takes for another", *where)
+    if row.optional and len(row.wheels) > 1:
+        raise document.error(f"{name}: an optional row names at most one wheel, which pip takes for another", *where)
     if "{hash}" not in row.build:
         message = f"{name}: build {row.build!r} lacks {{hash}}, so that a name would change meaning"
         raise document.error(message, *where, "build", hint='write for example build: "h{hash}_0"')

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.build.conda_build import find_conda_build
@@ -17,8 +17,9 @@ from channel_tools.workflow.foundations import (
     choose_foundation,
     foundation_packages,
     make_registry_foundation,
+    optional_packages_of,
 )
-from channel_tools.workflow.planning import plan_stacks
+from channel_tools.workflow.planning import plan_stacks, required_names
 from channel_tools.workflow.platforms import current_platform
 from channel_tools.workflow.sourcing import provide_sources
 
@@ -74,9 +75,9 @@ def build_stacks(
     conda_build = find_conda_build(options.environ) if options.engine == "conda-build" else None
     foundation = choose_foundation(settings, kind=request.foundation, address=request.address)
     if foundation.kind == "registry":
-        make_registry_foundation(
-            settings, jobs=options.jobs, options=options.foundation, dry_run=False, progress=progress
-        )
+        optional = optional_packages_of(required_names(loaded, foundation, request))
+        made_with = replace(options.foundation, asked=options.foundation.asked | optional)
+        make_registry_foundation(settings, jobs=options.jobs, options=made_with, dry_run=False, progress=progress)
     channel = ensure_channel(settings.channel, foundation, subdirs=(current_platform(),))
     with channel_writer(channel) as writer:
         _link(settings, writer, foundation)

@@ -18,6 +18,7 @@ from channel_tools.foundation.verify import verify_foundation
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from channel_tools.foundation.build import FoundationResult
@@ -33,10 +34,14 @@ DEFAULT_CONDA_FORGE = "conda-forge"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationOptions:
-    """How the registry foundation is made: with newer versions, or exactly those of an earlier record."""
+    """How the registry foundation is made: with newer versions, or exactly those of an earlier record.
+
+    ``asked`` are optional packages of its table to make as well.
+    """
 
     update: bool = False
     locked: Path | None = None
+    asked: frozenset[str] = frozenset()
 
 
 def choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
@@ -84,6 +89,7 @@ def make_registry_foundation(
         progress=progress,
         update=options.update,
         locked=options.locked,
+        asked=options.asked,
         dry_run=dry_run,
     )
     if channel is not None:
@@ -91,6 +97,11 @@ def make_registry_foundation(
             link_foundation(writer, foundation_packages(settings))
             remove_superseded(settings.foundation, result)
     return result
+
+
+def optional_packages_of(names: Iterable[str]) -> frozenset[str]:
+    """Those of ``names`` that the registry foundation makes only when they are asked for."""
+    return load_table().optional_names.intersection(names)
 
 
 def foundation_packages(settings: Settings) -> list[Path]:

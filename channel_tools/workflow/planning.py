@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.matrix import expand_stack, find_stack, load_tree
+from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import DiskFiles, PublishedPackage, detect_virtual_packages, make_plan, open_foundation
 from channel_tools.workflow.foundations import choose_foundation, foundation_location
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
     from channel_tools.channel import Foundation
-    from channel_tools.matrix import FoundationKind, LoadedTree, Stack
+    from channel_tools.matrix import FoundationKind, LoadedTree, RenderedPackage, Stack
     from channel_tools.plan import Plan
     from channel_tools.settings import Settings
 
@@ -49,13 +50,7 @@ def plan_for(settings: Settings, request: PlanRequest) -> Plan:
 def plan_stacks(settings: Settings, loaded: LoadedTree, foundation: Foundation, request: PlanRequest) -> Plan:
     """As plan_for, for a tree and a foundation that are known."""
     platform = current_platform()
-    rendered = [
-        package
-        for stack in _stacks_of(loaded, request)
-        for package in expand_stack(
-            loaded, stack, foundation_kind=foundation.kind, platform=platform, packages=request.packages
-        )
-    ]
+    rendered = expand_stacks(loaded, foundation, request)
     index = open_foundation(foundation_location(settings, foundation), kind=foundation.kind, platform=platform)
     return make_plan(
         rendered,
@@ -66,6 +61,28 @@ def plan_stacks(settings: Settings, loaded: LoadedTree, foundation: Foundation, 
         reader=DiskFiles(),
         force=request.force,
     )
+
+
+def expand_stacks(loaded: LoadedTree, foundation: Foundation, request: PlanRequest) -> list[RenderedPackage]:
+    """Every package and variant of the stacks that the request asks for."""
+    return [
+        package
+        for stack in _stacks_of(loaded, request)
+        for package in expand_stack(
+            loaded,
+            stack,
+            foundation_kind=foundation.kind,
+            platform=current_platform(),
+            packages=request.packages,
+        )
+    ]
+
+
+def required_names(loaded: LoadedTree, foundation: Foundation, request: PlanRequest) -> frozenset[str]:
+    """The packages that recipes of the request and the environments of its stacks name."""
+    recipes = (package.requirement_names() for package in expand_stacks(loaded, foundation, request))
+    installed = (requirement_name(spec) for stack in _stacks_of(loaded, request) for spec in stack.install)
+    return frozenset(installed).union(*recipes)
 
 
 def _stacks_of(loaded: LoadedTree, request: PlanRequest) -> list[Stack]:

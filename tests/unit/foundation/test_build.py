@@ -100,6 +100,44 @@ def test_a_changed_row_changes_one_package_without_the_network(
     assert len(_files(tmp_path)) == 3
 
 
+OPTIONAL_ROWS = (
+    ROWS
+    + """
+extra: {wheels: [extra], optional: true, depends: [native]}
+native: {debs: [native], repairs: [flatten], optional: true}
+"""
+)
+
+
+def test_an_optional_package_is_made_when_asked_for_and_then_stays(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    first = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS)
+    assert len(first.made) == 3
+    registries.add_deb("native", {"usr/share/native/b.txt": "b"})
+    registries.add_wheel("extra", {"extra.py": ""})
+    registries.add_wheel("dep", {"dep.py": "y = 2\n"}, version="9.0")
+    asked = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=["extra"])
+    assert [name.split("-1.0-")[0] for name in asked.made] == ["linux-64/native", "noarch/extra"]
+    assert (asked.kept, asked.removed) == (first.made, ())
+    assert read_record(tmp_path / "foundation").asked == ("extra", "native")
+    again = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, sources=registries.unreachable())
+    assert (again.made, len(again.kept), again.removed) == ((), 5, ())
+
+
+def test_a_lock_with_an_optional_package_gives_it_again(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    registries.add_deb("native", {"usr/share/native/b.txt": "b"})
+    registries.add_wheel("extra", {"extra.py": ""})
+    made = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=["extra"])
+    lock = (tmp_path / "foundation" / RECORD_NAME).rename(tmp_path / "lock.json")
+    for name in made.made:
+        (tmp_path / "foundation" / name).unlink()
+    again = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, locked=lock, sources=registries.unreachable())
+    assert again.made == made.made
+
+
 def test_update_takes_what_is_offered_now(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
     _build(registries, tmp_path, progress)
     registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")

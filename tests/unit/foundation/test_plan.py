@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError
-from channel_tools.foundation.acquire import wheel_requirements
+from channel_tools.errors import ConfigError, UsageError
+from channel_tools.foundation.acquire import optional_requirements, wheel_requirements
 from channel_tools.foundation.model import FileKind, TakenFile
 from channel_tools.foundation.plan import PackagePlan, plan_packages
 from tests.unit.foundation.tables import make_table
@@ -78,6 +78,47 @@ def test_an_optional_row_counts_only_when_its_wheel_was_taken(tmp_path: Path) ->
     assert plans["plugin"].version == "2.0"
     assert plans["plugin"].entry.drop == ("x",)
     assert wheel_requirements(make_table(tmp_path, rows)) == ("demo",)
+
+
+def test_an_optional_row_is_made_with_what_it_depends_on_when_it_is_asked_for(tmp_path: Path) -> None:
+    rows = """
+always: {version: '1'}
+tool: {version: '2', optional: true, depends: ['part {version:part}', always]}
+part: {wheels: [part], optional: true}
+other: {debs: [other], optional: true}
+"""
+    table = make_table(tmp_path, rows)
+    part = _taken("wheel", "part", "3.0")
+    assert (wheel_requirements(table), optional_requirements(table)) == ((), ())
+    asking = table.asking({"tool"})
+    assert asking.asked == {"tool", "part"}
+    assert (wheel_requirements(asking), optional_requirements(asking)) == ((), ("part",))
+    plans = plan_packages(asking, {("wheel", "part"): part}, subdir="linux-64", code_of=lambda _entry: "")
+    assert [plan.entry.name for plan in plans] == ["always", "part", "tool"]
+    assert plans[2].depends == ("always", "part 3.0")
+
+
+def test_being_asked_for_changes_no_name(tmp_path: Path) -> None:
+    rows = "demo: {wheels: [demo]}\nplugin: {wheels: [plugin], optional: true}"
+    taken = {("wheel", name): _taken("wheel", name, "1.0") for name in ("demo", "plugin")}
+    table = make_table(tmp_path, rows)
+    names = [
+        [plan.file_name for plan in plan_packages(asked, taken, subdir="linux-64", code_of=lambda _entry: "")]
+        for asked in (table, table.asking({"plugin"}))
+    ]
+    assert names[0] == names[1]
+    assert table.digest != table.asking({"plugin"}).digest
+
+
+def test_what_a_row_that_is_always_made_depends_on_is_made(tmp_path: Path) -> None:
+    table = make_table(tmp_path, "a: {version: '1', depends: [b]}\nb: {version: '1', optional: true}")
+    assert table.asking(()).asked == {"b"}
+
+
+def test_asking_for_what_has_no_row_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no package 'plugni'") as caught:
+        make_table(tmp_path, "plugin: {wheels: [plugin], optional: true}").asking({"plugni"})
+    assert caught.value.hint == "did you mean plugin?"
 
 
 def test_a_wheels_requirements_become_dependencies_under_condas_names(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
         ("a: {depends: [b]}", 6, "needs a version"),
         ("A: {debs: [a]}", 6, "'A' is no conda package name"),
         ("a:\n  debs: [a]\n  build: fixed_0", 8, "lacks {hash}"),
-        ("a: {debs: [a], optional: true}", 6, "an optional row names one wheel"),
+        ("a: {wheels: [a, b], optional: true}", 6, "an optional row names at most one wheel"),
     ],
     ids=["unknown-key", "no-list", "unknown-step", "twice", "both", "empty", "name", "build", "optional"],
 )
