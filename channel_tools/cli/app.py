@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import channel_tools
-from channel_tools.cli import build, channel, environment, foundation, lists, plan, render, sources, validate
+from channel_tools.cli import build, channel, environment, export, foundation, lists, plan, render, sources, validate
 from channel_tools.cli.console import print_line
 from channel_tools.cli.handling import configure_logging
 
@@ -50,3 +50,4 @@ app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")
 app.add_typer(channel.app, name="channel")
+app.add_typer(export.app, name="export")

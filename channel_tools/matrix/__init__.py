@@ -14,9 +14,12 @@ from channel_tools.matrix.model import (
     Stack,
     VariantScalar,
 )
+from channel_tools.matrix.nearest import nearest_names_hint
 from channel_tools.matrix.stacks import find_stack
+from channel_tools.matrix.variants import ZIP_KEYS
 
 __all__ = [
+    "ZIP_KEYS",
     "FoundationKind",
     "LoadedTree",
     "Pin",
@@ -29,4 +32,5 @@ __all__ = [
     "expand_stack",
     "find_stack",
     "load_tree",
+    "nearest_names_hint",
 ]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools export``: recipes of the tree in the forms that others build from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_json, print_line
+from channel_tools.cli.handling import handled
+
+app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
+
+
+@app.command("feedstock")
+@handled
+def feedstock(
+    *,
+    package: Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
+    destination: Annotated[Path, typer.Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")],
+    maintainers: Annotated[
+        list[str], typer.Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
+    ],
+    homepage: Annotated[
+        str | None, typer.Option(help="For a recipe that names no homepage.", show_default=False)
+    ] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            "-c",
+            help="Where the feedstock's builds solve from; may be repeated.",
+            show_default="conda-forge",
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--variant", "-V", help="Only this stack's variants.", show_default="every stack that has it"),
+    ] = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy makes the rest."""
+    from channel_tools.feedstock import FeedstockRequest  # noqa: PLC0415
+    from channel_tools.workflow.exporting import export_feedstock  # noqa: PLC0415
+
+    made = export_feedstock(
+        options.settings_from(root, output),
+        package,
+        destination,
+        stack=stack,
+        request=FeedstockRequest(
+            maintainers=tuple(maintainers), homepage=homepage, channels=tuple(channels or ("conda-forge",))
+        ),
+    )
+    if as_json:
+        keys = {key: list(values) for key, values in made.keys.items()}
+        print_json({"schema": 1, "folder": str(made.folder), "platforms": list(made.platforms), "variants": keys})
+        return
+    print_line(str(made.folder))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""conda-smithy itself takes the feedstocks of this tree; without conda-smithy these tests skip."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from channel_tools.feedstock import FeedstockRequest
+from channel_tools.matrix import load_tree
+from channel_tools.settings import Settings
+from channel_tools.workflow.exporting import export_feedstock
+
+pytestmark = pytest.mark.integration
+
+_LIMIT_S = 600
+_COMMIT = ("-c", "user.name=tests", "-c", "user.email=tests@localhost", "commit", "-q", "-m", "Add recipe")
+_REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.org/channel")
+
+
+@pytest.fixture
+def smithy() -> str:
+    program = shutil.which("conda-smithy")
+    if program is None:
+        pytest.skip("conda-smithy is not on the PATH")
+    return program
+
+
+def run(*words: str | Path, cwd: Path) -> str:
+    result = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def every_recipe() -> list[str]:
+    root = Path(__file__).parents[2]
+    return sorted(path.parent.name for path in (root / "recipes").glob("*/recipe.yaml"))
+
+
+@pytest.fixture
+def pinning(own_settings: Settings, tmp_path: Path) -> Path:
+    """What conda-forge's pinning file says of the keys that these recipes use, so that no network is needed."""
+    loaded = load_tree(own_settings.tree)
+    names = ("pins.yaml", "foundation-conda-forge.yaml")
+    values = {key: list(items) for name in names for key, items in loaded.variant_files[name].values.items()}
+    path = tmp_path / "pinning.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+@pytest.mark.parametrize("package", every_recipe())
+def test_conda_smithy_lints_and_renders_it(
+    package: str, smithy: str, pinning: Path, own_settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{package}-feedstock"
+    export_feedstock(own_settings, package, folder, stack=None, request=_REQUEST)
+    assert "is in fine form" in run(smithy, "recipe-lint", "recipe", cwd=folder)
+    run("git", "init", "-q", ".", cwd=folder)
+    run("git", "add", "-A", cwd=folder)
+    run("git", *_COMMIT, cwd=folder)
+    run(smithy, "rerender", "--no-check-uptodate", "-e", pinning, cwd=folder)
+    assert list((folder / ".ci_support").glob("linux_64_*.yaml"))
