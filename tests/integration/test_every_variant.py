@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every variant of every stack renders, for both platforms; conda-build itself, where it is, names them alike."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from rattler import GenericVirtualPackage, PackageName, Version
+from rattler.package import BuildString
+
+from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stack, load_tree
+from channel_tools.plan import DiskFiles, Plan, make_plan, open_foundation, render_folder
+from channel_tools.settings import Tree
+from channel_tools.workflow.platforms import SUPPORTED
+from tests.integration.stand_in import write_stand_in
+
+pytestmark = pytest.mark.integration
+
+_TREE = Tree(root=Path(__file__).parents[2])
+_LIMIT_S = 300
+_X86_ONLY = frozenset({"oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})
+"""Stacks that have packages for linux-64 alone."""
+
+
+@functools.cache
+def tree() -> LoadedTree:
+    return load_tree(_TREE)
+
+
+def stacks() -> list[str]:
+    return sorted(tree().stacks)
+
+
+@functools.cache
+def rendered(stack: str, platform: str) -> tuple[RenderedPackage, ...]:
+    loaded = tree()
+    return tuple(expand_stack(loaded, loaded.stacks[stack], foundation_kind="conda-forge", platform=platform))
+
+
+def planned(stack: str, platform: str, folder: Path) -> Plan:
+    packages = rendered(stack, platform)
+    channel = write_stand_in(folder / "conda-forge", packages, platform)
+    virtual = [
+        GenericVirtualPackage(PackageName(name), Version(version), BuildString("0"))
+        for name, version in (("__glibc", "2.39"), ("__linux", "6.1"), ("__unix", "0"), ("__cuda", "13.9"))
+    ]
+    return make_plan(
+        packages,
+        root=_TREE.root,
+        foundation=open_foundation(channel, kind="conda-forge", platform=platform),
+        published={},
+        virtual_packages=virtual,
+        reader=DiskFiles(),
+    )
+
+
+@pytest.mark.parametrize("platform", SUPPORTED)
+@pytest.mark.parametrize("stack", stacks())
+def test_every_variant_is_planned_under_a_name_of_its_own(stack: str, platform: str, tmp_path: Path) -> None:
+    plan = planned(stack, platform, tmp_path)
+    assert [f"{item.rendered.name}: {item.reason}" for item in plan.unserved] == []
+    names = [package.file_name for package in plan.packages]
+    assert len(set(names)) == len(names) == len(rendered(stack, platform))
+    assert names or (platform == "linux-aarch64" and stack in _X86_ONLY)
+
+
+@pytest.mark.parametrize("stack", stacks())
+def test_conda_build_takes_every_folder_and_names_it_alike(stack: str, tmp_path: Path) -> None:
+    conda_render = shutil.which("conda-render")
+    if conda_render is None:
+        pytest.skip("conda-build is not on the PATH")
+    plan = planned(stack, "linux-64", tmp_path)
+    for package in plan.packages:
+        folder = render_folder(package, tmp_path / "recipes", tree=_TREE)
+        command = [
+            conda_render,
+            str(folder),
+            "-m",
+            str(folder / "variants.yaml"),
+            "--override-channels",
+            "-c",
+            "conda-forge",
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+        assert made.returncode == 0, f"{folder.name}: {made.stdout}{made.stderr}"
+        recipe = yaml.safe_load(made.stdout)
+        name = f"{recipe['package']['name']}-{recipe['package']['version']}-{recipe['build']['string']}"
+        assert name == folder.name
