@@ -74,6 +74,12 @@ Engine = Annotated[
         "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
     ),
 ]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Download nothing: sources from the source store, the foundation from kept downloads."
+    ),
+]
 Channels = Annotated[
     list[str] | None,
     typer.Option(

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_line, print_table
 from channel_tools.cli.handling import handled
+
+if TYPE_CHECKING:
+    from channel_tools.workflow.source_store import SourceRequest
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream's sources by sha256 and by commit.")
 
@@ -29,11 +32,10 @@ def list_sources(
 ) -> None:
     """Show what the recipes need (of all stacks, or of one with --variant), and what the store has of it."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.sourcing import SourceRequest  # noqa: PLC0415
-    from channel_tools.workflow.sourcing import list_sources as rows_of  # noqa: PLC0415
+    from channel_tools.workflow.source_store import list_sources as rows_of  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
-    request = SourceRequest(stack=stack, packages=tuple(packages or ()), foundation=foundation)
+    request = _request(stack, packages, foundation)
     with shown_progress() as progress:
         rows = rows_of(settings, request, progress)
     if as_json:
@@ -65,9 +67,110 @@ def add(
 ) -> None:
     """Take files by their sha256, and commits from clones, that some recipe names; nothing else is accepted."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.sourcing import add_sources  # noqa: PLC0415
+    from channel_tools.workflow.source_store import add_sources  # noqa: PLC0415
 
     with shown_progress() as progress:
         added = add_sources(options.settings_from(root, None), paths, dry_run=dry_run, progress=progress)
     for need, place in added:
         print_line(f"{need.word} {need.identity}: {'would be in' if dry_run else 'is in'} {place}")
+
+
+@app.command("fetch")
+@handled
+def fetch(
+    *,
+    stack: options.Stack = None,
+    every_stack: options.Every = False,
+    packages: options.Packages = None,
+    foundation: options.Foundation = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 4,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+) -> None:
+    """Fetch what a stack needs and the store lacks; what was cut off is continued."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.workflow.source_store import default_request, fetch_needed  # noqa: PLC0415
+
+    settings = options.settings_from(root, None)
+    request = default_request(settings, _request(stack, packages, foundation), every_stack=every_stack)
+    with shown_progress() as progress:
+        fetched = fetch_needed(settings, request, dry_run=dry_run, jobs=jobs, progress=progress)
+    for need in fetched:
+        print_line(f"{need.word} {need.identity}: {'would be fetched from' if dry_run else 'fetched:'} {need.urls[0]}")
+    print_line(f"{settings.sources}: {len(fetched)} sources {'to fetch' if dry_run else 'fetched'}")
+
+
+@app.command("verify")
+@handled
+def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_json: options.Json = False) -> None:
+    """Hash everything in the store again; what is damaged is moved aside, never deleted."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.errors import IntegrityError  # noqa: PLC0415
+    from channel_tools.workflow.source_store import verify_sources  # noqa: PLC0415
+
+    settings = options.settings_from(root, None)
+    with shown_progress() as progress:
+        entries, damaged = verify_sources(settings, dry_run=dry_run, progress=progress)
+    if as_json:
+        found = [
+            {"entry": str(item.entry), "problem": item.problem, "moved_to": item.moved_to and str(item.moved_to)}
+            for item in damaged
+        ]
+        print_json({"schema": 1, "store": str(settings.sources), "entries": entries, "damaged": found})
+    else:
+        for item in damaged:
+            print_line(f"{item.problem}; " + ("it stays" if item.moved_to is None else f"moved to {item.moved_to}"))
+        print_line(f"{settings.sources}: {entries} sources, {len(damaged)} damaged")
+    if damaged:
+        message = f"{settings.sources}: {len(damaged)} of {entries} sources are damaged: {damaged[0].problem}"
+        raise IntegrityError(message, hint="get them again: channel_tools sources fetch, or sources add FILE")
+
+
+@app.command("export")
+@handled
+def export(
+    destination: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="The file to write, or a folder for it.")],
+    *,
+    stack: options.Stack = None,
+    packages: options.Packages = None,
+    foundation: options.Foundation = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+) -> None:
+    """Write the store, or with --variant what a stack needs of it, to one file for a place without a network."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.workflow.source_store import export_sources  # noqa: PLC0415
+
+    request = _request(stack, packages, foundation) if stack or packages or foundation else None
+    with shown_progress() as progress:
+        settings = options.settings_from(root, None)
+        target, entries = export_sources(settings, destination, request, dry_run=dry_run, progress=progress)
+    size = "" if dry_run else f", {target.stat().st_size / 1e6:.1f} MB"
+    print_line(f"{target}: {len(entries)} sources{' would be written' if dry_run else size}")
+
+
+@app.command("import")
+@handled
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="What export wrote.")],
+    *,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+) -> None:
+    """Take in what export wrote; all of it is checked before any of it enters the store."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.workflow.source_store import import_sources  # noqa: PLC0415
+
+    settings = options.settings_from(root, None)
+    with shown_progress() as progress:
+        added, known = import_sources(settings, file, dry_run=dry_run, progress=progress)
+    for name in added:
+        print_line(name)
+    would = "would be " if dry_run else ""
+    print_line(f"{settings.sources}: {len(added)} {would}added, {len(known)} there already")
+
+
+def _request(stack: str | None, packages: list[str] | None, foundation: options.FoundationKind | None) -> SourceRequest:
+    from channel_tools.workflow.source_store import SourceRequest  # noqa: PLC0415
+
+    return SourceRequest(stack=stack, packages=tuple(packages or ()), foundation=foundation)

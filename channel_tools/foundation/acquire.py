@@ -47,9 +47,21 @@ class Sources:
     apt: Apt
     pip: Pip
     store: DownloadStore
+    offline: bool = False
+    """Only what is in the store may be used; asking apt or pip for anything is an error."""
+
+    def reach(self, purpose: str) -> None:
+        """Call it before a registry is asked. Raises NetworkError naming the purpose when that must not be."""
+        if self.offline:
+            message = f"the registry foundation is not complete, and offline nothing can be asked for: {purpose}"
+            hint = (
+                "make the foundation once with a network (channel_tools foundation build), or bring its downloads "
+                f"into {self.store.folder} and name its foundation.json with --locked"
+            )
+            raise NetworkError(message, hint=hint)
 
 
-def make_sources(table: FoundationTable, *, downloads: Path, subdir: str) -> Sources:
+def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offline: bool = False) -> Sources:
     """The registries as this host is set up for them, and the download store in ``downloads``."""
     architecture = DEB_ARCHITECTURES[subdir]
     state = downloads / "apt" / f"{table.suite}-{architecture}"
@@ -57,6 +69,7 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str) -> Sou
         apt=Apt(state=state, suite=table.suite, architecture=architecture),
         pip=Pip(python=table.python, glibc=table.glibc, machine=MACHINES[subdir]),
         store=DownloadStore(folder=downloads),
+        offline=offline,
     )
 
 
@@ -81,16 +94,19 @@ def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sou
     debs = _deb_rows(table)
     taken = {("deb", name): recorded["deb", name] for name in debs if ("deb", name) in recorded}
     unknown = {name: entry for name, entry in debs.items() if ("deb", name) not in taken}
-    taken |= _find_debs(unknown, sources.apt, table.suite)
+    taken |= _find_debs(unknown, sources, table.suite)
     requirements = wheel_requirements(table)
     if known is not None and known.requirements == requirements:
         taken |= {key: file for key, file in recorded.items() if key[0] == "wheel"}
     elif requirements:
+        sources.reach(f"the versions of {len(requirements)} wheels ({_some(requirements)})")
         taken |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(requirements)}
-    return taken | _find_optional_wheels(table, recorded, taken, sources.pip)
+    return taken | _find_optional_wheels(table, recorded, taken, sources)
 
 
-def _find_optional_wheels(table: FoundationTable, recorded: TakenFiles, taken: TakenFiles, pip: Pip) -> TakenFiles:
+def _find_optional_wheels(
+    table: FoundationTable, recorded: TakenFiles, taken: TakenFiles, sources: Sources
+) -> TakenFiles:
     """The wheels of optional rows beside those of ``taken``, which stay what they are: PyTorch's wheel may require one.
 
     One that was recorded is taken again with what it requires.
@@ -100,7 +116,8 @@ def _find_optional_wheels(table: FoundationTable, recorded: TakenFiles, taken: T
     found = {key: recorded[key] for key in again - taken.keys()}
     missing = [text for text in asked if ("wheel", project_of(text)) not in taken | found]
     if missing:
-        found |= {("wheel", wheel.name): wheel for wheel in pip.resolve(missing)}
+        sources.reach(f"the versions of {len(missing)} wheels ({_some(missing)})")
+        found |= {("wheel", wheel.name): wheel for wheel in sources.pip.resolve(missing)}
     return {key: file for key, file in found.items() if key not in taken}
 
 
@@ -135,11 +152,13 @@ def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str]
 def fetch(files: Iterable[TakenFile], sources: Sources, progress: Progress) -> None:
     """Get ``files`` into the store; each that comes damaged is fetched once more.
 
-    Raises UnavailableError, NetworkError or IntegrityError, naming the files. What did come stays in the store.
+    Raises UnavailableError, NetworkError or IntegrityError, naming the files; offline always
+    NetworkError. What did come stays in the store.
     """
     missing = sources.store.missing(files)
     if not missing:
         return
+    sources.reach(f"{len(missing)} files ({_some(taken.file_name for taken in missing)})")
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
@@ -167,15 +186,16 @@ def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
     return {name: entry for entry in reversed(table.wanted) for name in entry.debs}
 
 
-def _find_debs(rows: Mapping[str, Entry], apt: Apt, suite: str) -> TakenFiles:
+def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> TakenFiles:
     if not rows:
         return {}
+    sources.reach(f"the versions of {len(rows)} Debian packages ({_some(rows)})")
     try:
-        apt.update()
+        sources.apt.update()
     except NetworkError as err:
         missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({_some(rows)})"
         raise NetworkError(missing, hint=err.hint) from None
-    found = apt.find(rows)
+    found = sources.apt.find(rows)
     lacking = [f"{name}, wanted by {entry_place(rows[name])}" for name in sorted(rows.keys() - found.keys())]
     if lacking:
         message = f"Debian {suite} has no package " + "; ".join(lacking)

@@ -75,12 +75,14 @@ def build_foundation(
     locked: Path | None = None,
     asked: Collection[str] = (),
     dry_run: bool = False,
+    offline: bool = False,
     sources: Sources | None = None,
 ) -> FoundationResult:
     """Make the channel folder ``destination`` hold exactly the packages of ``table``, and its record. Not indexed.
 
     Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
     takes exactly what it names. ``asked`` are optional rows to make as well; those of former runs stay.
+    ``offline`` takes only what was recorded and downloaded before, NetworkError for anything else, also of a dry run.
     ``sources`` is for other registries than the host's (None). Nothing is fetched or written when nothing changed.
 
     Raises FoundationError, NetworkError, IntegrityError, ConfigError, UsageError for names in ``asked``, DiskFullError,
@@ -108,7 +110,7 @@ def build_foundation(
             digest=digest,
             jobs=jobs,
             progress=progress,
-            sources=sources or make_sources(table, downloads=downloads, subdir=subdir),
+            sources=sources or make_sources(table, downloads=downloads, subdir=subdir, offline=offline),
         )
         return run.finish(*run.begin(known, lock=lock, update=update, dry_run=dry_run), dry_run=dry_run)
 
@@ -148,7 +150,7 @@ class _Run:
         """Plan, and download what the packages to make are made from; say which packages are there already."""
         plans = self._plan(None if update else known, lock)
         present = self._present(plans, known)
-        if dry_run:
+        if dry_run and not self.sources.offline:
             return plans, present
         try:
             self._fetch(plans, present)

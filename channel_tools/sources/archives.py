@@ -45,7 +45,7 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
     if file_name.endswith(_UNCHECKED):
         raise _refused(path, "is an archive of a kind whose members cannot be checked (.7z)")
     try:
-        if file_name.endswith(_ZIP):
+        if is_zip(file_name):
             _check_zip(path)
         elif file_name.endswith(_TAR_SUFFIXES):
             _check_tar(path)
@@ -54,6 +54,11 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
         zstandard.ZstdError,
     ) as err:  # fmt: skip
         raise _refused(path, f"is no complete archive: {str(err) or type(err).__name__}") from None
+
+
+def is_zip(name: str) -> bool:
+    """Whether a file of this name is a zip archive."""
+    return name.lower().endswith(_ZIP)
 
 
 @contextlib.contextmanager

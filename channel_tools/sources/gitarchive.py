@@ -13,7 +13,8 @@ import fnmatch
 import os
 import re
 import tarfile
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -33,9 +34,11 @@ from channel_tools.sources.gitobjects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+FindRepository = Callable[[str, str, str], GitRepository]
+"""``find(path, commit, url)``: the repository that holds the commit of a source (path empty) or of a submodule."""
 SCHEMA = 1
 _LEVEL = 6
 _CHUNK_BYTES = 1 << 20
@@ -80,27 +83,20 @@ class GitManifest:
     schema: int = SCHEMA
 
 
-@dataclass(kw_only=True, slots=True)
-class _Collected:
-    proofs: list[CommitProof] = field(default_factory=list)
-    excluded: set[str] = field(default_factory=set)
-
-
 def write_archive(
     destination: Path,
     *,
     commit: str,
     top: str,
-    find: Callable[[str, str, str], GitRepository],
+    find: FindRepository,
     excludes: Sequence[str],
     submodules: bool,
 ) -> tuple[CommitProof, ...]:
     """Write the files of ``commit`` to ``destination`` (.tar.zst) and return the proofs for its manifest.
 
-    ``find(path, commit, url)`` gives the repository that holds the commit of the source (path empty) or a submodule.
     Raises IntegrityError for objects that lack or are damaged, what ``find`` raises.
     """
-    excluded = _matcher(excludes)
+    excluded = exclusion(excludes)
     proofs: list[CommitProof] = []
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
     with (
@@ -236,7 +232,7 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
             raise _broken(
                 path, f"submodule {proof.path} is at {proof.commit}, its parent names {named.get(proof.path)}"
             )
-    is_excluded = _matcher(manifest.excludes)
+    is_excluded = exclusion(manifest.excludes)
     present = {proof.path for proof in manifest.commits}
     for proof in manifest.commits:
         for item in proof.left_out:
@@ -280,7 +276,7 @@ def decode_manifest(content: bytes, path: Path) -> GitManifest:
         raise _broken(path, f"is no manifest of a git source: {err}") from None
 
 
-def _matcher(globs: Sequence[str]) -> Callable[[str], bool]:
+def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
     """Whether a path is excluded: ``*`` also matches ``/``, and a folder's own name means all below it."""
     patterns = [pattern for glob in globs for pattern in (glob, f"{glob.rstrip('/')}/*")]
     expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)) if patterns else None

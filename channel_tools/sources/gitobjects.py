@@ -25,6 +25,13 @@ LINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
 TREE_MODE = "40000"
 _SHA256_DIGITS = 64
+_LOCATING = frozenset(
+    {
+        "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE",
+    }
+)  # fmt: skip
+"""What would make git look at another repository than the one that is named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +51,13 @@ class GitRepository:
 
     def holds(self, commit: str) -> bool:
         """Whether the commit and its root tree are there."""
-        result = run_command([*self._git(), "cat-file", "-e", f"{commit}^{{tree}}"], env=_environment(), check=False)
+        result = run_command([*self._git(), "cat-file", "-e", f"{commit}^{{tree}}"], env=git_environment(), check=False)
         return result.returncode == 0
 
     def entries(self, commit: str) -> list[TreeEntry]:
         """Every file, link and submodule of the commit, sorted by path. Raises CommandError for trees that lack."""
         command = [*self._git(), "ls-tree", "-r", "-z", "--full-tree", commit]
-        process = start_command(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = start_command(command, env=git_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         stdout, stderr = process.communicate()
         if process.returncode != 0:
             what = stderr.decode(errors="replace").strip()
@@ -74,7 +81,7 @@ class GitRepository:
             wanted.seek(0)
             command = [*self._git(), "cat-file", "--batch"]
             process = start_command(
-                command, env=_environment(), stdin=wanted.fileno(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command, env=git_environment(), stdin=wanted.fileno(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
             if process.stdout is None:
                 raise RuntimeError("a process started with a pipe has one")
@@ -169,9 +176,10 @@ def _entry(line: bytes) -> TreeEntry:
     return TreeEntry(path=os.fsdecode(path), mode=mode, object=name)
 
 
-def _environment() -> dict[str, str]:
+def git_environment() -> dict[str, str]:
+    """The caller's environment for git: never asks, fetches nothing by itself, speaks plainly."""
     own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    inherited = {key: value for key, value in os.environ.items() if key not in _LOCATING}
     return inherited | own
 
 

@@ -14,8 +14,10 @@ addresses are left out there, so that no build downloads by itself. What a sourc
 from __future__ import annotations
 
 import hashlib
-import os
+import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,17 +44,18 @@ from channel_tools.sources.gitarchive import (
 from channel_tools.sources.model import NeededSource, StoredSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
-    from channel_tools.sources.gitobjects import GitRepository
+    from channel_tools.sources.gitarchive import FindRepository
+    from channel_tools.sources.model import NeededSource
+
 
 MANIFEST = "manifest.json"
 ORIGIN = ".origin.json"
 _LOCK_WAIT_S = 3600.0
 _CHUNK_BYTES = 1 << 20
 _SHORT = 12
+_FILE_MODE = 0o644
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +82,11 @@ class SourceStore:
         return self.folder / "git"
 
     @property
+    def damaged(self) -> Path:
+        """Entries that were found damaged, kept for whoever wants to look at them."""
+        return self.folder / "damaged"
+
+    @property
     def incoming(self) -> Path:
         """Where downloads grow and are continued."""
         return self.folder / "incoming"
@@ -92,12 +100,13 @@ class SourceStore:
         return self.commits / f"{need.identity}{suffix}"
 
     def locked(self, need: NeededSource) -> AbstractContextManager[None]:
-        """Hold the right to make or change one entry; others wait for it."""
-        return exclusive_lock(
-            self.folder / ".locks" / f"{self.entry(need).name}.lock",
-            what=f"source {need.identity}",
-            timeout_s=_LOCK_WAIT_S,
-        )
+        """Hold the right to make or change a source's entry; others wait for it."""
+        return self.locked_entry(self.entry(need))
+
+    def locked_entry(self, entry: Path) -> AbstractContextManager[None]:
+        """As locked, by the entry's folder."""
+        lock_file = self.folder / ".locks" / f"{entry.name}.lock"
+        return exclusive_lock(lock_file, what=f"source {entry.name}", timeout_s=_LOCK_WAIT_S)
 
     def find(self, need: NeededSource) -> StoredSource | None:
         """What the store holds for ``need``, not hashed again; None where it holds nothing."""
@@ -107,9 +116,9 @@ class SourceStore:
                 return None
             manifest = self.manifest(need)
             return StoredSource(
-                path=self._archive(manifest, entry), sha256=manifest.sha256, size_bytes=manifest.size_bytes
+                path=entry / archive_name(manifest.top), sha256=manifest.sha256, size_bytes=manifest.size_bytes
             )
-        path = next(iter(_files_in(entry)), None)
+        path = next(iter(files_in(entry)), None)
         return None if path is None else StoredSource(path=path, sha256=need.identity, size_bytes=path.stat().st_size)
 
     def manifest(self, need: NeededSource) -> GitManifest:
@@ -122,64 +131,69 @@ class SourceStore:
         if need.kind == "git":
             return self.manifest(need).origin
         path = self.entry(need) / ORIGIN
-        return msgspec.json.decode(path.read_bytes(), type=Origin).origin if path.is_file() else "unknown"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Origin).origin
+        except (FileNotFoundError, msgspec.DecodeError):
+            return "unknown"
 
     def add_file(self, file: Path, need: NeededSource, *, origin: str) -> StoredSource:
         """Copy a file in. Raises IntegrityError when its bytes are others, or an archive that must not be unpacked."""
         with self.locked(need):
-            if (found := self.find(need)) is not None:
-                return found
-            entry = self.entry(need)
-            remove_leftovers(entry)
-            with disk_full_reported(self.folder), atomic_path(entry / need.names[0]) as temporary:
-                sha256 = _copy_hashing(file, temporary)
-                if sha256 != need.identity:
-                    message = f"{file}: {file.stat().st_size} bytes with sha256 {sha256}, expected {need.identity}"
-                    raise IntegrityError(message, hint="it is cut short or another release; fetch it again")
-                for name in need.names:
-                    check_archive(temporary, name=name)
-                write_bytes_atomically(entry / ORIGIN, msgspec.json.encode(Origin(origin=origin)))
-        return self._found(need)
+            return self.put_file(file, need, origin=origin)
 
-    def add_commit(
-        self, need: NeededSource, find: Callable[[str, str, str], GitRepository], *, origin: str
-    ) -> StoredSource:
+    def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
+        """As add_file, for a caller that holds the lock; with ``move`` a file on the same file system is renamed."""
+        if (found := self.find(need)) is not None:
+            return found
+        entry = self.entry(need)
+        remove_leftovers(entry)
+        with disk_full_reported(self.folder), atomic_path(entry / need.names[0]) as temporary:
+            sha256 = _moved(file, temporary) if move else _copied(file, temporary)
+            if sha256 != need.identity:
+                message = f"{file}: {temporary.stat().st_size} bytes with sha256 {sha256}, expected {need.identity}"
+                raise IntegrityError(message, hint="it is cut short or another release; fetch it again")
+            temporary.chmod(_FILE_MODE)
+            for name in need.names:
+                check_archive(temporary, name=name)
+            write_bytes_atomically(entry / ORIGIN, msgspec.json.encode(Origin(origin=origin)))
+        return self.known(need)
+
+    def add_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
         """Take a git source from local repositories, as write_archive finds them; its archive is proved before use."""
         with self.locked(need):
-            if (found := self.find(need)) is not None:
-                return found
-            entry = self.entry(need)
-            self.commits.mkdir(parents=True, exist_ok=True)
-            top = f"{need.names[0]}-{need.identity[:_SHORT]}"
-            with disk_full_reported(self.folder), atomic_path(entry) as temporary:
-                temporary.mkdir()
-                archive = temporary / f"{top}.tar.zst"
-                proofs = write_archive(
-                    archive,
-                    commit=need.identity,
-                    top=top,
-                    find=find,
-                    excludes=need.excludes,
-                    submodules=need.submodules,
-                )
-                manifest = GitManifest(
-                    commit=need.identity,
-                    excludes=need.excludes,
-                    submodules=need.submodules,
-                    top=top,
-                    sha256=sha256_of_file(archive),
-                    size_bytes=archive.stat().st_size,
-                    origin=origin,
-                    commits=proofs,
-                )
-                check_archive(archive)
-                verify_archive(archive, manifest)
-                (temporary / MANIFEST).write_bytes(encode_manifest(manifest))
-        return self._found(need)
+            return self.put_commit(need, find, origin=origin)
+
+    def put_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
+        """As add_commit, for a caller that holds the lock."""
+        if (found := self.find(need)) is not None:
+            return found
+        entry = self.entry(need)
+        self._remove_leftovers_of(entry)
+        top = f"{need.names[0]}-{need.identity[:_SHORT]}"
+        with disk_full_reported(self.folder), atomic_path(entry) as temporary:
+            temporary.mkdir()
+            archive = temporary / archive_name(top)
+            proofs = write_archive(
+                archive, commit=need.identity, top=top, find=find, excludes=need.excludes, submodules=need.submodules
+            )
+            manifest = GitManifest(
+                commit=need.identity,
+                excludes=need.excludes,
+                submodules=need.submodules,
+                top=top,
+                sha256=sha256_of_file(archive),
+                size_bytes=archive.stat().st_size,
+                origin=origin,
+                commits=proofs,
+            )
+            check_archive(archive)
+            verify_archive(archive, manifest)
+            write_bytes_atomically(temporary / MANIFEST, encode_manifest(manifest))
+        return self.known(need)
 
     def check(self, need: NeededSource) -> None:
         """Hash what is stored for ``need``. Raises IntegrityError when it is not what it was."""
-        stored = self._found(need)
+        stored = self.known(need)
         found = sha256_of_file(stored.path) if stored.path.is_file() else "nothing"
         if found != stored.sha256:
             message = f"{stored.path}: has sha256 {found}, expected {stored.sha256}"
@@ -187,37 +201,42 @@ class SourceStore:
 
     def supply(self, need: NeededSource, name: str) -> Path:
         """The stored file under the name that a recipe's address ends in."""
-        stored = self._found(need)
+        stored = self.known(need)
         if need.kind == "git":
             return stored.path
         named = stored.path.with_name(name)
         link_or_copy(stored.path, named)
         return named
 
-    def move_aside(self, need: NeededSource) -> Path:
-        """Take a damaged entry out of the store without losing it; where it is now."""
-        damaged = self.folder / "damaged"
-        damaged.mkdir(parents=True, exist_ok=True)
-        with self.locked(need):
-            entry = self.entry(need)
-            for number in range(1, 1 << 16):
-                place = damaged / f"{entry.name}.{number}"
-                if not os.path.lexists(place):
-                    entry.rename(place)
-                    return place
-        raise IntegrityError(f"{damaged}: is full of damaged entries", hint="look at them and remove them")
-
-    def _found(self, need: NeededSource) -> StoredSource:
+    def known(self, need: NeededSource) -> StoredSource:
+        """What the store holds for ``need``. Raises IntegrityError when it holds nothing."""
         found = self.find(need)
         if found is None:
-            raise IntegrityError(f"{self.entry(need)}: vanished from the store while it was used")
+            raise IntegrityError(f"{self.entry(need)}: is not in the store", hint="channel_tools sources list")
         return found
 
-    def _archive(self, manifest: GitManifest, entry: Path) -> Path:
-        return entry / f"{manifest.top}.tar.zst"
+    def move_aside(self, entry: Path) -> Path:
+        """Take a damaged entry out of the store without losing it; where it is now."""
+        self.damaged.mkdir(parents=True, exist_ok=True)
+        with self.locked_entry(entry):
+            holder = Path(tempfile.mkdtemp(prefix=f"{entry.name}-", dir=self.damaged))
+            entry.rename(holder / entry.name)
+        return holder / entry.name
+
+    def _remove_leftovers_of(self, entry: Path) -> None:
+        """What killed writers of this one entry left: folders are made under temporary names beside it."""
+        for holder in entry.parent.glob(f"{TEMPORARY_PREFIX}*"):
+            if (holder / entry.name).exists():
+                shutil.rmtree(holder, ignore_errors=True)
 
 
-def _files_in(entry: Path) -> list[Path]:
+def archive_name(top: str) -> str:
+    """The archive of a git source, by its one folder."""
+    return f"{top}.tar.zst"
+
+
+def files_in(entry: Path) -> list[Path]:
+    """The names of an entry by sha256."""
     if not entry.is_dir():
         return []
     return sorted(
@@ -225,11 +244,15 @@ def _files_in(entry: Path) -> list[Path]:
     )
 
 
-def _copy_hashing(source: Path, destination: Path) -> str:
+def _moved(source: Path, destination: Path) -> str:
+    source.rename(destination)
+    return sha256_of_file(destination)
+
+
+def _copied(source: Path, destination: Path) -> str:
     digest = hashlib.sha256()
     with source.open("rb") as reading, destination.open("wb") as writing:
         while chunk := reading.read(_CHUNK_BYTES):
             digest.update(chunk)
             writing.write(chunk)
-    destination.chmod(0o644)
     return digest.hexdigest()

@@ -21,7 +21,7 @@ from channel_tools.workflow.foundations import (
 )
 from channel_tools.workflow.planning import plan_stacks, required_names
 from channel_tools.workflow.platforms import current_platform
-from channel_tools.workflow.sourcing import provide_sources
+from channel_tools.workflow.sourcing import check_offline, provide_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from channel_tools.settings import Settings
     from channel_tools.workflow.planning import PlanRequest
     from channel_tools.workflow.sourcing import SuppliedSources
+
+_DOWNLOADS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +57,8 @@ class BuildOptions:
     environ: Mapping[str, str]
     engine: EngineName = "rattler-build"
     foundation: FoundationOptions = field(default_factory=FoundationOptions)
+    offline: bool = False
+    """Download nothing: what is missing is one error before anything is made."""
 
 
 def build_stacks(
@@ -68,12 +72,15 @@ def build_stacks(
 ) -> BuildOutcome:
     """Build what the request asks for into the local channel; the foundation and the channel are made where missing.
 
+    Offline, all that is missing is one NetworkError before anything is written.
     Holds the channel's lock from planning to the last package, so that two runs never build the same thing. Raises what
     planning and the foundation raise, and the errors of builds that failed after all others are done.
     """
     loaded = load_tree(settings.tree)
     conda_build = find_conda_build(options.environ) if options.engine == "conda-build" else None
     foundation = choose_foundation(settings, kind=request.foundation, address=request.address)
+    if options.offline:
+        check_offline(settings, loaded, foundation, request, options=options.foundation, progress=progress)
     if foundation.kind == "registry":
         optional = optional_packages_of(required_names(loaded, foundation, request))
         made_with = replace(options.foundation, asked=options.foundation.asked | optional)
@@ -83,7 +90,7 @@ def build_stacks(
         _link(settings, writer, foundation)
         plan = plan_stacks(settings, loaded, foundation, request)
         on_plan(plan)
-        sources = provide_sources(settings, plan, progress=progress)
+        sources = provide_sources(settings, plan, offline=options.offline, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
         _show_skipped(writer, plan)
         results = build_packages(
             [_job(settings, package, sources) for package in plan.to_build],

@@ -36,12 +36,13 @@ DEFAULT_CONDA_FORGE = "conda-forge"
 class FoundationOptions:
     """How the registry foundation is made: with newer versions, or exactly those of an earlier record.
 
-    ``asked`` are optional packages of its table to make as well.
+    ``asked`` are optional packages of its table to make as well. ``offline`` downloads nothing and asks no registry.
     """
 
     update: bool = False
     locked: Path | None = None
     asked: frozenset[str] = frozenset()
+    offline: bool = False
 
 
 def choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
@@ -91,6 +92,7 @@ def make_registry_foundation(
         locked=options.locked,
         asked=options.asked,
         dry_run=dry_run,
+        offline=options.offline,
     )
     if channel is not None:
         with channel_writer(channel) as writer:

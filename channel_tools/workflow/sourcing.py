@@ -1,184 +1,39 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which sources a tree needs, and handing them from the source store to builds."""
+"""Handing sources from the store to builds, complete and checked before the first build starts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from channel_tools.errors import ConfigError, IntegrityError, NetworkError, UsageError
-from channel_tools.files import sha256_of_file
-from channel_tools.matrix import expand_stack, find_stack, load_tree
-from channel_tools.matrix.model import FoundationKind, Stack
-from channel_tools.sources.gitobjects import GitRepository, open_repository, repositories_below
+from channel_tools.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
+from channel_tools.plan.buildfiles import located
+from channel_tools.sources.fetch import fetch_sources
 from channel_tools.sources.model import file_name_of
 from channel_tools.sources.needed import need_of, needed_sources, source_excludes
+from channel_tools.sources.patchcheck import check_patches
 from channel_tools.sources.store import SourceStore
-from channel_tools.workflow.platforms import current_platform
+from channel_tools.workflow.foundations import make_registry_foundation, optional_packages_of
+from channel_tools.workflow.planning import expand_stacks, plan_stacks, required_names
+from channel_tools.workflow.source_store import debian_sources, missing_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from channel_tools.channel import Foundation
     from channel_tools.matrix import LoadedTree, RenderedPackage
     from channel_tools.matrix.model import Source
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.progress import Progress
     from channel_tools.settings import Settings
-    from channel_tools.sources.model import NeededSource, StoredSource
+    from channel_tools.sources.model import NeededSource
+    from channel_tools.workflow.foundations import FoundationOptions
+    from channel_tools.workflow.planning import PlanRequest
     from channel_tools.yamlfile import YamlValue
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceRequest:
-    """Whose sources: of a stack (None: all stacks), of some of its packages, on one kind of foundation or on any."""
-
-    stack: str | None = None
-    packages: tuple[str, ...] = ()
-    foundation: FoundationKind | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceRow:
-    """A source that recipes need, and what the store holds of it."""
-
-    need: NeededSource
-    stored: StoredSource | None
-    origin: str | None
-
-    def as_json(self) -> dict[str, object]:
-        """The row as plain values."""
-        return {
-            "kind": self.need.kind,
-            self.need.word: self.need.identity,
-            "urls": list(self.need.urls),
-            "excludes": list(self.need.excludes),
-            "packages": list(self.need.packages),
-            "present": self.stored is not None,
-            "path": None if self.stored is None else str(self.stored.path),
-            "size_bytes": None if self.stored is None else self.stored.size_bytes,
-            "origin": self.origin,
-        }
-
-
-def needs_of_tree(settings: Settings, request: SourceRequest, progress: Progress) -> tuple[NeededSource, ...]:
-    """The sources that recipes name, as the matrix expands them; no foundation is looked at.
-
-    Without a stack these are all stacks' and those of recipes that no stack names, as far as these render with the
-    shared variant files alone. Raises what loading and expanding a tree raises.
-    """
-    loaded = load_tree(settings.tree)
-    kinds = get_args(FoundationKind) if request.foundation is None else (request.foundation,)
-    stacks = list(loaded.stacks.values()) if request.stack is None else [find_stack(loaded, request.stack)]
-    rendered = [
-        package
-        for stack in stacks
-        for kind in kinds
-        for package in expand_stack(
-            loaded, stack, foundation_kind=kind, platform=current_platform(), packages=request.packages
-        )
-    ]
-    if request.stack is None:
-        rendered += _without_stack(loaded, kinds, progress)
-    return needed_sources(rendered)
-
-
-def _without_stack(
-    loaded: LoadedTree, kinds: Sequence[FoundationKind], progress: Progress
-) -> Iterable[RenderedPackage]:
-    named = {name for stack in loaded.stacks.values() for name in stack.packages}
-    for name in sorted(loaded.recipes.keys() - named):
-        stack = Stack(name=f"({name})", description="", variants=(), packages=(name,), install=(), validation={})
-        for kind in kinds:
-            try:
-                yield from expand_stack(loaded, stack, foundation_kind=kind, platform=current_platform())
-            except ConfigError as err:
-                progress.note(f"recipes/{name}: is in no stack and its sources are not known: {err}")
-                break
-
-
-def list_sources(settings: Settings, request: SourceRequest, progress: Progress) -> list[SourceRow]:
-    """A row per needed source."""
-    store = SourceStore(folder=settings.sources)
-    rows = []
-    for need in needs_of_tree(settings, request, progress):
-        stored = store.find(need)
-        rows.append(SourceRow(need=need, stored=stored, origin=None if stored is None else store.origin(need)))
-    return rows
-
-
-def add_sources(
-    settings: Settings, paths: Sequence[Path], *, dry_run: bool, progress: Progress
-) -> list[tuple[NeededSource, Path]]:
-    """Take files and clones of git repositories into the store; what was, or would be, added and where it is.
-
-    Raises UsageError for a path that does not exist, IntegrityError for a file whose sha256 no recipe names, a
-    repository without a commit that a recipe names, and for damaged ones. Nothing is added before all paths are known.
-    """
-    store = SourceStore(folder=settings.sources)
-    needs = needs_of_tree(settings, SourceRequest(), progress)
-    repositories = [_repository_at(path) for path in paths if path.is_dir()]
-    files = [(path, _need_of_file(path, needs)) for path in paths if not path.is_dir()]
-    commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
-    _check_repositories(repositories, commits, needs)
-    added = []
-    for path, need in files:
-        stored = None if dry_run else store.add_file(path, need, origin=f"added from {path.name}")
-        added.append((need, stored.path if stored else store.entry(need)))
-    searched = [found for repository in repositories for found in repositories_below(repository)]
-    for need in commits:
-        stored = None if dry_run else _add_commit(store, need, searched)
-        added.append((need, stored.path if stored else store.entry(need)))
-    return added
-
-
-def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
-    if not path.is_file():
-        raise UsageError(f"{path}: there is no such file or folder", hint="name a file, or the folder of a clone")
-    sha256 = sha256_of_file(path)
-    known = [need for need in needs if need.kind == "url"]
-    found = next((need for need in known if need.identity == sha256), None)
-    if found is not None:
-        return found
-    wanted = "\n".join(_in_words(need) for need in known) or "  no recipe has a source with a sha256"
-    message = f"{path}: no recipe of the tree names its sha256 {sha256}; recipes name:\n{wanted}"
-    hint = "it is cut short, changed or another release: fetch it again, or correct the recipe's sha256"
-    raise IntegrityError(message, hint=hint)
-
-
-def _repository_at(path: Path) -> GitRepository:
-    found = open_repository(path)
-    if found is None:
-        raise UsageError(f"{path}: is a folder, but no git repository", hint="name a clone, bare or not, or a file")
-    return found
-
-
-def _check_repositories(
-    repositories: Sequence[GitRepository], commits: Sequence[NeededSource], needs: Iterable[NeededSource]
-) -> None:
-    if repositories and not commits:
-        wanted = "\n".join(_in_words(need) for need in needs if need.kind == "git") or "  no recipe has a git source"
-        places = ", ".join(str(item.folder) for item in repositories)
-        raise IntegrityError(
-            f"{places}: holds no commit that a recipe of the tree names; recipes name:\n{wanted}",
-            hint="fetch the commit there: git fetch <address> <commit>",
-        )
-
-
-def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRepository]) -> StoredSource:
-    def find(path: str, commit: str, url: str) -> GitRepository:
-        found = next((repository for repository in searched if repository.holds(commit)), None)
-        if found is None:
-            message = f"{need.urls[0]} at {need.identity}: its submodule {path} ({url}) is at {commit}, which is absent"
-            hint = "name a clone that has it, too: channel_tools sources add REPOSITORY SUBMODULE_REPOSITORY"
-            raise IntegrityError(message, hint=hint)
-        return found
-
-    return store.add_commit(need, find, origin=f"added from {find('', need.identity, '').folder.name}")
-
-
-def _in_words(need: NeededSource) -> str:
-    return f"  {need.word} {need.identity}  {need.urls[0]}  for {', '.join(need.packages)}"
+_KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
+"""What a source entry says beside where the bytes are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,48 +62,108 @@ class SuppliedSources:
         entry = dict(source.entry)
         if need is None:
             return entry
-        stored = self.store.find(need)
-        if stored is None:
-            raise IntegrityError(f"{self.store.entry(need)}: vanished from the store while it was used")
+        stored = self.store.known(need)
         name = stored.path.name if need.kind == "git" else file_name_of(source.location)
         kept = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
         address = self.store.supply(need, name).as_uri()
         return {"url": address, "sha256": stored.sha256, **kept}
 
 
-_KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
+def provide_sources(settings: Settings, plan: Plan, *, offline: bool, jobs: int, progress: Progress) -> SuppliedSources:
+    """The store as the sources of what the plan builds: complete, hashed, and the recipes' patches fit them.
 
-
-def provide_sources(settings: Settings, plan: Plan, *, progress: Progress) -> SuppliedSources:
-    """Check that the store holds, undamaged, every source of what the plan builds.
-
-    Raises one NetworkError that lists every source that is missing, before anything is built.
+    What is missing is fetched unless ``offline``; then one NetworkError lists all of it. Raises what fetch_sources and
+    check_patches raise; nothing was built until then.
     """
     store = SourceStore(folder=settings.sources)
     needs = needed_sources(package.rendered for package in plan.to_build)
-    missing = [need for need in needs if not _is_there(store, need, progress)]
-    if missing:
+    missing = [need for need in needs if not _is_sound(store, need, progress)]
+    if missing and offline:
         raise missing_error(missing, store)
+    fetch_sources(missing, store, jobs=jobs, progress=progress, debian=debian_sources(settings))
+    _check_patches(store, plan)
     return SuppliedSources(store=store)
 
 
-def _is_there(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
+def _check_patches(store: SourceStore, plan: Plan) -> None:
+    """Try the patches of every source that comes from the store; variants of a recipe share most of them."""
+    seen: set[tuple[Path, ...]] = set()
+    for package in plan.to_build:
+        folder = package.rendered.recipe_file.folder
+        excludes = source_excludes(package.rendered.recipe)
+        for source in package.rendered.sources:
+            need = need_of(source, excludes)
+            if need is None or not source.patches:
+                continue
+            archive = store.known(need).path
+            patches = tuple(located(folder, name) for name in source.patches)
+            if (archive, *patches) not in seen:
+                seen.add((archive, *patches))
+                check_patches(archive, patches, what=f"{source.location} of {package.name} {package.version}")
+
+
+def check_offline(
+    settings: Settings,
+    loaded: LoadedTree,
+    foundation: Foundation,
+    request: PlanRequest,
+    *,
+    options: FoundationOptions,
+    progress: Progress,
+) -> None:
+    """Raise one NetworkError for all that an offline build lacks, before anything is written.
+
+    With a foundation that is up to date these are the sources of the plan's builds. Without one there is no plan yet,
+    so every source of the request counts; a foundation that kept downloads suffice for is made first instead.
+    """
+    packages: Sequence[RenderedPackage] = expand_stacks(loaded, foundation, request)
+    problem: ChannelToolsError | None = None
+    try:
+        if not _is_foundation_ready(settings, loaded, foundation, request, options, progress):
+            return
+        packages = [package.rendered for package in plan_stacks(settings, loaded, foundation, request).to_build]
+    except (NetworkError, FoundationError) as err:
+        problem = err
+    store = SourceStore(folder=settings.sources)
+    missing = [need for need in needed_sources(packages) if store.find(need) is None]
+    lacking = ([problem] if problem else []) + ([missing_error(missing, store)] if missing else [])
+    if lacking:
+        hints = [error.hint for error in lacking if error.hint is not None]
+        raise NetworkError("\n".join(error.message for error in lacking), hint="; and for sources: ".join(hints))
+
+
+def _is_foundation_ready(
+    settings: Settings,
+    loaded: LoadedTree,
+    foundation: Foundation,
+    request: PlanRequest,
+    options: FoundationOptions,
+    progress: Progress,
+) -> bool:
+    """Whether there is nothing to do for the foundation; False when it is to be made of what was downloaded before.
+
+    Raises NetworkError for a foundation that is out of reach.
+    """
+    if foundation.address is not None:
+        if not foundation.address.startswith("file:"):
+            message = f"the foundation {foundation.address} is read over the network"
+            hint = "mirror it into a folder and name that with --foundation-channel file:///FOLDER"
+            raise NetworkError(message, hint=hint)
+        return True
+    asked = options.asked | optional_packages_of(required_names(loaded, foundation, request))
+    result = make_registry_foundation(
+        settings, jobs=1, options=replace(options, asked=asked), dry_run=True, progress=progress
+    )
+    return not result.made
+
+
+def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
+    """Whether the store holds the source undamaged; a damaged one is moved aside and counts as missing."""
     if store.find(need) is None:
         return False
     try:
         store.check(need)
     except IntegrityError as err:
-        progress.note(f"{err}; moved aside to {store.move_aside(need)}")
+        progress.note(f"{err}; moved aside to {store.move_aside(store.entry(need))}")
         return False
     return True
-
-
-def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> NetworkError:
-    """The one error for all sources that a build lacks, with the ways to supply them."""
-    lines = "\n".join(_in_words(need) for need in missing)
-    message = f"{len(missing)} sources are not in the source store {store.folder}:\n{lines}"
-    hint = (
-        "fetch each address by any means and run `channel_tools sources add FILE`; or on a connected machine "
-        "`channel_tools sources fetch`, then `sources export FILE` there and `sources import FILE` here"
-    )
-    return NetworkError(message, hint=hint)

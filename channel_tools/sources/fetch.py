@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Getting sources into the store: several at once, each from the first of its addresses that gives its very bytes.
+
+An archive that no address of the recipe gives is looked for among Debian's source packages by its hash. What came is
+kept whatever becomes of the others; a part that was cut off is continued by the next run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
+from channel_tools.files import disk_full_reported
+from channel_tools.sources.download import Cancelled, Download, download
+from channel_tools.sources.gitfetch import GitFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from channel_tools.progress import Progress, Task
+    from channel_tools.sources.debian import DebianSources
+    from channel_tools.sources.model import NeededSource
+    from channel_tools.sources.store import SourceStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    """Why a source could not be had: a reason per place that was asked."""
+
+    need: NeededSource
+    reasons: tuple[tuple[str, ChannelToolsError], ...]
+
+    def __str__(self) -> str:
+        head = f"{self.need.word} {self.need.identity} for {', '.join(self.need.packages)}:"
+        return "\n".join([head, *(f"  {place}: {error}" for place, error in self.reasons)])
+
+
+def fetch_sources(
+    needs: Sequence[NeededSource],
+    store: SourceStore,
+    *,
+    jobs: int,
+    progress: Progress,
+    debian: DebianSources | None = None,
+) -> None:
+    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once.
+
+    Raises at the end one error for all that could not be had: IntegrityError when some place gave other bytes, else
+    NetworkError. DiskFullError and an interrupt end it at once; parts are kept.
+    """
+    missing = [need for need in needs if store.find(need) is None]
+    if not missing:
+        return
+    with progress.task(f"{len(missing)} sources", total=None, unit="bytes") as task:
+        run = _Run(store=store, progress=progress, task=task)
+        failures = run.fetch_all(missing, jobs)
+        failures = run.ask_debian(failures, debian)
+    if failures:
+        raise _error(failures)
+
+
+def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
+    wrong = any(isinstance(error, IntegrityError) for failure in failures for _place, error in failure.reasons)
+    kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
+    message = f"{len(failures)} sources could not be fetched:\n" + "\n".join(map(str, failures))
+    hint = "run it again where the addresses can be reached, or `channel_tools sources add FILE` what came another way"
+    return kind(message, hint=hint)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    store: SourceStore
+    progress: Progress
+    task: Task
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def fetch_all(self, needs: Sequence[NeededSource], jobs: int) -> list[_Failure]:
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            try:
+                results = [pool.submit(self._fetch, need) for need in needs]
+                return [failure for result in results if (failure := result.result()) is not None]
+            except BaseException:
+                self.stopped.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def ask_debian(self, failures: Sequence[_Failure], debian: DebianSources | None) -> list[_Failure]:
+        """Take from Debian what it has of the files that failed; what fails still."""
+        files = [failure for failure in failures if failure.need.kind == "url"]
+        others = [failure for failure in failures if failure.need.kind != "url"]
+        if debian is None or not files:
+            return list(failures)
+        try:
+            found = debian.find({failure.need.identity for failure in files})
+        except (NetworkError, FoundationError, CommandError) as err:
+            return [_with_reason(failure, "Debian's source packages", err) for failure in files] + others
+        remaining = []
+        for failure in files:
+            file = found.get(failure.need.identity)
+            if file is None:
+                remaining.append(failure)
+                continue
+            try:
+                with tempfile.TemporaryDirectory(dir=self.store.incoming) as folder:
+                    path = debian.download(file, Path(folder))
+                    self.store.add_file(path, failure.need, origin=str(file))
+                self.progress.note(f"{failure.need.names[0]}: {file}")
+            except (NetworkError, IntegrityError) as err:
+                remaining.append(_with_reason(failure, str(file), err))
+        return remaining + others
+
+    def _fetch(self, need: NeededSource) -> _Failure | None:
+        if self.stopped.is_set():
+            raise Cancelled
+        with disk_full_reported(self.store.folder):
+            self.store.incoming.mkdir(parents=True, exist_ok=True)
+        with self.store.locked(need):
+            if self.store.find(need) is not None:  # another process has brought it meanwhile
+                return None
+            return self._fetch_commit(need) if need.kind == "git" else self._fetch_file(need)
+
+    def _fetch_file(self, need: NeededSource) -> _Failure | None:
+        part = self.store.incoming / f"{need.identity}.part"
+        reasons: list[tuple[str, ChannelToolsError]] = []
+        for url in need.urls:
+            wanted = Download(
+                url=url, part=part, sha256=need.identity, on_bytes=self.task.advance, cancelled=self.stopped.is_set
+            )
+            try:
+                download(wanted)
+                self.store.put_file(part, need, origin=url, move=True)
+            except (NetworkError, IntegrityError) as err:
+                reasons.append((url, err))
+            else:
+                self.progress.note(f"{need.names[0]}: {url}")
+                return None
+        return _Failure(need=need, reasons=tuple(reasons))
+
+    def _fetch_commit(self, need: NeededSource) -> _Failure | None:
+        folder = self.store.incoming / f"{self.store.entry(need).name}.git"
+        fetcher = GitFetcher(folder=folder, urls=need.urls, excludes=need.excludes)
+        try:
+            self.store.put_commit(need, fetcher.find, origin=need.urls[0])
+        except (NetworkError, IntegrityError, CommandError) as err:
+            return _Failure(need=need, reasons=((need.urls[0], err),))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.progress.note(f"{need.names[0]}: {need.urls[0]}")
+        return None
+
+
+def _with_reason(failure: _Failure, place: str, error: ChannelToolsError) -> _Failure:
+    return _Failure(need=failure.need, reasons=(*failure.reasons, (place, error)))

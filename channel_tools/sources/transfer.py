@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A store as one file, for places without a network.
+
+The file is a plain tar (what it holds is compressed already) that begins with a manifest of every member, so it is
+written and read as a stream. Importing believes none of it: members are those of the manifest and nothing else, every
+entry is hashed like a stored one, and nothing enters the store before all of it was found right.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.errors import IntegrityError, UsageError
+from channel_tools.files import atomic_path, disk_full_reported, sha256_of_file
+from channel_tools.sources.store import SourceStore, files_in
+from channel_tools.sources.verify import check_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from channel_tools.progress import Progress, Task
+
+MANIFEST_MEMBER = "sources.json"
+DEFAULT_NAME = "sources.tar"
+_SCHEMA = 1
+_CHUNK_BYTES = 1 << 20
+_MAX_MANIFEST_BYTES = 64 << 20
+_PLACE = re.compile(r"(?:sha256/[0-9a-f]{64}|git/[0-9a-f]{40}(?:[0-9a-f]{24})?(?:-[0-9a-f]{12})?)/[^/\0]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportedFile:
+    """A file of the store, by its place in it."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportManifest:
+    """What an exported file holds, in the order of its members."""
+
+    files: tuple[ExportedFile, ...]
+    schema: int = _SCHEMA
+
+
+def export_entries(store: SourceStore, entries: Sequence[Path], destination: Path, progress: Progress) -> Path:
+    """Write entries to the file ``destination``; the same entries give the same bytes.
+
+    Each is hashed first. Raises IntegrityError for one that is damaged, DiskFullError; a file that is there is replaced
+    at the end.
+    """
+    files = [path for entry in entries for path in sorted(entry.iterdir()) if _is_exported(path)]
+    total = sum(path.stat().st_size for path in files)
+    with progress.task("hashing sources", total=total, unit="bytes") as task:
+        for entry in entries:
+            check_entry(store, entry)
+        manifest = ExportManifest(files=tuple(_exported(store, path, task) for path in files))
+    with (
+        progress.task("writing sources", total=total, unit="bytes") as task,
+        disk_full_reported(destination.parent),
+        atomic_path(destination) as temporary,
+        tarfile.open(temporary, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1)
+        tar.addfile(_member(MANIFEST_MEMBER, len(content)), io.BytesIO(content))
+        for path, listed in zip(files, manifest.files, strict=True):
+            with path.open("rb") as stream:
+                tar.addfile(_member(listed.path, listed.size_bytes), stream)
+            task.advance(listed.size_bytes, detail=path.name)
+    return destination
+
+
+def import_file(store: SourceStore, file: Path, *, dry_run: bool, progress: Progress) -> tuple[list[str], list[str]]:
+    """Take in what ``file`` holds: the entries that were added, or would be, and those that were there.
+
+    Raises IntegrityError for a file that is cut short, holds other members than it lists, or damaged ones; the store is
+    then as it was. UsageError when there is no such file.
+    """
+    source = file / DEFAULT_NAME if file.is_dir() else file
+    if not source.is_file():
+        raise UsageError(f"{source}: there is no such file", hint="channel_tools sources export FILE makes one")
+    with disk_full_reported(store.folder):
+        store.incoming.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="import-", dir=store.incoming) as folder:
+            staged = SourceStore(folder=Path(folder))
+            try:
+                _unpack(source, staged, progress)
+            except tarfile.TarError as err:
+                raise _refused(source, f"is no complete export: {err}") from None
+            entries = _staged_entries(staged)
+            for entry in entries:
+                check_entry(staged, entry)
+            return _take_in(store, staged, entries, dry_run=dry_run)
+
+
+def _take_in(
+    store: SourceStore, staged: SourceStore, entries: Sequence[Path], *, dry_run: bool
+) -> tuple[list[str], list[str]]:
+    added, known = [], []
+    for entry in entries:
+        name = entry.relative_to(staged.folder).as_posix()
+        place = store.folder / name
+        with store.locked_entry(place):
+            if files_in(place):
+                known.append(name)
+                continue
+            added.append(name)
+            if not dry_run:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if place.is_dir():
+                    place.rmdir()  # empty: what is left of an entry that was never finished
+                entry.rename(place)
+    return added, known
+
+
+def _staged_entries(staged: SourceStore) -> list[Path]:
+    return sorted(path for folder in (staged.files, staged.commits) if folder.is_dir() for path in folder.iterdir())
+
+
+def _unpack(source: Path, staged: SourceStore, progress: Progress) -> None:
+    with source.open("rb") as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
+        members = iter(tar)
+        listed = _read_manifest(source, tar, next(members, None))
+        total = sum(item.size_bytes for item in listed)
+        with progress.task("reading sources", total=total, unit="bytes") as task:
+            waiting = iter(listed)
+            for member in members:
+                expected = next(waiting, None)
+                if expected is None or member.name != expected.path or not member.isreg():
+                    raise _refused(source, f"member {member.name!r} is not the one that its list names there")
+                _write_member(source, tar.extractfile(member), expected, staged, task)
+            if (lacking := next(waiting, None)) is not None:
+                raise _refused(source, f"member {lacking.path!r} is missing: the file is cut short")
+
+
+def _write_member(
+    source: Path, stream: IO[bytes] | None, expected: ExportedFile, staged: SourceStore, task: Task
+) -> None:
+    if stream is None:
+        raise _refused(source, f"member {expected.path!r} has no content")
+    target = staged.folder / expected.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as writing:
+        while chunk := stream.read(_CHUNK_BYTES):
+            writing.write(chunk)
+            task.advance(len(chunk), detail=target.name)
+    found = sha256_of_file(target)
+    if found != expected.sha256:
+        raise _refused(source, f"member {expected.path!r} has sha256 {found}, expected {expected.sha256}")
+
+
+def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> tuple[ExportedFile, ...]:
+    stream = tar.extractfile(member) if member is not None and member.isreg() else None
+    if member is None or member.name != MANIFEST_MEMBER or stream is None or member.size > _MAX_MANIFEST_BYTES:
+        raise _refused(source, f"does not begin with {MANIFEST_MEMBER}")
+    try:
+        manifest = msgspec.json.decode(stream.read(), type=ExportManifest)
+    except (msgspec.DecodeError, msgspec.ValidationError) as err:
+        raise _refused(source, f"{MANIFEST_MEMBER} cannot be read: {err}") from None
+    if manifest.schema != _SCHEMA:
+        raise _refused(source, f"has schema {manifest.schema}; this version reads {_SCHEMA}")
+    seen: set[str] = set()
+    for name in (item.path for item in manifest.files):
+        if not _PLACE.fullmatch(name) or Path(name).name in {".", ".."}:
+            raise _refused(source, f"lists {name!r}, which is no place of a source store")
+        if name in seen:
+            raise _refused(source, f"lists {name!r} twice")
+        seen.add(name)
+    return manifest.files
+
+
+def _is_exported(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".tmp-")
+
+
+def _exported(store: SourceStore, path: Path, task: Task) -> ExportedFile:
+    size_bytes = path.stat().st_size
+    sha256 = sha256_of_file(path)
+    task.advance(size_bytes, detail=path.name)
+    return ExportedFile(path=path.relative_to(store.folder).as_posix(), size_bytes=size_bytes, sha256=sha256)
+
+
+def _member(name: str, size_bytes: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = size_bytes, 0o644, 0
+    return info
+
+
+def _refused(source: Path, what: str) -> IntegrityError:
+    return IntegrityError(f"{source}: {what}", hint="copy it again from where it was exported; the store is unchanged")
