@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The only user of the recipe engine for rendering: text in, evaluated recipes out, its errors made ours.
-
-The engine ignores ``build.skip`` when it is driven from Python and leaves it out of the evaluated recipe, so skips are
-evaluated here: the conditions go into a recipe of their own, rendered for the one combination.
-"""
+"""Evaluating recipes with the engine: text in, evaluated recipes out, its errors made ours."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import yaml
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
 
 from channel_tools.errors import ConfigError
+from channel_tools.matrix.conditions import IMPOSSIBLE_KEY, BadConditionError, impossible_error, is_skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +39,8 @@ class EvaluatedRecipe:
 def evaluate_recipe(recipe_file: RecipeFile, matrix: VariantMatrix, platform: str) -> list[EvaluatedRecipe]:
     """Evaluate a recipe for every combination of the keys it uses, in the engine's order, skipped ones left out.
 
-    Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render.
+    Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render, and for a
+    combination that the recipe's ``extra.impossible`` refuses.
     """
     values = {key: list(items) for key, items in matrix.values.items()}
     config = VariantConfig(values, zip_keys=[list(group) for group in matrix.zip_keys] or None)
@@ -62,7 +60,7 @@ def evaluate_recipe(recipe_file: RecipeFile, matrix: VariantMatrix, platform: st
             variant=used,
             hash=hash_info.hash if hash_info else "",
         )
-        if evaluated not in results and not _is_skipped(recipe_file, evaluated, render_config):
+        if evaluated not in results and _is_built(recipe_file, evaluated, render_config):
             results.append(evaluated)
     return results
 
@@ -73,47 +71,20 @@ def _staging_error(recipe_file: RecipeFile) -> ConfigError:
     return recipe_file.document.error(message, "outputs", hint=hint)
 
 
-def _skip_conditions(recipe_file: RecipeFile, package: str) -> list[YamlValue]:
-    """What ``build.skip`` says: of the recipe, and of the output that makes ``package``."""
-    value = recipe_file.document.value
-    sections: list[YamlValue] = [value]
-    outputs = value.get("outputs") if isinstance(value, dict) else None
-    for output in outputs if isinstance(outputs, list) else []:
-        described = output.get("package") if isinstance(output, dict) else None
-        if isinstance(described, dict) and described.get("name") == package:
-            sections.append(output)
-    conditions: list[YamlValue] = []
-    for section in sections:
-        build = section.get("build") if isinstance(section, dict) else None
-        skip = build.get("skip") if isinstance(build, dict) else None
-        conditions += skip if isinstance(skip, list) else [] if skip is None else [skip]
-    return conditions
-
-
-def _is_skipped(recipe_file: RecipeFile, evaluated: EvaluatedRecipe, render_config: RenderConfig) -> bool:
-    package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
-    conditions = _skip_conditions(recipe_file, package)
-    if not conditions:
-        return False
-    probe = {
-        "context": evaluated.recipe.get("context") or {},
-        "package": {"name": "probe", "version": "0"},
-        "requirements": {"run": [{"if": _as_expression(item), "then": "skipped"} for item in conditions]},
-    }
-    config = VariantConfig({key: [value] for key, value in evaluated.variant.items()})
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            text = yaml.safe_dump(probe, sort_keys=False)
-            results = Stage0Recipe.from_yaml(text, recipe_dir=folder).render(config, render_config)
-        except RattlerBuildError as err:
-            message = f"build.skip cannot be evaluated: {_condense(str(err))}"
-            raise recipe_file.document.error(message, "build", "skip", hint="correct the condition") from None
-    requirements = cast("Mapping[str, list[YamlValue]]", results[0].recipe.to_dict()["requirements"])
-    return "skipped" in requirements.get("run", [])
-
-
-def _as_expression(condition: YamlValue) -> YamlValue:
-    return str(condition).lower() if isinstance(condition, bool) else condition
+def _is_built(recipe_file: RecipeFile, evaluated: EvaluatedRecipe, config: RenderConfig) -> bool:
+    """Whether a combination is one to build. Raises ConfigError for one that the recipe says cannot exist."""
+    try:
+        error = impossible_error(recipe_file, evaluated.recipe, evaluated.variant, config)
+    except BadConditionError as err:
+        message = f"extra.impossible cannot be evaluated: {_condense(str(err))}"
+        raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, hint="correct the condition") from None
+    if error is not None:
+        raise error
+    try:
+        return not is_skipped(recipe_file, evaluated.recipe, evaluated.variant, config)
+    except BadConditionError as err:
+        message = f"build.skip cannot be evaluated: {_condense(str(err))}"
+        raise recipe_file.document.error(message, "build", "skip", hint="correct the condition") from None
 
 
 def _recipe_error(recipe_file: RecipeFile, message: str) -> ConfigError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel, published_packages
+from channel_tools.errors import UsageError
 from channel_tools.matrix import expand_stack, find_stack, load_tree
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import DiskFiles, PublishedPackage, detect_virtual_packages, make_plan, open_foundation
@@ -83,6 +84,16 @@ def required_names(loaded: LoadedTree, foundation: Foundation, request: PlanRequ
     recipes = (package.requirement_names() for package in expand_stacks(loaded, foundation, request))
     installed = (requirement_name(spec) for stack in _stacks_of(loaded, request) for spec in stack.install)
     return frozenset(installed).union(*recipes)
+
+
+def _expanded(
+    loaded: LoadedTree, stack: Stack, kind: FoundationKind, platform: str, request: PlanRequest
+) -> list[RenderedPackage]:
+    found = expand_stack(loaded, stack, foundation_kind=kind, platform=platform, packages=request.packages)
+    if not found and not request.every_stack:
+        message = f"the stack {stack.name!r} has no package for {platform}: its recipes skip every variant there"
+        raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
+    return found
 
 
 def _stacks_of(loaded: LoadedTree, request: PlanRequest) -> list[Stack]:

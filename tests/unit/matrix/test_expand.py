@@ -113,6 +113,52 @@ def test_skipped_variants_are_left_out(tmp_path: Path, condition: str) -> None:
     assert [package.variant["python"] for package in packages if package.name == "toy-plugin"] == ["3.12.*"]
 
 
+IMPOSSIBLE = """extra:
+  impossible:
+    - if: transport not in ("udp", "tcp")
+      then: transport is one of udp, tcp
+    - if: transport == "udp" and match(python, ">=3.12")
+      then: udp has no Python 3.12
+"""
+
+
+def test_a_combination_that_cannot_exist_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    recipe = FILES["recipes/toy-plugin/recipe.yaml"].replace(
+        "  number: 2\n", "  number: 2\n  string: ${{ transport }}_0\n"
+    )
+    with pytest.raises(ConfigError, match=r"this combination cannot exist: udp has no Python 3\.12") as caught:
+        _expand(tmp_path, {"recipes/toy-plugin/recipe.yaml": recipe + IMPOSSIBLE})
+    assert caught.value.path == tmp_path / "recipes" / "toy-plugin" / "recipe.yaml"
+    assert caught.value.line == recipe.count("\n") + 5
+    assert "python 3.12.*, " in caught.value.message
+    assert "transport udp)" in caught.value.message
+
+
+def test_a_value_outside_a_closed_list_is_an_error_though_the_recipe_skips_it(tmp_path: Path) -> None:
+    recipe = FILES["recipes/libtoy/recipe.yaml"].replace("  number: 0\n", '  number: 0\n  skip: [transport == "ftp"]\n')
+    changes: dict[str, str | None] = {
+        "recipes/libtoy/recipe.yaml": recipe + IMPOSSIBLE.partition("    - if: transport ==")[0]
+    }
+    assert "libtoy" in [package.name for package in _expand(tmp_path / "good", changes)]
+    with pytest.raises(ConfigError, match=r"transport is one of udp, tcp \(found .*transport ftp"):
+        _expand(tmp_path / "bad", changes | {"variants/udp.yaml": "transport: [ftp]\n"})
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("extra: {impossible: [text]}\n", "has two keys, if and then"),
+        ('extra: {impossible: [{if: "a =="}]}\n', "has two keys, if and then"),
+        ('extra: {impossible: [{if: "python >", then: x}]}\n', "extra.impossible cannot be evaluated"),
+    ],
+)
+def test_a_wrong_entry_among_the_impossible_ones_names_its_line(tmp_path: Path, section: str, words: str) -> None:
+    recipe = FILES["recipes/libtoy/recipe.yaml"] + section
+    with pytest.raises(ConfigError, match=words) as caught:
+        _expand(tmp_path, {"recipes/libtoy/recipe.yaml": recipe})
+    assert caught.value.line == recipe.count("\n")
+
+
 def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
     packages = _expand(tmp_path, {META: "package: {name: toy-meta, version: '1'}\nbuild: {skip: true}\n"})
     assert "toy-meta" not in {package.name for package in packages}
