@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from channel_tools.environments.walk import walk_entries
+from channel_tools.mentions import find_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_CHUNK_BYTES = 8 << 20
-_NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.~")
 _META = "conda-meta"
 
 
@@ -80,60 +79,8 @@ def _link_findings(path: Path, name: str, prefix: Path) -> list[ForeignPath]:
     return [ForeignPath(file=name, names=str(outside), is_link=True)]
 
 
-def _mentions(path: Path, needles: tuple[bytes, ...], allowed: tuple[bytes, ...]) -> Iterator[str]:
+def _mentions(path: Path, needles: Sequence[bytes], allowed: Sequence[bytes]) -> Iterator[str]:
     """The needles that ``path`` holds outside of an allowed path."""
-    left = set(needles)
-    margin = max((len(one) for one in (*needles, *allowed)), default=0) + 1
     with path.open("rb") as stream:
-        for window in _windows(stream, margin):
-            for needle in sorted(left):
-                if _is_mentioned(window, needle, allowed):
-                    left.remove(needle)
-                    yield os.fsdecode(needle)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Window:
-    """A part of a file; matches that begin in ``[first, last)`` have all bytes around them that decide on them."""
-
-    content: bytes
-    first: int
-    last: int
-
-
-def _windows(stream: BinaryIO, margin: int) -> Iterator[_Window]:
-    content, first = b"", 0
-    chunk = stream.read(_CHUNK_BYTES)
-    while chunk:
-        following = stream.read(_CHUNK_BYTES)
-        content += chunk
-        last = max(first, len(content) - margin) if following else len(content)
-        yield _Window(content=content, first=first, last=last)
-        dropped = max(0, last - margin)
-        content, first = content[dropped:], last - dropped
-        chunk = following
-
-
-def _is_mentioned(window: _Window, needle: bytes, allowed: tuple[bytes, ...]) -> bool:
-    position = window.content.find(needle, window.first)
-    while position != -1 and position < window.last:
-        ends = _ends_at(window.content, position + len(needle))
-        if ends and not any(_stands_around(window.content, position, needle, path) for path in allowed):
-            return True
-        position = window.content.find(needle, position + 1)
-    return False
-
-
-def _stands_around(content: bytes, position: int, needle: bytes, path: bytes) -> bool:
-    """Whether the needle at ``position`` is a part of ``path`` written there in full."""
-    offset = path.find(needle)
-    while offset != -1:
-        start = position - offset
-        if start >= 0 and content.startswith(path, start) and _ends_at(content, start + len(path)):
-            return True
-        offset = path.find(needle, offset + 1)
-    return False
-
-
-def _ends_at(content: bytes, end: int) -> bool:
-    return end == len(content) or content[end] not in _NAME_BYTES
+        for mention in find_paths(stream, needles, allowed=allowed):
+            yield os.fsdecode(mention.text)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from channel_tools.elf import GLIBC_LIBRARIES, newest_glibc
 from channel_tools.errors import FoundationError
-from channel_tools.foundation.pool import run_in_processes
-from channel_tools.foundation.verify_closure import Closures
 from channel_tools.foundation.verify_model import Finding, Rule
-from channel_tools.foundation.verify_scan import PackageScan, resolve, scan_package
+from channel_tools.foundation.verify_scan import PackageScan, scan_package
+from channel_tools.packages.closure import Closures
+from channel_tools.packages.layout import join_path, place_installed, python_minor, resolve
+from channel_tools.pool import run_in_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +34,6 @@ __all__ = ["Finding", "Rule", "verify_foundation"]
 _SITE_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
 _COMMON_PARTS = 3
 _COMMON = frozenset({"usr", "opt", "var", "etc"})
-_NOARCH_PLACES = {"site-packages": "lib/python{}/site-packages", "python-scripts": "bin"}
 
 
 def verify_foundation(
@@ -63,7 +63,7 @@ def check_together(scans: Sequence[PackageScan]) -> list[Finding]:
     """The rules that need more than one package: depends, needed, glibc, link and owner."""
     _place_noarch(scans)
     closures = Closures(scans)
-    findings = [*closures.findings, *_owner_findings(scans)]
+    findings = list(_owner_findings(scans))
     for scan in scans:
         together = closures.of(scan)
         files = set[str]().union(*(one.files for one in together))
@@ -71,6 +71,8 @@ def check_together(scans: Sequence[PackageScan]) -> list[Finding]:
         findings += _link_findings(scan, files, links)
         findings += _needed_findings(scan, files, links)
         findings += _glibc_findings(scan, together)
+    for scan, message in closures.problems:
+        findings.append(Finding(package=scan.file_name, file="info/index.json", rule=Rule.DEPENDS, message=message))
     return findings
 
 
@@ -83,7 +85,9 @@ def _scan_all(
     scan = functools.partial(scan_package, build_paths=tuple(build_paths))
     scans = []
     with progress.task("Verifying packages", total=sum(sizes.values()), unit="bytes") as task:
-        for path, found in run_in_processes(scan, largest_first, processes=jobs or cpu_count(), what="read a package"):
+        for path, found in run_in_processes(
+            scan, largest_first, processes=jobs or cpu_count(), what="read a package", error=FoundationError
+        ):
             scans.append(found)
             task.advance(sizes[path], detail=path.name)
     return sorted(scans, key=lambda scan: (scan.subdir, scan.file_name))
@@ -98,22 +102,15 @@ def _is_telling(folder: Path) -> bool:
     return len(folder.parts) > _COMMON_PARTS or (len(folder.parts) == _COMMON_PARTS and folder.parts[1] not in _COMMON)
 
 
-def _place_noarch(scans: Iterable[PackageScan]) -> None:
-    """Bring noarch python packages into the shape they have when installed (CEP 17 says where)."""
-    versions = [str(scan.index.get("version")) for scan in scans if scan.name == "python"]
-    short = ".".join(versions[0].split(".")[:2]) if versions else "3"
-    places = {old: new.format(short) for old, new in _NOARCH_PLACES.items()}
+def _place_noarch(scans: Sequence[PackageScan]) -> None:
+    """Bring noarch python packages into the shape they have when installed."""
+    short = python_minor(str(scan.index.get("version")) for scan in scans if scan.name == "python")
     for scan in scans:
         if scan.index.get("noarch") != "python":
             continue
-        scan.files = {_placed(path, places) for path in scan.files}
-        scan.links = {_placed(path, places): target for path, target in scan.links.items()}
+        scan.files = {place_installed(path, short) for path in scan.files}
+        scan.links = {place_installed(path, short): target for path, target in scan.links.items()}
         scan.files |= {f"bin/{line.partition('=')[0].strip()}" for line in scan.entry_points}
-
-
-def _placed(path: str, places: dict[str, str]) -> str:
-    top, slash, rest = path.partition("/")
-    return places.get(top, top) + slash + rest
 
 
 def _owner_findings(scans: Sequence[PackageScan]) -> Iterator[Finding]:
@@ -157,11 +154,7 @@ def _needed_findings(scan: PackageScan, files: set[str], links: dict[str, str]) 
 
 
 def _is_found(library: str, elf: ElfFile, files: set[str], links: dict[str, str]) -> bool:
-    return any(resolve(_join(folder, library), links) in files for folder in elf.folders)
-
-
-def _join(folder: str, name: str) -> str:
-    return name if folder == "." else f"{folder}/{name}"
+    return any(resolve(join_path(folder, library), links) in files for folder in elf.folders)
 
 
 def _why_not(library: str, elf: ElfFile, files: set[str], links: dict[str, str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 import tempfile
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
@@ -16,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 from channel_tools.elf import ELF_MAGIC, ElfInfo, read_elf, search_folders
 from channel_tools.errors import IntegrityError
 from channel_tools.foundation.verify_model import Finding, Rule
-from channel_tools.foundation.verify_text import is_judged, leftover_paths
 from channel_tools.packages.model import split_file_name
 from channel_tools.packages.reader import read_info_files, stream_component
+from channel_tools.packages.texts import is_judged, leftover_paths
 
 if TYPE_CHECKING:
     import tarfile
@@ -209,27 +208,3 @@ def _bad_rpaths(info: ElfInfo, folders: tuple[str, ...]) -> Iterator[str]:
 def _judge_text(scan: PackageScan, member: tarfile.TarInfo, content: bytes) -> None:
     for line, found in leftover_paths(member.name, content.decode(errors="replace")):
         scan.add(Rule.LEFTOVER, member.name, f"line {line} names {found}")
-
-
-def resolve(path: str, links: dict[str, str]) -> str | None:
-    """Where a path leads when every link on the way is followed; None when it leaves the prefix or loops."""
-    todo, done = path.split("/"), list[str]()
-    for _ in range(4 * len(todo) + 64):
-        if not todo:
-            return "/".join(done)
-        part = todo.pop(0)
-        if part == "..":
-            if not done:
-                return None
-            done.pop()
-            continue
-        if part in {"", "."}:
-            continue
-        done.append(part)
-        target = links.get("/".join(done))
-        if target is not None:
-            if posixpath.isabs(target):
-                return None
-            done.pop()
-            todo = [*target.split("/"), *todo]
-    return None

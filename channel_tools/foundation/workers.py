@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.pool import run_in_processes
+from channel_tools.errors import FoundationError
 from channel_tools.foundation.worker import MadePackage, PackageJob, make_package
+from channel_tools.pool import run_in_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,5 +19,7 @@ def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[Mad
     The first error ends the others and is raised; what was made before it stays. The same holds for an interrupt.
     """
     largest_first = sorted(jobs, key=lambda job: -sum(source.stat().st_size for source in job.sources))
-    for _job, made in run_in_processes(make_package, largest_first, processes=processes, what="made a package"):
+    for _job, made in run_in_processes(
+        make_package, largest_first, processes=processes, what="made a package", error=FoundationError
+    ):
         yield made

@@ -4,10 +4,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from channel_tools.environments import ForeignPath, find_foreign_paths, foreign
+from channel_tools.environments import ForeignPath, find_foreign_paths
 
 CLONE = Path("/home/me/clone")
 
@@ -101,17 +99,3 @@ def test_nested_forbidden_paths_count_once(prefix: Path) -> None:
 def test_paths_that_mean_everything_are_refused(prefix: Path, path: Path) -> None:
     with pytest.raises(ValueError, match="expected an absolute path below the root"):
         find_foreign_paths(prefix, [path])
-
-
-@given(
-    pieces=st.lists(st.sampled_from([b"/a/tree", b"/a/tree/env", b"/a/tree2", b"-old", b"/", b"x", b"\0", b"/a"])),
-    chunk=st.integers(min_value=15, max_value=40),
-)
-def test_chunks_make_no_difference(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], chunk: int) -> None:
-    path = tmp_path_factory.mktemp("chunks") / "file"
-    path.write_bytes(b"".join(pieces))
-    needles, allowed = (b"/a/tree",), (b"/a/tree/env",)
-    whole = list(foreign._mentions(path, needles, allowed))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign, "_CHUNK_BYTES", chunk)
-        assert list(foreign._mentions(path, needles, allowed)) == whole

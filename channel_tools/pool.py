@@ -11,7 +11,7 @@ import signal
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, TypeVar
 
-from channel_tools.errors import FoundationError
+from channel_tools.errors import ChannelToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +22,17 @@ _Result = TypeVar("_Result")
 
 
 def run_in_processes(
-    function: Callable[[_Item], _Result], items: Sequence[_Item], *, processes: int, what: str
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    *,
+    processes: int,
+    what: str,
+    error: type[ChannelToolsError] = ChannelToolsError,
 ) -> Iterator[tuple[_Item, _Result]]:
     """Call ``function`` with each item, begun in the given order, and yield item and result as each is done.
 
     Both travel between processes, so they must be picklable. The first error ends the others and is raised; the same
-    holds for an interrupt. Raises FoundationError when a process was killed (``what`` says what it did).
+    holds for an interrupt. Raises ``error`` when a process was killed (``what`` says what it did).
     """
     before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -42,7 +47,7 @@ def run_in_processes(
             yield futures[future], future.result()
     except BrokenProcessPool:
         message = f"a process that {what} was killed, most likely because memory ran out"
-        raise FoundationError(message, hint="run it again with fewer --jobs; what is done is kept") from None
+        raise error(message, hint="run it again with fewer --jobs; what is done is kept") from None
     except BaseException:
         # the pool notices its dead workers, gives the waiting items up, and can then be shut down as a whole
         children = set(multiprocessing.active_children()) - before

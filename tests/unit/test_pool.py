@@ -8,8 +8,8 @@ from multiprocessing import active_children
 
 import pytest
 
-from channel_tools.errors import FoundationError, IntegrityError
-from channel_tools.foundation.pool import run_in_processes
+from channel_tools.errors import ChannelToolsError, IntegrityError
+from channel_tools.pool import run_in_processes
 
 
 def work(item: int) -> tuple[int, int]:
@@ -33,7 +33,7 @@ def test_an_error_ends_the_others_and_is_raised() -> None:
 
 
 def test_a_killed_process_is_named() -> None:
-    with pytest.raises(FoundationError, match="a process that worked was killed") as caught:
+    with pytest.raises(ChannelToolsError, match="a process that worked was killed") as caught:
         list(run_in_processes(work, [0], processes=1, what="worked"))
     assert "--jobs" in (caught.value.hint or "")
 
