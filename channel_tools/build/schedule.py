@@ -37,6 +37,7 @@ def build_packages(
     cores: int,
     environ: Mapping[str, str],
     progress: Progress,
+    admit: Callable[[Path], None],
     on_result: Callable[[BuildResult], None] | None = None,
     conda_build: Path | None = None,
 ) -> list[BuildResult]:
@@ -44,8 +45,9 @@ def build_packages(
 
     Those that can run at the same time share ``cores``. Environments are solved from the channel and, where its
     foundation has an address, from there. A failure holds back only what waits for it; the others are built.
-    ``on_result`` hears of every job once, when its fate is known. ``conda_build`` is the program that builds, None for
-    the engine. Raises at the end the error of the builds that failed
+    ``admit`` cleans and judges every finished package and raises when it must not enter the channel. ``on_result``
+    hears of every job once, when its fate is known. ``conda_build`` is the program that builds, None for the engine.
+    Raises at the end the error of the builds that failed
     (BuildError, SolveError, DiskFullError ...), with the last lines of their logs; ConfigError for jobs that wait for
     each other in a circle. An interrupt ends all builds and their children before it goes on; what was built until then
     is in the channel.
@@ -67,9 +69,11 @@ def build_packages(
     with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):
         clear_work(places.work)
         results = []
-        with BuildRun(
-            jobs, start=start, enter=lambda package: _take_in(writer, package, progress), progress=progress
-        ) as run:
+
+        def enter(package: Path) -> Path:
+            return take_in(writer, package, admit=admit, progress=progress)
+
+        with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
             for result in run.results(max_jobs):
                 results.append(result)
                 if on_result is not None:
@@ -84,8 +88,12 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
     return (channel.address,) if address is None else (channel.address, address)
 
 
-def _take_in(writer: ChannelWriter, package: Path, progress: Progress) -> Path:
-    """Add a finished package to the channel, unless it was built before and only forced now; where it is there."""
+def take_in(writer: ChannelWriter, package: Path, *, admit: Callable[[Path], None], progress: Progress) -> Path:
+    """Add a finished package to the channel, unless it was built before and only forced now; where it is there.
+
+    Raises what ``admit`` raises when it must not enter.
+    """
+    admit(package)
     destination = writer.channel.path / package.parent.name / package.name
     digests = {published.path: published.digest for published in published_packages(writer.channel)}
     digest = digests.get(destination)

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 import channel_tools
-from channel_tools.cli import build, channel, environment, export, foundation, lists, plan, render, sources, validate
+from channel_tools.cli import (
+    audit,
+    build,
+    channel,
+    environment,
+    export,
+    foundation,
+    lists,
+    plan,
+    render,
+    sources,
+    validate,
+)
 from channel_tools.cli.console import print_line
 from channel_tools.cli.handling import configure_logging
 
@@ -46,6 +58,7 @@ app.command("render")(render.render)
 app.command("plan")(plan.plan)
 app.command("build")(build.build)
 app.command("validate")(validate.validate)
+app.command("audit")(audit.audit)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from channel_tools.settings import Settings, make_settings
+from channel_tools.errors import UsageError
+from channel_tools.settings import ROOT_VARIABLE, Settings, make_settings
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
@@ -96,6 +97,16 @@ DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be
 def settings_from(root: Path | None, output: Path | None) -> Settings:
     """The locations of a command, from its options and the environment."""
     return make_settings(root=root, output=output, environ=os.environ, cwd=Path.cwd())
+
+
+def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
+    """As settings_from, for commands that also work where there is no tree; None there, unless one was named."""
+    try:
+        return settings_from(root, output)
+    except UsageError:
+        if root is not None or output is not None or ROOT_VARIABLE in os.environ:
+            raise
+        return None
 
 
 def available_cores() -> int:

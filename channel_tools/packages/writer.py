@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -25,9 +26,10 @@ import zstandard
 from channel_tools.errors import IntegrityError
 from channel_tools.files import atomic_path, sha256_of_file
 from channel_tools.packages.model import PREFIX_PLACEHOLDER
+from channel_tools.packages.reader import stream_component
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from channel_tools.packages.model import PackageMetadata
 
@@ -35,6 +37,8 @@ WRITER_VERSION = 1
 """Raised when the bytes written for the same tree and metadata change."""
 DEFAULT_LEVEL = 6
 """Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
+INFO_LEVEL = 15
+"""Metadata is small and read more often than written; the engine's own level."""
 _PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
 _CHUNK_BYTES = 1 << 20
 _TEXT_PROBE_BYTES = 1 << 13
@@ -88,6 +92,44 @@ def write_conda_package(
         files=len(paths),
         unpacked_bytes=sum(path["size_in_bytes"] for path in paths if path["path_type"] == "hardlink"),
     )
+
+
+def rewrite_info(path: Path, edit: Callable[[str, bytes], bytes], *, level: int = INFO_LEVEL) -> bool:
+    """Pass every file of info/ (its name without ``info/``) through ``edit`` and replace the package when one changed.
+
+    The payload is copied byte for byte; names, modes and times of what is in info/ stay. The new package appears
+    atomically. Raises IntegrityError for a damaged package.
+    """
+    members: list[tuple[tarfile.TarInfo, bytes | None]] = []
+    changed = False
+    for member, stream in stream_component(path, "info"):
+        content = None if stream is None else stream.read()
+        if content is not None:
+            edited = edit(member.name.removeprefix("info/"), content)
+            changed = changed or edited != content
+            content, member.size = edited, len(edited)
+        members.append((member, content))
+    if changed:
+        with atomic_path(path) as temporary, zipfile.ZipFile(path) as old:
+            _write_with_info(old, temporary, members, level)
+    return changed
+
+
+def _write_with_info(
+    old: zipfile.ZipFile, destination: Path, members: Sequence[tuple[tarfile.TarInfo, bytes | None]], level: int
+) -> None:
+    with destination.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
+        for entry in old.infolist():
+            if entry.filename.startswith("info-"):
+                with _component(archive, entry.filename, level) as tar:
+                    for member, content in members:
+                        tar.addfile(member, None if content is None else io.BytesIO(content))
+                continue
+            with (
+                old.open(entry) as source,
+                archive.open(zipfile.ZipInfo(entry.filename, _ZIP_TIME), "w", force_zip64=True) as target,
+            ):
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
 
 
 def _members(tree: Path) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from channel_tools.build.schedule import build_packages
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
 from channel_tools.matrix import load_tree
 from channel_tools.plan import render_folder
+from channel_tools.workflow.auditing import package_gate
 from channel_tools.workflow.foundations import (
     FoundationOptions,
     choose_foundation,
@@ -101,6 +102,7 @@ def build_stacks(
             cores=options.cores,
             environ=options.environ,
             progress=progress,
+            admit=package_gate(settings, channel, cores=options.cores, progress=progress),
             on_result=on_result,
             conda_build=conda_build,
         )

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from channel_tools.audit.gate import Gate
+from channel_tools.audit.run import telling_paths
 from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
 from channel_tools.build.schedule import build_packages
 from channel_tools.channel import channel_writer, open_channel
@@ -35,6 +37,11 @@ def build(
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
     places = BuildPlaces(work=folder / "work", logs=folder / "logs", cache=folder / "cache")
+    gate = Gate(channel=folder / "channel", build_paths=telling_paths([folder / "work"]))
+
+    def admit(package: Path) -> None:
+        gate.admit(package)
+
     with channel_writer(open_channel(folder / "channel")) as writer:
         build_packages(
             jobs,
@@ -45,6 +52,7 @@ def build(
             cores=2,
             environ=os.environ,
             progress=SilentProgress(),
+            admit=admit,
             on_result=results.append,
             conda_build=conda_build,
         )

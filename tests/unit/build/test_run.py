@@ -177,6 +177,7 @@ def test_an_impossible_order_is_refused(tmp_path: Path, jobs: list[BuildJob], me
             max_jobs=1,
             cores=1,
             environ={},
+            admit=lambda _package: None,
             progress=SilentProgress(),
         )
 

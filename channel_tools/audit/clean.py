@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Cleans what the build engine writes into info/: run between the engine and the audit.
+
+The engine records the channels it solved from, the folders it worked in and the addresses it took sources from, all of
+them the build machine's. Channels get their public names, folders the names that build scripts know them by, sources
+upstream's addresses. The payload stays byte for byte; the same package gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import yaml
+
+from channel_tools.audit.package import PATHS, RENDERED_RECIPE
+from channel_tools.errors import IntegrityError
+from channel_tools.packages.reader import read_info_files
+from channel_tools.packages.writer import rewrite_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+_ABOUT = "about.json"
+_KEPT = frozenset({PATHS, "files", "has_prefix"})
+"""They describe the payload: a prefix that they name is one that installation replaces."""
+_FOLDERS = {
+    "host_prefix": "$PREFIX",
+    "build_prefix": "$BUILD_PREFIX",
+    "work_dir": "$SRC_DIR",
+    "build_dir": "$BUILD_DIR",
+}
+_TOKEN = re.compile(r"/t/[^/]+")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def clean_package(path: Path) -> bool:
+    """Rewrite the info part of a package in place, atomically; whether there was anything to clean.
+
+    Raises IntegrityError for a damaged package.
+    """
+    info = read_info_files(path, frozenset({_ABOUT, RENDERED_RECIPE}))
+    replacements = machine_texts(_mapping(info.get(_ABOUT), path), _mapping(info.get(RENDERED_RECIPE), path))
+    if not replacements:
+        return False
+    return rewrite_info(path, lambda name, content: cleaned(name, content, replacements))
+
+
+def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes:
+    """A file of info/ with the texts of the build machine replaced."""
+    if name in _KEPT or b"\0" in content:
+        return content
+    for text in sorted(replacements, key=lambda text: (-len(text), text)):
+        content = content.replace(text.encode(), replacements[text].encode())
+    return content
+
+
+def machine_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, str]:
+    """What in the metadata is the build machine's, and what stands in its place."""
+    configuration = _at(rendered, "build_configuration")
+    found = dict(_source_texts(about, rendered))
+    for address in {*_strings(about.get("channels")), *_strings(configuration.get("channels"))}:
+        found |= _channel_texts(address)
+    for key, name in _FOLDERS.items():
+        folder = _at(configuration, "directories").get(key)
+        if isinstance(folder, str) and folder.startswith("/"):
+            found[folder] = name
+    return found
+
+
+def _channel_texts(address: str) -> dict[str, str]:
+    """``file:///srv/channel/`` becomes ``channel``; other addresses lose what gives access to them."""
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        plain = address.rstrip("/")
+        name = unquote(parts.path).rstrip("/").rpartition("/")[2] or "local"
+        return {plain: name, f"{plain}/": name + "/"}
+    public = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=_TOKEN.sub("", parts.path)))
+    return {address: public} if public != address else {}
+
+
+def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each address in the source store with upstream's address of the same source.
+
+    The rendered recipe names what the build took, in the order of ``extra.channel_tools.sources``.
+    """
+    origins = _at(about, "extra", "channel_tools").get("sources")
+    sources = _at(rendered, "recipe").get("source")
+    taken = [source for source in _mappings(sources) if "path" not in source]
+    for source, origin in zip(taken, _mappings(origins), strict=False):
+        upstream = next(iter(_strings(origin.get("url")) or _strings(origin.get("git"))), None)
+        for address in _strings(source.get("url")):
+            if upstream is not None and address.startswith("file:"):
+                yield address, upstream if "url" in origin else f"git+{upstream}@{origin.get('rev')}"
+
+
+def _mapping(content: bytes | None, path: Path) -> Mapping[str, Any]:
+    """JSON or YAML of the engine; YAML reads both."""
+    try:
+        value = (
+            json.loads(content) if content and content.startswith(b"{") else yaml.load(content or b"", Loader=_LOADER)  # noqa: S506 - a safe loader, the fast one
+        )
+    except (ValueError, yaml.YAMLError) as err:
+        raise IntegrityError(f"{path}: its metadata cannot be read ({err})") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _at(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    found: Any = value
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _mappings(value: object) -> Iterable[Mapping[str, Any]]:
+    rows = value if isinstance(value, list) else [value]
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _strings(value: object) -> list[str]:
+    rows = value if isinstance(value, list) else [value]
+    return [row for row in rows if isinstance(row, str)]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Finds machine instructions that the required processor need not have, by decoding every function.
+
+Decoded are the functions that the unwind table names: tables of numbers between hand-written functions are no code.
+Without such a table all executable sections are. Large files are decoded in parallel, cut at functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.sections import StringTableSection
+
+from channel_tools.audit.facts import Instruction
+from channel_tools.audit.processor import codes_beyond
+from channel_tools.pool import run_in_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from elftools.elf.elffile import ELFFile
+
+_PART_BYTES = 8 << 20
+_ENOUGH_HITS = 64
+_PADDING_BYTES = 64
+_HDR_ENCODINGS = b"\x01\x1b\x03\x3b"
+"""Version 1; pointers relative and of 4 bytes: what every linker writes."""
+_FUNCTION = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class CodeRange:
+    """A run of machine code: its address and where it lies in the file."""
+
+    address: int
+    offset: int
+    size_bytes: int
+
+
+def instructions_beyond(
+    stream: BinaryIO, elf: ELFFile, *, level: int, path: Path | None = None, processes: int = 1
+) -> tuple[Instruction, ...]:
+    """The first instruction of each feature beyond ``level`` in an x86-64 file, in the order of the features' names.
+
+    A file on disk (``path``) is decoded by several processes when its code is large. Counting stops where a part of
+    the code has shown many.
+    """
+    ranges = code_ranges(elf)
+    parts = list(_parts(ranges))
+    hits: dict[str, int] = {}
+    if path is not None and processes > 1 and len(parts) > 1:
+        work = functools.partial(_decode_file, path, level=level)
+        found = dict(
+            run_in_processes(work, [tuple(part) for part in parts], processes=processes, what="read a program")
+        )
+        results = [found[tuple(part)] for part in parts]
+    else:
+        results = [_decode(stream, part, level=level) for part in parts]
+    for result in results:
+        for feature, address in result.items():
+            hits.setdefault(feature, address)
+    return _described(elf, ranges, hits)
+
+
+def code_ranges(elf: ELFFile) -> list[CodeRange]:
+    """The code of a file by address: its functions, joined where only padding is between them, else its sections."""
+    sections = [
+        CodeRange(address=section["sh_addr"], offset=section["sh_offset"], size_bytes=section["sh_size"])
+        for section in elf.iter_sections()
+        if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_type"] == "SHT_PROGBITS"
+    ]
+    functions = _functions(elf)
+    if not functions:
+        return sorted(sections)
+    return list(_joined(functions, sections))
+
+
+def _functions(elf: ELFFile) -> list[tuple[int, int]]:
+    """Address and size of every function in the unwind table; empty when there is none of the usual shape."""
+    header, frames = elf.get_section_by_name(".eh_frame_hdr"), elf.get_section_by_name(".eh_frame")
+    if header is None or frames is None or elf["e_type"] == "ET_REL":
+        return []
+    table, unwind, base = header.data(), frames.data(), frames["sh_addr"]
+    if table[:4] != _HDR_ENCODINGS:
+        return []
+    (count,) = struct.unpack_from("<I", table, 8)
+    found = []
+    for start, record in struct.iter_unpack("<ii", table[12 : 12 + 8 * count]):
+        address, at = header["sh_addr"] + start, header["sh_addr"] + record - base
+        if not 0 <= at <= len(unwind) - 16:
+            return []
+        relative, size = struct.unpack_from("<iI", unwind, at + 8)
+        if base + at + 8 + relative != address:
+            return []  # another encoding of addresses
+        found.append((address, size))
+    return sorted(found)
+
+
+def _joined(functions: Sequence[tuple[int, int]], sections: Sequence[CodeRange]) -> Iterator[CodeRange]:
+    for section in sorted(sections):
+        end = section.address + section.size_bytes
+        start = last = None
+        for address, size in functions:
+            if not section.address <= address < end:
+                continue
+            if start is None or last is None:
+                start, last = address, address + size
+            elif address - last <= _PADDING_BYTES and address - start < _PART_BYTES:
+                last = max(last, address + size)
+            else:
+                yield _range_in(section, start, last)
+                start, last = address, address + size
+        if start is not None and last is not None:
+            yield _range_in(section, start, last)
+
+
+def _range_in(section: CodeRange, start: int, end: int) -> CodeRange:
+    end = min(end, section.address + section.size_bytes)
+    return CodeRange(address=start, offset=section.offset + start - section.address, size_bytes=end - start)
+
+
+def _parts(ranges: Sequence[CodeRange]) -> Iterator[list[CodeRange]]:
+    part: list[CodeRange] = []
+    size = 0
+    for one in ranges:
+        part.append(one)
+        size += one.size_bytes
+        if size >= _PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _decode_file(path: Path, part: Sequence[CodeRange], *, level: int) -> dict[str, int]:
+    with path.open("rb") as stream:
+        return _decode(stream, part, level=level)
+
+
+def _decode(stream: BinaryIO, part: Sequence[CodeRange], *, level: int) -> dict[str, int]:
+    """Feature to the address of its first instruction."""
+    from iced_x86 import Decoder  # noqa: PLC0415 - only where machine code is read
+
+    beyond = codes_beyond(level)
+    found: dict[str, int] = {}
+    hits = 0
+    for one in part:
+        stream.seek(one.offset)
+        for instruction in Decoder(64, stream.read(one.size_bytes), ip=one.address):
+            if instruction.code in beyond:
+                found.setdefault(beyond[instruction.code], instruction.ip)
+                hits += 1
+                if hits >= _ENOUGH_HITS:
+                    return found
+    return found
+
+
+def _described(elf: ELFFile, ranges: Sequence[CodeRange], hits: dict[str, int]) -> tuple[Instruction, ...]:
+    if not hits:
+        return ()
+    names = _function_names(elf, set(hits.values()))
+    described = []
+    for feature, address in sorted(hits.items()):
+        around = next(one for one in ranges if one.address <= address < one.address + one.size_bytes)
+        offset = around.offset + address - around.address
+        described.append(Instruction(feature=feature, offset=offset, function=names.get(address, "")))
+    return tuple(described)
+
+
+def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
+    """The symbols around addresses. Tables are unpacked by hand: the reader makes an object of each of a million."""
+    names: dict[int, str] = {}
+    for section_name in (".symtab", ".dynsym"):
+        table = elf.get_section_by_name(section_name)
+        if table is None:
+            continue
+        strings = elf.get_section(table["sh_link"])
+        if not isinstance(strings, StringTableSection):
+            continue
+        for name, info, _other, _section, start, size in struct.iter_unpack("<IBBHQQ", table.data()):
+            if info & 0xF != _FUNCTION:
+                continue
+            for address in addresses - names.keys():
+                if start <= address < start + size:
+                    names[address] = strings.get_string(name)
+    return names

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Auditing an installed environment: its packages as they lie on disk, with the prefixes that clients wrote into them.
+
+The environment is its own surroundings: whatever is installed may be linked to. conda-meta names the channels and the
+cache that packages came from, by conda's own rules, and is not read for build paths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from channel_tools.audit.declared import declared_by
+from channel_tools.audit.facts import Declared, FileFacts, PackageFacts, Surroundings
+from channel_tools.audit.model import AuditReport
+from channel_tools.audit.package import RENDERED_RECIPE
+from channel_tools.audit.policy import INSTALLED_RULES
+from channel_tools.audit.run import judged
+from channel_tools.errors import IntegrityError
+from channel_tools.pool import run_in_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.audit.reading import Reader
+    from channel_tools.progress import Progress
+
+META = "conda-meta"
+_REST = "(files of no package)"
+_PLATFORM_FREE = "noarch"
+
+
+def is_prefix(folder: Path) -> bool:
+    """Whether a folder is a conda environment."""
+    return (folder / META).is_dir()
+
+
+def audit_prefix(prefix: Path, reader: Reader, *, jobs: int, progress: Progress) -> AuditReport:
+    """Read and judge everything in an environment, package by package. Raises IntegrityError for damaged records."""
+    prefix = prefix.absolute()
+    spellings = {str(prefix), str(prefix.resolve())}
+    reader = dataclasses.replace(reader, own_paths=tuple(sorted(spellings)), reads_code=False)
+    records = [_record(file) for file in sorted((prefix / META).glob("*.json"))]
+    records.append(_rest_of(prefix, records))
+    read = functools.partial(_read_record, prefix=prefix, reader=reader)
+    found = []
+    with progress.task("Auditing packages", total=len(records)) as task:
+        indexed = list(enumerate(records))
+        largest_first = sorted(indexed, key=lambda item: -len(item[1].get("files") or ()))
+        work = [json.dumps(record) for _number, record in largest_first]
+        for _text, facts in run_in_processes(read, work, processes=jobs, what="read an installed package"):
+            found.append(facts)
+            task.advance(detail=facts[0].name)
+    around = _surroundings([facts for facts, _seconds in found])
+    audits = [judged(facts, around, INSTALLED_RULES, seconds) for facts, seconds in found]
+    return AuditReport(kind="prefix", target=str(prefix), packages=sorted(audits, key=lambda audit: audit.package))
+
+
+def _record(file: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(file.read_bytes())
+    except ValueError as err:
+        raise IntegrityError(f"{file}: no JSON ({err})", hint="install the environment again") from None
+    if not isinstance(record, dict):
+        raise IntegrityError(f"{file}: no record of a package", hint="install the environment again")
+    return record
+
+
+def _rest_of(prefix: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A record of the files that no package has: what users and post-link scripts put there."""
+    owned = {str(path) for record in records for path in record.get("files") or ()}
+    rest = []
+    for folder, folders, names in os.walk(prefix):
+        here = Path(folder)
+        if here == prefix:
+            folders[:] = [name for name in folders if name != META]
+        links = [name for name in folders if (here / name).is_symlink()]
+        rest += [(here / name).relative_to(prefix).as_posix() for name in (*names, *links)]
+    return {"name": _REST, "fn": _REST, "subdir": _PLATFORM_FREE, "files": sorted(set(rest) - owned)}
+
+
+def _read_record(text: str, *, prefix: Path, reader: Reader) -> tuple[PackageFacts, float]:
+    started = time.monotonic()
+    record = json.loads(text)
+    files: dict[str, FileFacts] = {}
+    missing = []
+    for name in sorted(str(path) for path in record.get("files") or ()):
+        facts = _read_file(prefix, name, reader)
+        if facts is None:
+            missing.append(f"{name} is not there")
+        else:
+            files[name] = facts
+    package = PackageFacts(
+        file_name=str(record.get("fn")),
+        subdir=str(record.get("subdir")),
+        name=str(record.get("name")),
+        index=record,
+        files=files,
+        declared=_declared(record),
+        damage=tuple(missing),
+    )
+    return package, time.monotonic() - started
+
+
+def _read_file(prefix: Path, name: str, reader: Reader) -> FileFacts | None:
+    path = prefix / name
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return FileFacts(path=name, kind="link", mode=status.st_mode, target=os.readlink(path))  # noqa: PTH115 - as text
+    if not stat.S_ISREG(status.st_mode):
+        return FileFacts(path=name, kind="special", mode=status.st_mode)
+    with path.open("rb") as stream:
+        return reader.read(name, stream, mode=stat.S_IMODE(status.st_mode), size_bytes=status.st_size, placeholder=None)
+
+
+def _declared(record: Mapping[str, Any]) -> Declared:
+    """What the recipe declares, as long as the client's cache still has the package unpacked."""
+    info = Path(str(record.get("extracted_package_dir") or ""), "info")
+    try:
+        about = json.loads((info / "about.json").read_bytes())
+        rendered = info / RENDERED_RECIPE
+        return declared_by(about, rendered.read_bytes() if rendered.is_file() else None)
+    except (OSError, ValueError):
+        return Declared()
+
+
+def _surroundings(packages: Sequence[PackageFacts]) -> Surroundings:
+    links = {path: file.target for one in packages for path, file in one.files.items() if file.kind == "link"}
+    files = {path for one in packages for path, file in one.files.items() if file.kind == "file"}
+    return Surroundings(files=frozenset(files), links=links)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What stands in files and where they lie: package, build-path, placeholder, self-locating, interpreter, link, mode,
+metadata, exception."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from channel_tools.audit.model import Finding, Rule
+from channel_tools.packages.layout import resolve
+from channel_tools.packages.texts import SHELLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from channel_tools.audit.facts import FileFacts, PackageFacts, Surroundings
+
+_FORBIDDEN_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+SHEBANG_BYTES = 127
+"""What every Linux kernel takes of a program's first line."""
+LEAST_PLACEHOLDER_BYTES = 220
+"""A binary file can be installed at any prefix no longer than its placeholder; users have prefixes of 200 bytes."""
+
+
+def package_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """The package could be read to its end."""
+    for damage in package.damage:
+        yield Finding(
+            package=package.file_name,
+            file="",
+            rule=Rule.PACKAGE,
+            found=damage,
+            expected="a complete conda package, named after what it says it is",
+            mend="remove the file and make or fetch the package again",
+        )
+
+
+def build_path_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """No file names a folder of the machine that built it."""
+    for path, file in package.files.items():
+        for place in file.build_paths:
+            yield Finding(
+                package=package.file_name,
+                file=path,
+                rule=Rule.BUILD_PATH,
+                where=place.where,
+                found=f"names {place.text}",
+                expected="no folder of the machine that built it",
+                mend="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
+                "for texts, have build.sh write a path relative to the file",
+            )
+
+
+def placeholder_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """Every build prefix in a file is registered in paths.json, in the mode that suits the file."""
+    for path, file in package.files.items():
+        for place in file.strays:
+            yield _placeholder_finding(
+                package, path, place.where, f"holds the build prefix {place.text}, which nothing replaces"
+            )
+        placeholder = file.placeholder
+        if placeholder is None:
+            continue
+        if (placeholder.mode == "text") != file.is_text:
+            kind = "a text" if file.is_text else "a binary file"
+            found = f"is {kind}, but paths.json has its prefix replaced as in a {placeholder.mode} file"
+            yield _placeholder_finding(package, path, "", found)
+        elif placeholder.mode == "binary" and len(placeholder.text.encode()) < LEAST_PLACEHOLDER_BYTES:
+            found = f"holds a prefix of {len(placeholder.text.encode())} bytes: no longer one can be installed to"
+            yield _placeholder_finding(package, path, "", found)
+
+
+def _placeholder_finding(package: PackageFacts, path: str, where: str, found: str) -> Finding:
+    return Finding(
+        package=package.file_name,
+        file=path,
+        rule=Rule.PLACEHOLDER,
+        where=where,
+        found=found,
+        expected=f"no build prefix, or one registered in paths.json, of {LEAST_PLACEHOLDER_BYTES} bytes or more "
+        "in binary files",
+        mend="have the file find the prefix from where it lies; else let the engine register it "
+        "(build.prefix_detection)",
+    )
+
+
+def self_locating_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """Files that others find the package by hold no absolute path, not even one that installation would replace."""
+    for path, file in package.files.items():
+        for place in file.host_paths:
+            yield Finding(
+                package=package.file_name,
+                file=path,
+                rule=Rule.SELF_LOCATING,
+                where=place.where,
+                found=f"names {place.text}",
+                expected="paths found from where the file lies",
+                mend="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
+                "$(dirname $0)/.. in -config programs",
+            )
+
+
+def interpreter_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """Programs name an interpreter that is there wherever they are installed."""
+    for path, file in package.files.items():
+        if not file.shebang:
+            continue
+        problem = _shebang_problem(file)
+        if problem:
+            yield Finding(
+                package=package.file_name,
+                file=path,
+                rule=Rule.INTERPRETER,
+                where="line 1",
+                found=problem,
+                expected="#!/bin/sh, #!/bin/bash, #!/usr/bin/env PROGRAM, or the placeholder's bin/PROGRAM",
+                mend="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which "
+                "name the prefix",
+            )
+
+
+def _shebang_problem(file: FileFacts) -> str:
+    interpreter = file.shebang.split()[0] if file.shebang.split() else ""
+    if file.placeholder and interpreter.startswith(file.placeholder.text + "/bin/"):
+        return ""
+    if interpreter not in SHELLS:
+        return f"is run by {interpreter or 'nothing'}"
+    if len(file.shebang.encode()) + 2 > SHEBANG_BYTES:
+        return f"has a first line of {len(file.shebang.encode()) + 2} bytes; kernels take {SHEBANG_BYTES}"
+    return ""
+
+
+def link_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
+    """Links are relative, stay inside the prefix and lead to something."""
+    folders: set[str] | None = None
+    for path, file in package.files.items():
+        if file.kind != "link":
+            continue
+        led = None if file.target.startswith("/") else resolve(path, around.links)
+        if led in around.files:
+            continue
+        if folders is None:
+            folders = _folders_of(around)
+        if led is None or led not in folders:
+            yield Finding(
+                package=package.file_name,
+                file=path,
+                rule=Rule.LINK,
+                found=_link_problem(file, led),
+                expected="a relative link to a file of the package or of what it depends on",
+                mend="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
+            )
+
+
+def _link_problem(file: FileFacts, led: str | None) -> str:
+    if file.target.startswith("/"):
+        return f"leads to the absolute path {file.target}"
+    if led is None:
+        return f"leads to {file.target}, out of the prefix or in a circle"
+    return f"leads to {file.target}, which neither the package nor what it depends on has"
+
+
+def _folders_of(around: Surroundings) -> set[str]:
+    found: set[str] = set()
+    for path in around.files:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
+
+
+def mode_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """Nothing has rights or a kind that an installation must not bring."""
+    for path, file in package.files.items():
+        problem = _mode_problem(file)
+        if problem:
+            yield Finding(
+                package=package.file_name,
+                file=path,
+                rule=Rule.MODE,
+                found=problem,
+                expected="files and links, without setuid, setgid and sticky bits, written by their owner only",
+                mend="chmod it in build.sh; what needs rights is the site's to install",
+            )
+
+
+def _mode_problem(file: FileFacts) -> str:
+    if file.kind == "special":
+        return "is neither a file nor a link"
+    if file.kind == "link":
+        return ""
+    if file.mode & _FORBIDDEN_BITS:
+        return f"has the mode {file.mode & 0o7777:04o}, with a setuid, setgid or sticky bit"
+    if file.mode & stat.S_IWOTH:
+        return f"has the mode {file.mode & 0o7777:04o}: everyone may write it"
+    return ""
+
+
+def metadata_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """info/ names nothing of the machine that built the package."""
+    for name, place in package.info_paths:
+        yield Finding(
+            package=package.file_name,
+            file=name,
+            rule=Rule.METADATA,
+            where=place.where,
+            found=f"names {place.text}",
+            expected="neither folders nor file: addresses of the machine that built it",
+            mend="build it with channel_tools build, which cleans what the engine writes; "
+            "in a recipe's own files, write no absolute path",
+        )
+
+
+def exception_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+    """What the recipe declares can be understood and is narrow."""
+    for fault in package.declared.faults:
+        yield Finding(
+            package=package.file_name,
+            file="",
+            rule=Rule.EXCEPTION,
+            found=fault,
+            expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
+            mend="write the rule, the narrowest patterns and the reason into the recipe",
+        )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools audit``: would it work at another place, on another machine?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_json, print_line, print_table
+from channel_tools.cli.handling import handled
+
+if TYPE_CHECKING:
+    from channel_tools.audit.model import AuditReport, Finding
+
+SCHEMA = 1
+
+_Target = Annotated[
+    Path, typer.Argument(help="A .conda file, a channel's folder, or an environment.", show_default=False)
+]
+_Beside = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--channel",
+        "-c",
+        help="A channel's folder that has the run dependencies; may be repeated.",
+        show_default="the channel it lies in, else the local channel",
+    ),
+]
+
+
+@handled
+def audit(
+    target: _Target,
+    *,
+    channels: _Beside = None,
+    jobs: options.Jobs = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check that packages work at any place and on any machine: loader paths, build paths, links, versions."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.workflow.auditing import AuditRequest, run_audit  # noqa: PLC0415
+
+    settings = options.settings_if_any(root, output)
+    request = AuditRequest(target=target, channels=tuple(channels or ()))
+    with shown_progress() as progress:
+        report = run_audit(settings, request, jobs=jobs or options.available_cores(), progress=progress)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        _print_report(report)
+    if findings := report.findings:
+        message = f"{report.target}: {len(findings)} findings, the first: {findings[0]}"
+        raise VerificationError(message, hint=findings[0].mend)
+
+
+def report_json(report: AuditReport) -> dict[str, Any]:
+    """The report as ``--json`` prints it."""
+    packages = [
+        {
+            "package": one.package,
+            "subdir": one.subdir,
+            "files": one.files,
+            "elf_files": one.elf_files,
+            "seconds": round(one.seconds, 3),
+            "findings": [asdict(finding) for finding in one.findings],
+            "excused": [{**asdict(row.finding), "reason": row.reason} for row in one.excused],
+        }
+        for one in report.packages
+    ]
+    counts = {"findings": len(report.findings), "excused": len(report.excused)}
+    return {"schema": SCHEMA, "kind": report.kind, "target": report.target, **counts, "packages": packages}
+
+
+def _print_report(report: AuditReport) -> None:
+    for finding in report.findings:
+        print_line(f"{finding.package}: {_place(finding)}: {finding.rule}: {finding.found}")
+        print_line(f"    expected: {finding.expected}")
+        print_line(f"    to mend: {finding.mend}")
+    for row in report.excused:
+        print_line(f"{row.finding.package}: {_place(row.finding)}: {row.finding.rule}: declared: {row.finding.found}")
+        print_line(f"    reason: {row.reason}")
+    rows = [
+        (one.package, str(one.files), str(one.elf_files), str(len(one.findings)), str(len(one.excused)))
+        for one in report.packages
+    ]
+    print_table(("package", "files", "ELF", "findings", "declared"), rows)
+    print_line(f"{report.target}: {len(report.packages)} packages, {len(report.findings)} findings")
+
+
+def _place(finding: Finding) -> str:
+    return " ".join(part for part in (finding.file, finding.where) if part) or "the package"

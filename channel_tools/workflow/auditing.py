@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is audited and against what: the gate of builds, and the audit of a package, a channel or an environment."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.audit.gate import Gate
+from channel_tools.audit.model import AuditReport
+from channel_tools.audit.prefix import audit_prefix, is_prefix
+from channel_tools.audit.reading import Reader
+from channel_tools.audit.run import audit_channel, audit_package, channel_packages, telling_paths
+from channel_tools.audit.surroundings import Known, Neighbour, neighbours_in_cache, neighbours_in_files
+from channel_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from channel_tools.channel import Channel
+    from channel_tools.progress import Progress
+    from channel_tools.settings import Settings
+
+_REPODATA = "repodata.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRequest:
+    """What to audit, and the folders of channels that have its run dependencies besides its own."""
+
+    target: Path
+    channels: tuple[Path, ...] = ()
+
+
+def package_gate(settings: Settings, channel: Channel, *, cores: int, progress: Progress) -> Callable[[Path], None]:
+    """What every built package has to pass before it enters ``channel``; raises VerificationError with the findings."""
+    remote = channel.foundation.address is not None
+    gate = Gate(
+        channel=channel.path,
+        build_paths=machine_paths(settings),
+        processes=cores,
+        cache=settings.package_cache if remote else None,
+    )
+
+    def admit(package: Path) -> None:
+        audit = gate.admit(package)
+        if audit.excused:
+            progress.note(f"{package.name}: audited; {len(audit.excused)} findings are declared by its recipe")
+
+    return admit
+
+
+def run_audit(settings: Settings | None, request: AuditRequest, *, jobs: int, progress: Progress) -> AuditReport:
+    """Audit what the target is. Raises UsageError when it is neither a package, a channel nor an environment."""
+    target = request.target.absolute()
+    reader = Reader(build_paths=machine_paths(settings), processes=jobs)
+    if target.is_file() and target.suffix == ".conda":
+        known = Known(_neighbours(settings, request, target))
+        audit = audit_package(target, known, reader)
+        return AuditReport(kind="package", target=str(target), packages=[audit])
+    if is_prefix(target):
+        return audit_prefix(target, reader, jobs=jobs, progress=progress)
+    if target.is_dir():
+        beside = list(neighbours_in_files(path for folder in request.channels for path in channel_packages(folder)))
+        return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
+    raise UsageError(
+        f"{target}: no .conda file and no folder", hint="name a .conda file, a channel's folder or an environment"
+    )
+
+
+def machine_paths(settings: Settings | None) -> tuple[str, ...]:
+    """Folders of this machine that no package may name: the tree, its results, the cache, our own environment."""
+    folders = [Path(sys.prefix), Path.home()]
+    if settings is not None:
+        folders += [settings.tree.root, settings.output, settings.cache]
+    return telling_paths(folders)
+
+
+def _neighbours(settings: Settings | None, request: AuditRequest, package: Path) -> Sequence[Neighbour]:
+    """The packages of the channels named, else of the channel it lies in, else of the local channel."""
+    folders = list(request.channels)
+    own = package.parents[1]
+    if not folders and (package.parent / _REPODATA).is_file():
+        folders = [own]
+    if not folders and settings is not None and settings.channel.is_dir():
+        folders = [settings.channel]
+    found = list(neighbours_in_files(path for folder in folders for path in channel_packages(folder)))
+    return found + (list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else [])

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packages as a build engine leaves them, sound or spoiled in one way."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+BUILD = "h0123456_0"
+BUILD_FOLDER = "/srv/builder/out/work/toy"
+HOST_PREFIX = f"{BUILD_FOLDER}/bld/rattler-build_toy/host_env" + "_placehold" * 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A member of the payload: bytes with a mode, or a link."""
+
+    content: bytes = b""
+    mode: int = 0o644
+    link: str = ""
+    kind: bytes = tarfile.REGTYPE
+    placeholder: str = ""
+    file_mode: str = "text"
+
+
+Files = Mapping[str, bytes | Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy:
+    """A package to write."""
+
+    files: Files = field(default_factory=dict)
+    name: str = "toy"
+    version: str = "1.0"
+    subdir: str = "linux-64"
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, bytes] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> Path:
+        """The package file in ``folder/subdir``."""
+        stem = f"{self.name}-{self.version}-{BUILD}"
+        destination = folder / self.subdir / f"{stem}.conda"
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        payload = {
+            name: entry if isinstance(entry, Entry) else Entry(content=entry) for name, entry in self.files.items()
+        }
+        with zipfile.ZipFile(destination, "w") as archive:
+            archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
+            archive.writestr(f"pkg-{stem}.tar.zst", _tar(payload))
+            archive.writestr(f"info-{stem}.tar.zst", _tar(self._info(payload)))
+        return destination
+
+    def _info(self, payload: Mapping[str, Entry]) -> dict[str, Entry]:
+        index = {"name": self.name, "version": self.version, "build": BUILD, "build_number": 0, "subdir": self.subdir}
+        index |= {"depends": list(self.depends), "constrains": list(self.constrains)}
+        values = {
+            "index.json": index,
+            "about.json": {"extra": self.extra},
+            "paths.json": {"paths": [_row(name, entry) for name, entry in payload.items()], "paths_version": 1},
+        }
+        contents = {name: json.dumps(value).encode() for name, value in values.items()} | dict(self.info)
+        return {f"info/{name}": Entry(content=content) for name, content in contents.items()}
+
+
+def _row(name: str, entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {"_path": name, "path_type": "softlink" if entry.link else "hardlink"}
+    if not entry.link:
+        row["size_in_bytes"] = len(entry.content)
+    if entry.placeholder:
+        row |= {"prefix_placeholder": entry.placeholder, "file_mode": entry.file_mode}
+    return row
+
+
+def _tar(members: Mapping[str, Entry]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, entry in members.items():
+            header = tarfile.TarInfo(name)
+            header.mode = entry.mode
+            header.type = tarfile.SYMTYPE if entry.link else entry.kind
+            header.linkname = entry.link
+            header.size = len(entry.content)
+            tar.addfile(header, io.BytesIO(entry.content))
+    return zstandard.compress(stream.getvalue())

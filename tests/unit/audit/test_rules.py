@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each rule on a package that breaks it, in the audit and at the gate, and on a twin that does not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from channel_tools.audit.gate import Gate
+from channel_tools.audit.model import Finding, PackageAudit, Rule
+from channel_tools.audit.reading import Reader
+from channel_tools.audit.run import audit_package
+from channel_tools.audit.surroundings import Known, neighbours_in_files
+from channel_tools.build.schedule import take_in
+from channel_tools.channel import Channel, ChannelWriter, published_packages
+from channel_tools.errors import IntegrityError, VerificationError
+from channel_tools.progress import SilentProgress
+from tests.unit.audit.packages import BUILD_FOLDER, Entry, Toy
+from tests.unit.audit.spoiled import CASES, GXX, Case, library
+from tests.unit.channel.toys import new_channel
+
+by_id = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.id}")
+
+
+def audited(package: Path, *neighbours: Path) -> PackageAudit:
+    known = Known(neighbours_in_files(neighbours))
+    return audit_package(package, known, Reader(build_paths=(BUILD_FOLDER,)))
+
+
+def findings(package: Path, *neighbours: Path) -> list[Finding]:
+    return list(audited(package, *neighbours).findings)
+
+
+def enter(channel: Channel, package: Path) -> None:
+    gate = Gate(channel=channel.path, build_paths=(BUILD_FOLDER,))
+    writer = ChannelWriter(channel=channel, clock=time.time)
+
+    def admit(package: Path) -> None:
+        gate.admit(package)
+
+    take_in(writer, package, admit=admit, progress=SilentProgress())
+
+
+@by_id
+def test_a_spoiled_package_has_the_finding(tmp_path: Path, case: Case) -> None:
+    package = case.spoiled.write(tmp_path)
+    found = [finding for finding in findings(package) if finding.rule == case.rule]
+    assert [(finding.package, finding.file, finding.where) for finding in found] == [
+        (package.name, case.file, case.where)
+    ]
+    assert case.found in found[0].found
+    assert found[0].expected
+    assert found[0].mend
+
+
+@by_id
+def test_its_twin_has_none(tmp_path: Path, case: Case) -> None:
+    assert findings(case.clean.write(tmp_path)) == []
+
+
+@by_id
+def test_the_gate_keeps_a_spoiled_package_out(tmp_path: Path, case: Case) -> None:
+    channel = new_channel(tmp_path)
+    before = sorted(path for path in channel.path.rglob("*") if path.is_file())
+    with pytest.raises((VerificationError, IntegrityError)) as caught:
+        enter(channel, case.spoiled.write(tmp_path / "made"))
+    assert case.found in str(caught.value)
+    assert sorted(path for path in channel.path.rglob("*") if path.is_file()) == before
+
+
+def test_the_gate_lets_a_sound_package_in(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    enter(channel, Toy(files={"share/toy": b"x"}).write(tmp_path / "made"))
+    assert [package.name for package in published_packages(channel)] == ["toy"]
+
+
+def test_every_rule_has_a_spoiled_package() -> None:
+    assert {case.rule for case in CASES} == set(Rule) - {Rule.INSTRUCTIONS}
+
+
+def test_a_damaged_package_is_a_finding(tmp_path: Path) -> None:
+    package = Toy(files={"lib/x": b"x" * 5000}).write(tmp_path)
+    package.write_bytes(package.read_bytes()[:300])
+    assert [finding.rule for finding in findings(package)] == [Rule.PACKAGE]
+
+
+def test_a_library_of_a_run_dependency_is_found(tmp_path: Path) -> None:
+    lower = Toy(name="lower", files={"lib/liblower.so.1": library(rpath="$ORIGIN")}).write(tmp_path)
+    needy = library(needed=["liblower.so.1"], rpath="$ORIGIN")
+    upper = Toy(files={"lib/libtoy.so.1": needy}, depends=("lower 1.*",)).write(tmp_path)
+    assert findings(upper, lower) == []
+    (alone,) = findings(Toy(files={"lib/libtoy.so.1": needy}).write(tmp_path), lower)
+    assert (alone.rule, alone.subject) == (Rule.NEEDED, "liblower.so.1")
+
+
+def test_a_library_elsewhere_than_the_rpath_leads_is_not_found(tmp_path: Path) -> None:
+    files = {"lib/deep/libdeep.so.1": library(), "bin/toy": library(needed=["libdeep.so.1"], rpath="$ORIGIN/../lib")}
+    (finding,) = findings(Toy(files=files).write(tmp_path))
+    assert "is at lib/deep/libdeep.so.1 while the rpath leads to lib" in finding.found
+
+
+def test_a_link_may_lead_to_a_file_of_a_run_dependency(tmp_path: Path) -> None:
+    lower = Toy(name="lower", files={"lib/liblower.so.1": b"x"}).write(tmp_path)
+    upper = Toy(files={"lib/liblower.so": Entry(link="liblower.so.1")}, depends=("lower",)).write(tmp_path)
+    assert findings(upper, lower) == []
+
+
+@pytest.mark.parametrize(("version", "found"), [("12.2.0", []), ("11.4.0", [Rule.LIBSTDCXX])], ids=["enough", "older"])
+def test_an_open_requirement_means_what_the_channel_has(tmp_path: Path, version: str, found: list[Rule]) -> None:
+    runtime = Toy(name="libstdcxx", version=version).write(tmp_path)
+    package = Toy(files=GXX.files, depends=("libstdcxx",)).write(tmp_path)
+    assert [finding.rule for finding in findings(package, runtime)] == found
+
+
+def test_a_noarch_packages_dependency_lies_where_it_is_installed(tmp_path: Path) -> None:
+    lower = Toy(name="lower", subdir="noarch", files={"site-packages/lower/data": b"x"})
+    index = b'{"name": "lower", "version": "1.0", "build": "h0123456_0", "subdir": "noarch", "noarch": "python"}'
+    written = Toy(name="lower", subdir="noarch", files=lower.files, info={"index.json": index}).write(tmp_path)
+    python = Toy(name="python", version="3.12.4").write(tmp_path)
+    link = Entry(link="../lib/python3.12/site-packages/lower/data")
+    upper = Toy(files={"share/data": link}, depends=("python", "lower")).write(tmp_path)
+    assert findings(upper, python, written) == []
