@@ -3,8 +3,15 @@
 set -euo pipefail
 
 case "${target_platform}" in
-  linux-64) template=x86_64-conda-linux-gcc instructions="-msse4.2" tune="-mtune=haswell" ;;
-  linux-aarch64) template=arm64-conda-linux-gcc instructions="-march=armv8-a+crc -DRTE_MACHINE_CPUFLAG_NEON -DRTE_MACHINE_CPUFLAG_CRC32" tune="" ;;
+  linux-64)
+    template=x86_64-conda-linux-gcc target=x86_64-default-linux-gcc tune="-mtune=haswell"
+    # not -march, which would take back what a program's own flags allow
+    consumers="-msse4.2"
+    ;;
+  linux-aarch64)
+    template=arm64-conda-linux-gcc target=arm64-armv8a-linux-gcc tune=""
+    consumers="-march=armv8-a+crc -DRTE_MACHINE_CPUFLAG_NEON -DRTE_MACHINE_CPUFLAG_CRC32"
+    ;;
   *) echo "no configuration for ${target_platform}" >&2; exit 1 ;;
 esac
 case "${DPDK_DRIVERS}" in
@@ -30,8 +37,9 @@ flags+=" -Werror=implicit-function-declaration -Werror=implicit-int"
 flags+=" -Werror=int-conversion -Werror=incompatible-pointer-types"
 
 make_dpdk() {
+  # without kernel modules and programs; the archives are whole before those.
   # CROSS gives the rest of the toolchain its names; the host's compiler builds pmdinfogen, which runs in the build
-  make O=build V=1 CROSS="${HOST}-" CC="${CC}" CXX="${CXX}" AR="${AR}" LD="${LD}" HOSTCC="${CC_FOR_BUILD:-${CC}}" \
+  make O=build V=1 ROOTDIRS-y="buildtools lib drivers" CROSS="${HOST}-" CC="${CC}" CXX="${CXX}" AR="${AR}" LD="${LD}" HOSTCC="${CC_FOR_BUILD:-${CC}}" \
     EXTRA_CFLAGS="${flags}" HOST_EXTRA_CFLAGS="-std=gnu11 -g0 ${maps}" "$@"
 }
 
@@ -43,7 +51,7 @@ make_dpdk -j "${CPU_COUNT}" >build.log 2>&1 || {
 grep -c "warning:" build.log | sed 's/$/ warnings/' || true
 
 # Archives, headers and the make rules; the upstream target's own symbolic links are relative.
-make_dpdk install-sdk T= prefix="${PREFIX}" DESTDIR= >install.log
+make_dpdk install-sdk T= RTE_TARGET="${target}" prefix="${PREFIX}" DESTDIR= >install.log
 cp build/lib/*.a "${PREFIX}/lib/"
 install -d "${PREFIX}/bin"
 sed '1 s|^.*$|#!/usr/bin/env python3|' usertools/dpdk-devbind.py >"${PREFIX}/bin/dpdk-devbind.py"
@@ -73,11 +81,11 @@ libdir=\${prefix}/lib
 includedir=\${prefix}/include/dpdk
 drivers=${DPDK_DRIVERS}
 rte_sdk=\${prefix}/share/dpdk
-rte_target=${template}
+rte_target=${target}
 
 Name: DPDK
 Description: Data Plane Development Kit: libraries and drivers for packets in user space
 Version: ${PKG_VERSION}
-Cflags: -include rte_config.h -I\${includedir} ${instructions} -pthread
+Cflags: -include rte_config.h -I\${includedir} ${consumers} -pthread
 Libs: -L\${libdir} -Wl,--whole-archive${whole},--no-whole-archive${plain} ${ibverbs} -lnuma -ldl -lm -lrt -pthread
 EOF
