@@ -64,7 +64,7 @@ on_demand=(flow_classify pipeline table port pdump distributor ip_frag fib rib l
 whole="" plain=""
 for library in build/lib/librte_*.a; do
   name=$(basename "${library}" .a)
-  [[ " ${on_demand[*]/#/librte_} " == *" ${name} "* ]] || whole+=",-l:${name}.a"
+  [[ " ${on_demand[*]/#/librte_} " == *" ${name} "* ]] || whole+=",\${libdir}/${name}.a"
 done
 for name in "${on_demand[@]}"; do
   [[ -e "build/lib/librte_${name}.a" ]] || { echo "librte_${name}.a was not built" >&2; exit 1; }

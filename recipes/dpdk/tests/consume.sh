@@ -19,10 +19,10 @@ expect "pkg-config's drivers" "$(pkg-config --variable=drivers libdpdk)" "${EXPE
 # each archive exactly once, libdpdk.a being the list of the others
 expect "archives in libdpdk.pc" \
   "$(sed -n 's/^Libs: //p' "${PREFIX}/lib/pkgconfig/libdpdk.pc" | tr ', ' '\n\n' \
-    | sed -n -E 's/^-l:?(lib)?(rte_[a-z0-9_]+)(\.a)?$/\2/p' | sort | tr '\n' ' ')" \
+    | sed -n -E 's,^(-l|.*/lib)(rte_[a-z0-9_]+)(\.a)?$,\2,p' | sort | tr '\n' ' ')" \
   "$(cd "${PREFIX}/lib" && printf '%s\n' librte_*.a | sed -E 's/^lib(.*)\.a$/\1/' | sort | tr '\n' ' ')"
 
-# with an empty environment's flags and with the compilers' own, as a program and as a position-independent library
+# as a program with no other flags, as a position-independent library with the compilers' usual ones, and by CMake
 read -r -a cflags <<<"$(pkg-config --cflags libdpdk)"
 read -r -a libs <<<"$(pkg-config --libs libdpdk)"
 runpath=("-Wl,-rpath,${PREFIX}/lib" "-Wl,-rpath-link,${PREFIX}/lib")
@@ -34,6 +34,11 @@ expect "the program" "$(./loop)" "DPDK ${EXPECTED_VERSION}.0"
 echo 'int loop_main(void); int main(void) { return loop_main(); }' >main.c
 "${CC}" main.c -L. -lloop "-Wl,-rpath,${PWD}" "-Wl,-rpath-link,${PREFIX}/lib" -o from-library
 expect "the program through a shared library" "$(./from-library)" "DPDK ${EXPECTED_VERSION}.0"
+
+cmake -G Ninja -S tests -B from-cmake -DCMAKE_PREFIX_PATH="${PREFIX}" -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath-link,${PREFIX}/lib"
+cmake --build from-cmake
+expect "the program built by CMake" "$(from-cmake/loop)" "DPDK ${EXPECTED_VERSION}.0"
 
 RTE_SDK=$(pkg-config --variable=rte_sdk libdpdk) RTE_TARGET=$(pkg-config --variable=rte_target libdpdk)
 export RTE_SDK RTE_TARGET
