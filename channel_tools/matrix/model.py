@@ -75,7 +75,7 @@ class Stack:
     install: tuple[str, ...]
     """MatchSpecs of the environment that users install, in the form with spaces."""
     validation: Mapping[str, YamlValue]
-    """``method`` and that method's own settings, which the validate stage checks."""
+    """``method`` and that method's own settings, which the validate stage checks; empty: there is nothing to run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,7 +50,7 @@ class _StackModel(_Model):
     variants: list[str] = []
     packages: Annotated[list[_Name], Field(min_length=1)]
     install: Annotated[list[str], Field(min_length=1)]
-    validate_: _ValidationModel = Field(alias="validate")
+    validate_: _ValidationModel | None = Field(alias="validate", default=None)
 
 
 class _StacksModel(_Model):
@@ -86,7 +86,7 @@ def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
         variants=tuple(model.variants),
         packages=tuple(model.packages),
         install=tuple(install),
-        validation=model.validate_.model_dump(),
+        validation={} if model.validate_ is None else model.validate_.model_dump(),
     )
 
 

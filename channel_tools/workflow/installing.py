@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel
 from channel_tools.environments import create_environment
+from channel_tools.errors import UsageError
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.validate import ValidationRequest, validate_stack, write_report
 from channel_tools.workflow.platforms import current_platform
@@ -69,6 +70,9 @@ def validate_installed(
     The report may hold failed checks. Raises as validate_stack.
     """
     stack = find_stack(load_tree(settings.tree), request.stack)
+    if not stack.validation:
+        message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
+        raise UsageError(message, hint="its packages are tested by their recipes while they are built")
     method = {name: value for name, value in stack.validation.items() if name != "method"}
     report = validate_stack(
         ValidationRequest(

@@ -43,6 +43,12 @@ def test_settings_of_a_method_may_be_lists_and_mappings_of_text(tmp_path: Path) 
     }
 
 
+def test_a_stack_may_have_nothing_to_validate(tmp_path: Path) -> None:
+    stacks = STACKS.replace("    validate: {method: switchml, num_threads: 2}\n", "")
+    assert "validate" not in stacks
+    assert find_stack(load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks})), None).validation == {}
+
+
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:
     gone: dict[str, str | None] = {name: None for name in FILES if name.startswith("variants/foundation")}
     assert sorted(load_tree(write_tree(tmp_path, gone)).variant_files) == ["pins.yaml", "udp.yaml"]
