@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _SYSTEM_PATH = ("/usr/bin", "/bin")
 _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR"})
+# where a site has what an activation script looks for: recipes/mpich
+_SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 _TIMEOUT_S = 60.0
 
@@ -28,13 +30,13 @@ _TIMEOUT_S = 60.0
 def activated_environment(prefix: Path, *, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
-    Of ``environ`` only who and where the user is (home, locale, temporary folder) is handed on. Raises UsageError when
-    ``prefix`` is no environment and CommandError when an activation script fails.
+    Of ``environ`` only who and where the user is (home, locale, temporary folder), and where the site's MPI is, is
+    handed on. Raises UsageError when ``prefix`` is no environment and CommandError when an activation script fails.
     """
     prefix = prefix.absolute()
     if not (prefix / "conda-meta").is_dir():
         raise UsageError(f"{prefix}: no environment; expected a folder with conda-meta/")
-    start = {name: value for name, value in environ.items() if name in _KEPT} | {"PATH": ":".join(_SYSTEM_PATH)}
+    start = {name: value for name, value in environ.items() if name in _KEPT | _SITE} | {"PATH": ":".join(_SYSTEM_PATH)}
     result = run_command(
         ["bash", "--noprofile", "--norc", "-c", _script(prefix) + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S
     )

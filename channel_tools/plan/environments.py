@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Solving the environments of a build against the foundation and against own packages that may not exist yet.
 
-Own packages stand before the foundation with strict priority, as the channel does when they are built. A set of
-requirements without a solution is an answer here, not an error: the variant is unserved, for a reason that can be read.
+Own packages stand before a conda-forge foundation with strict priority, as the channel does when they are built; with
+the registry foundation they are in one channel with its packages, and compete with them. A set of requirements without
+a solution is an answer here, not an error: the variant is unserved, for a reason that can be read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from rattler import Gateway, MatchSpec, PackageRecord, RepoDataRecord, Version, solve
+from rattler import ChannelPriority, Gateway, MatchSpec, PackageRecord, RepoDataRecord, Version, solve
 from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
 from rattler.package import BuildString
 
@@ -65,6 +66,8 @@ class OwnPackage:
     depends: tuple[str, ...]
     digest: str
     run_exports: RunExports
+    track_features: tuple[str, ...] = ()
+    """Not empty: solvers prefer any other build of the name."""
 
     @property
     def file_name(self) -> str:
@@ -92,6 +95,7 @@ class OwnRecords:
             noarch="generic" if package.subdir == "noarch" else None,
             depends=list(package.depends),
         )
+        record.track_features = list(package.track_features)
         url = f"{_OWN_CHANNEL}/{package.subdir}/{package.file_name}"
         entry = RepoDataRecord(record, package.file_name, url, _OWN_CHANNEL)
         self._records.setdefault(package.name, []).append(entry)
@@ -144,6 +148,9 @@ class EnvironmentSolver:
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
                 virtual_packages=self._virtual_packages,
+                channel_priority=ChannelPriority.Disabled
+                if self._foundation.shares_channel
+                else ChannelPriority.Strict,
             )
         except SolverError as err:
             raise UnservedError(await self._explain([*beneath, *specs], str(err))) from None

@@ -50,6 +50,8 @@ class Foundation:
     sources: tuple[Channel | SparseRepoData, ...]
     run_exports: Mapping[str, RunExports]
     """By ``subdir/file name``."""
+    shares_channel: bool = False
+    """Whether its packages lie in one channel with what is built here, so that neither goes before the other."""
 
 
 def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str) -> Foundation:
@@ -68,7 +70,12 @@ def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str
         raise FoundationError(message, hint=_ABSENT_HINTS[kind])
     channel = Channel(folder.absolute().as_uri())
     sources = tuple(_open_index(channel, subdir, folder / subdir / "repodata.json") for subdir in subdirs)
-    return Foundation(label=label, sources=sources, run_exports=_read_run_exports(folder, subdirs))
+    return Foundation(
+        label=label,
+        sources=sources,
+        run_exports=_read_run_exports(folder, subdirs),
+        shares_channel=kind == "registry",
+    )
 
 
 def _folder_of(location: Path | str) -> Path | None:

@@ -199,7 +199,16 @@ def _own_package(rendered: RenderedPackage, digest: str, depends: tuple[str, ...
         depends=depends,
         digest=digest,
         run_exports=own_run_exports(rendered, build_string),
+        track_features=_track_features(rendered),
     )
+
+
+def _track_features(rendered: RenderedPackage) -> tuple[str, ...]:
+    """As the engine writes them for a build that is not to be chosen by itself (build.variant in CEP 14)."""
+    build = rendered.recipe.get("build")
+    variant = build.get("variant") if isinstance(build, dict) else None
+    count = variant.get("down_prioritize_variant") if isinstance(variant, dict) else None
+    return tuple(f"{rendered.name}-p-{index}" for index in range(count)) if isinstance(count, int) else ()
 
 
 def _build_order(by_name: Mapping[str, Sequence[RenderedPackage]]) -> list[str]:
