@@ -13,7 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.files import disk_full_reported
@@ -21,12 +21,22 @@ from channel_tools.sources.download import Cancelled, Download, download
 from channel_tools.sources.gitfetch import GitFetcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from channel_tools.progress import Progress, Task
-    from channel_tools.sources.debian import DebianSources
+    from channel_tools.sources.debian import DebianFile
     from channel_tools.sources.model import NeededSource
     from channel_tools.sources.store import SourceStore
+
+
+class ByHash(Protocol):
+    """Where files are found by their sha256 alone: Debian's source packages."""
+
+    def find(self, hashes: Collection[str]) -> dict[str, DebianFile]:
+        """The files with these hashes."""
+
+    def download(self, file: DebianFile, folder: Path) -> Path:
+        """Download one into ``folder``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +57,7 @@ def fetch_sources(
     *,
     jobs: int,
     progress: Progress,
-    debian: DebianSources | None = None,
+    debian: ByHash | None = None,
 ) -> None:
     """Fetch what the store lacks of ``needs``, at most ``jobs`` at once.
 
@@ -90,7 +100,7 @@ class _Run:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
-    def ask_debian(self, failures: Sequence[_Failure], debian: DebianSources | None) -> list[_Failure]:
+    def ask_debian(self, failures: Sequence[_Failure], debian: ByHash | None) -> list[_Failure]:
         """Take from Debian what it has of the files that failed; what fails still."""
         files = [failure for failure in failures if failure.need.kind == "url"]
         others = [failure for failure in failures if failure.need.kind != "url"]

@@ -143,7 +143,8 @@ class _TreeWriter:
         def take(_name: str, size: int, stream: IO[bytes]) -> None:
             self._write(prefix, next(waiting), size, stream, time_s)
 
-        repository.read_objects([entry.object for entry in kept], take)
+        paths = {entry.object: prefix + entry.path for entry in kept}
+        repository.read_objects([entry.object for entry in kept], take, paths=paths)
         proof = CommitProof(
             path=path,
             commit=commit,

@@ -71,10 +71,17 @@ class GitRepository:
         self.read_objects([commit], lambda _name, size, stream: content.append(stream.read(size)))
         return content[0]
 
-    def read_objects(self, names: Sequence[str], take: Callable[[str, int, IO[bytes]], object]) -> None:
+    def read_objects(
+        self,
+        names: Sequence[str],
+        take: Callable[[str, int, IO[bytes]], object],
+        *,
+        paths: Mapping[str, str] | None = None,
+    ) -> None:
         """Call ``take(name, size, stream)`` for every object in this order; it reads exactly ``size`` bytes.
 
-        Raises IntegrityError for an object that the repository lacks or whose bytes have another hash.
+        Raises IntegrityError for an object that the repository lacks or whose bytes have another hash; ``paths`` says
+        where objects stand, for the message.
         """
         with tempfile.TemporaryFile() as wanted:
             wanted.write("".join(f"{name}\n" for name in names).encode())
@@ -87,21 +94,24 @@ class GitRepository:
                 raise RuntimeError("a process started with a pipe has one")
             try:
                 for name in names:
-                    self._take_one(name, process.stdout, take)
+                    where = "" if paths is None else f" ({paths[name]})"
+                    self._take_one(name, process.stdout, take, where)
             finally:
                 end_process_group(process)
 
-    def _take_one(self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object]) -> None:
+    def _take_one(
+        self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object], where: str
+    ) -> None:
         words = stream.readline().split()
         if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
-            message = f"{self.folder}: object {name} is missing from the repository"
+            message = f"{self.folder}: object {name}{where} is missing from the repository"
             raise IntegrityError(message, hint="fetch it there, or name its path in the recipe's extra.source_excludes")
         kind, size = words[1].decode(), int(words[2])
         hashed = HashedStream(stream, ObjectHash(kind, size, like=name))
         take(name, size, hashed)  # type: ignore[arg-type]  # it reads only
         stream.read(1)  # the line's end
         if hashed.digest.hexdigest() != name:
-            message = f"{self.folder}: object {name} is damaged: its bytes hash to {hashed.digest.hexdigest()}"
+            message = f"{self.folder}: object {name}{where} is damaged: its bytes hash to {hashed.digest.hexdigest()}"
             raise IntegrityError(message, hint="run `git fsck` there, and clone anew")
 
     def _git(self) -> list[str]:

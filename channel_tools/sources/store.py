@@ -13,6 +13,7 @@ addresses are left out there, so that no build downloads by itself. What a sourc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import tempfile
@@ -44,10 +45,10 @@ from channel_tools.sources.gitarchive import (
 from channel_tools.sources.model import NeededSource, StoredSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from channel_tools.sources.gitarchive import FindRepository
-    from channel_tools.sources.model import NeededSource
 
 
 MANIFEST = "manifest.json"
@@ -103,10 +104,15 @@ class SourceStore:
         """Hold the right to make or change a source's entry; others wait for it."""
         return self.locked_entry(self.entry(need))
 
-    def locked_entry(self, entry: Path) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def locked_entry(self, entry: Path) -> Iterator[None]:
         """As locked, by the entry's folder."""
         lock_file = self.folder / ".locks" / f"{entry.name}.lock"
-        return exclusive_lock(lock_file, what=f"source {entry.name}", timeout_s=_LOCK_WAIT_S)
+        with (
+            disk_full_reported(self.folder),
+            exclusive_lock(lock_file, what=f"source {entry.name}", timeout_s=_LOCK_WAIT_S),
+        ):
+            yield
 
     def find(self, need: NeededSource) -> StoredSource | None:
         """What the store holds for ``need``, not hashed again; None where it holds nothing."""

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import base64
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+
+from channel_tools.errors import IntegrityError, NetworkError
+from channel_tools.files import sha256_of_file
+from channel_tools.sources.archives import open_tar
+from channel_tools.sources.gitarchive import GitManifest, exclusion, verify_archive
+from channel_tools.sources.gitfetch import GitFetcher
+from channel_tools.sources.gitobjects import GitRepository, open_repository
+from channel_tools.sources.store import MANIFEST, SourceStore
+from channel_tools.sources.verify import check_entry
+from tests.unit.sources.toys import git, git_need, make_repository
+
+FILES = {
+    "README": b"read\r\nme\n",
+    ".gitattributes": b"* text=auto eol=lf\n*.txt export-ignore\nversion export-subst\n",
+    "notes.txt": b"kept though git archive would not\n",
+    "version": b"$Format:%H$\n",
+    "tool.sh": b"#!/bin/sh\n",
+    "deep/er/file": bytes(range(256)) * 40,
+    "deep.x": b"sorts between deep and deep/\n",
+    "deep/link": b"-> er/file",
+    "deps/mpi/lib.so": b"\x7fELF not ours",
+    "deps/mpi/etc/a.dat": b"tuning",
+}
+EXCLUDES = ("deps/mpi/**",)
+
+
+def finder(*repositories: Path) -> Callable[[str, str, str], GitRepository]:
+    def find(path: str, commit: str, _url: str) -> GitRepository:
+        for folder in repositories:
+            repository = open_repository(folder)
+            assert repository is not None
+            if repository.holds(commit):
+                return repository
+        raise AssertionError(f"{path}: {commit}")
+
+    return find
+
+
+def members(archive: Path) -> dict[str, tuple[bytes, int]]:
+    found = {}
+    with open_tar(archive) as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isreg() else None
+            content = member.linkname.encode() if stream is None else stream.read()
+            found[member.name.partition("/")[2]] = (content, member.mode)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SourceStore:
+    return SourceStore(folder=tmp_path / "store")
+
+
+def test_the_archive_holds_the_commits_exact_files(tmp_path: Path, store: SourceStore) -> None:
+    commit = make_repository(tmp_path / "toy", FILES)
+    need = git_need(commit)
+    stored = store.add_commit(need, finder(tmp_path / "toy"), origin="here")
+    found = members(stored.path)
+    blob = subprocess.run(
+        ["git", "cat-file", "blob", f"{commit}:README"], cwd=tmp_path / "toy", capture_output=True, check=True
+    ).stdout
+    assert found.keys() == FILES.keys()
+    assert found["README"] == (blob, 0o644)
+    assert found["version"][0] == b"$Format:%H$\n"
+    assert found["tool.sh"][1] == 0o755
+    assert found["deep/link"][0] == b"er/file"
+    assert found["deep/er/file"][0] == FILES["deep/er/file"]
+    assert store.find(need) == stored
+    assert stored.sha256 == sha256_of_file(stored.path)
+    check_entry(store, store.entry(need))
+
+
+def test_the_same_commit_gives_the_same_bytes_from_any_clone(tmp_path: Path) -> None:
+    commit = make_repository(tmp_path / "toy", FILES)
+    git(tmp_path, "clone", "--quiet", "--bare", "toy", "bare")
+    one = SourceStore(folder=tmp_path / "1").add_commit(git_need(commit), finder(tmp_path / "toy"), origin="a")
+    two = SourceStore(folder=tmp_path / "2").add_commit(git_need(commit), finder(tmp_path / "bare"), origin="b")
+    assert one.path.read_bytes() == two.path.read_bytes()
+
+
+def test_excluded_files_are_left_out_and_may_be_missing_from_the_clone(tmp_path: Path, store: SourceStore) -> None:
+    commit = make_repository(tmp_path / "toy", FILES)
+    for name in ("deps/mpi/lib.so", "deps/mpi/etc/a.dat"):
+        blob = git(tmp_path / "toy", "rev-parse", f"{commit}:{name}")
+        (tmp_path / "toy" / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    need = git_need(commit, excludes=EXCLUDES)
+    stored = store.add_commit(need, finder(tmp_path / "toy"), origin="here")
+    assert members(stored.path).keys() == {name for name in FILES if not name.startswith("deps/mpi")}
+    check_entry(store, store.entry(need))
+    whole = git_need(commit)
+    assert store.find(whole) is None
+    with pytest.raises(IntegrityError, match=r"deps/mpi/etc/a\.dat.* is missing from the repository") as caught:
+        store.add_commit(whole, finder(tmp_path / "toy"), origin="here")
+    assert "source_excludes" in str(caught.value.hint)
+    assert store.find(whole) is None
+    assert [path.name for path in store.commits.iterdir()] == [store.entry(need).name]
+
+
+def test_submodules_come_along_at_any_depth(tmp_path: Path, store: SourceStore) -> None:
+    inner = make_repository(tmp_path / "inner", {"inner": b"1"})
+    middle = make_repository(tmp_path / "middle", {"middle": b"2"}, submodules={"third/inner": tmp_path / "inner"})
+    commit = make_repository(tmp_path / "toy", {"top": b"3"}, submodules={"third/middle": tmp_path / "middle"})
+    need = git_need(commit)
+    stored = store.add_commit(need, finder(*(tmp_path / name for name in ("toy", "middle", "inner"))), origin="x")
+    found = members(stored.path)
+    assert {name for name in found if ".git" not in name} == {
+        "top", "third/middle/middle", "third/middle/third/inner/inner",
+    }  # fmt: skip
+    assert [proof.commit for proof in store.manifest(need).commits] == [commit, middle, inner]
+    check_entry(store, store.entry(need))
+    alone = git_need(commit, submodules=False)
+    assert members(store.add_commit(alone, finder(tmp_path / "toy"), origin="x").path).keys() == {"top", ".gitmodules"}
+    check_entry(store, store.entry(alone))
+    without = git_need(commit, excludes=("third",))
+    assert "top" in members(store.add_commit(without, finder(tmp_path / "toy"), origin="x").path)
+    check_entry(store, store.entry(without))
+
+
+def _repacked(archive: Path, change: Callable[[tarfile.TarInfo, bytes], bytes | None]) -> None:
+    plain = io.BytesIO()
+    with open_tar(archive) as tar, tarfile.open(fileobj=plain, mode="w", format=tarfile.GNU_FORMAT) as out:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isreg() else None
+            content = change(member, b"" if stream is None else stream.read())
+            if content is not None:
+                member.size = len(content)
+                out.addfile(member, io.BytesIO(content))
+    archive.write_bytes(zstandard.compress(plain.getvalue()))
+
+
+def _agree(entry: Path) -> None:
+    """Make the manifest name the archive as it is now."""
+    manifest = msgspec.json.decode((entry / MANIFEST).read_bytes(), type=GitManifest)
+    archive = entry / f"{manifest.top}.tar.zst"
+    manifest = replace(manifest, sha256=sha256_of_file(archive), size_bytes=archive.stat().st_size)
+    (entry / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+
+
+def _executable(member: tarfile.TarInfo, content: bytes) -> bytes:
+    member.mode = 0o755
+    return content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda _m, content: content.replace(b"\x7fELF", b"\x7fBAD"), id="a byte"),
+        pytest.param(lambda m, content: None if m.name.endswith("README") else content, id="a file gone"),
+        pytest.param(_executable, id="a mode"),
+    ],
+)
+def test_a_manifest_that_agrees_with_changed_files_does_not_help(
+    tmp_path: Path, store: SourceStore, change: Callable[[tarfile.TarInfo, bytes], bytes | None]
+) -> None:
+    need = git_need(make_repository(tmp_path / "toy", FILES))
+    archive = store.add_commit(need, finder(tmp_path / "toy"), origin="here").path
+    _repacked(archive, change)
+    _agree(store.entry(need))
+    with pytest.raises(IntegrityError, match=f"the files of the source make tree [0-9a-f]+, commit {need.identity}"):
+        check_entry(store, store.entry(need))
+
+
+def test_a_file_that_is_left_out_without_an_exclude_is_noticed(tmp_path: Path, store: SourceStore) -> None:
+    commit = make_repository(tmp_path / "toy", FILES)
+    need = git_need(commit, excludes=EXCLUDES)
+    archive = store.add_commit(need, finder(tmp_path / "toy"), origin="here").path
+    manifest = replace(store.manifest(need), excludes=("nothing",))
+    with pytest.raises(IntegrityError, match=r"deps/mpi/etc/a\.dat is missing, though no exclude names it"):
+        verify_archive(archive, manifest)
+
+
+def test_another_commit_object_is_noticed(tmp_path: Path, store: SourceStore) -> None:
+    commit = make_repository(tmp_path / "toy", FILES)
+    archive = store.add_commit(git_need(commit), finder(tmp_path / "toy"), origin="here").path
+    manifest = store.manifest(git_need(commit))
+    content = base64.b64encode(base64.b64decode(manifest.commits[0].content) + b"!").decode()
+    spoiled = replace(manifest, commits=(replace(manifest.commits[0], content=content),))
+    with pytest.raises(IntegrityError, match="does not hash to"):
+        verify_archive(archive, spoiled)
+
+
+def test_a_damaged_object_in_the_clone_is_never_stored(tmp_path: Path, store: SourceStore) -> None:
+    commit = make_repository(tmp_path / "toy", {"a": b"a" * 5000})
+    blob = git(tmp_path / "toy", "rev-parse", f"{commit}:a")
+    path = tmp_path / "toy" / ".git" / "objects" / blob[:2] / blob[2:]
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(IntegrityError, match=r"toy: object"):
+        store.add_commit(git_need(commit), finder(tmp_path / "toy"), origin="here")
+    assert list(store.commits.iterdir()) == []
+
+
+def test_repositories_of_sha256_work_alike(tmp_path: Path, store: SourceStore) -> None:
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--object-format=sha256")
+    (folder / "a").write_text("a")
+    git(folder, "add", "a")
+    git(folder, "commit", "--quiet", "-m", "all")
+    need = git_need(git(folder, "rev-parse", "HEAD"))
+    store.add_commit(need, finder(folder), origin="here")
+    check_entry(store, store.entry(need))
+
+
+@pytest.mark.parametrize(
+    ("globs", "path", "expected"),
+    [
+        (("deps/mpi/**",), "deps/mpi/lib/x.so", True),
+        (("deps/mpi",), "deps/mpi/lib/x.so", True),
+        (("deps/mpi",), "deps/mpi2/x", False),
+        (("*.spv",), "src/kernels/kernels.spv", True),
+        (("src/kernels/kernels.spv",), "src/kernels/kernels.spv", True),
+        ((), "anything", False),
+    ],
+)
+def test_excludes(globs: tuple[str, ...], path: str, expected: bool) -> None:  # noqa: FBT001 - a table
+    assert exclusion(globs)(path) is expected
+
+
+def _served_repository(tmp_path: Path, folder: str) -> str:
+    git(tmp_path / folder, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path / folder, "config", "uploadpack.allowAnySHA1InWant", "true")
+    return (tmp_path / folder).as_uri()
+
+
+def test_fetching_takes_one_commit_and_its_submodules(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    make_repository(tmp_path / "inner", {"inner": b"1"})
+    commit = make_repository(tmp_path / "toy", FILES, submodules={"third/inner": tmp_path / "inner"})
+    _served_repository(tmp_path, "inner")
+    need = git_need(commit, (tmp_path / "gone").as_uri(), _served_repository(tmp_path, "toy"))
+    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=need.urls, excludes=())
+    stored = store.add_commit(need, fetcher.find, origin="fetched")
+    assert "third/inner/inner" in members(stored.path)
+    assert members(stored.path).keys() > FILES.keys()
+
+
+def test_fetching_never_downloads_what_is_excluded(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    commit = make_repository(tmp_path / "toy", FILES)
+    need = git_need(commit, _served_repository(tmp_path, "toy"), excludes=EXCLUDES)
+    fetched = tmp_path / "fetched.git"
+    store.add_commit(need, GitFetcher(folder=fetched, urls=need.urls, excludes=EXCLUDES).find, origin="fetched")
+    check_entry(store, store.entry(need))
+    held = git(fetched, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)").split()
+    excluded = git(tmp_path / "toy", "rev-parse", f"{commit}:deps/mpi/lib.so")
+    kept = git(tmp_path / "toy", "rev-parse", f"{commit}:README")
+    assert kept in held
+    assert excluded not in held
+
+
+def test_a_commit_that_no_address_has_is_named_with_every_address(
+    tmp_path: Path, store: SourceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    make_repository(tmp_path / "toy", {"a": b"1"})
+    urls = ((tmp_path / "gone").as_uri(), _served_repository(tmp_path, "toy"))
+    need = git_need("0123456789" * 4, *urls)
+    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=urls, excludes=())
+    with pytest.raises(NetworkError, match=need.identity) as caught:
+        store.add_commit(need, fetcher.find, origin="fetched")
+    assert all(url in caught.value.message for url in urls)
