@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from channel_tools.errors import DiskFullError, IntegrityError, NetworkError
+from channel_tools.progress import SilentProgress
+from channel_tools.sources.debian import DebianFile
+from channel_tools.sources.download import Cancelled, Download, download
+from channel_tools.sources.fetch import ByHash, fetch_sources
+from channel_tools.sources.model import NeededSource
+from channel_tools.sources.store import SourceStore
+from tests.unit.sources.server import Served, serving
+from tests.unit.sources.toys import file_need, tar_gz
+
+BIG = hashlib.shake_128(b"toy").digest(700_000)
+CONTENT = tar_gz({"toy-1/big": BIG})
+NOWHERE = "http://127.0.0.1:9/toy-1.tar.gz"
+"""The discard port: nothing listens there."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SourceStore:
+    return SourceStore(folder=tmp_path / "store")
+
+
+@pytest.fixture(autouse=True)
+def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+def fetch(store: SourceStore, *needs: NeededSource, debian: ByHash | None = None) -> None:
+    fetch_sources(needs, store, jobs=4, progress=SilentProgress(), debian=debian)
+
+
+def test_mirrors_are_tried_in_turn(store: SourceStore) -> None:
+    with serving({"/good": Served(content=CONTENT), "/other": Served(content=tar_gz({"x": b"y"}))}) as host:
+        urls = (NOWHERE, f"{host.address}/absent", f"{host.address}/other", f"{host.address}/good")
+        need = file_need(CONTENT, *urls)
+        fetch(store, need)
+        fetch(store, need)
+        assert [path for path, _range in host.requests] == ["/absent", "/other", "/good"]
+    stored = store.known(need)
+    assert stored.path.read_bytes() == CONTENT
+    assert stored.path.name == "toy-1.tar.gz"
+    assert store.origin(need) == urls[-1]
+    assert list(store.incoming.iterdir()) == []
+
+
+def test_a_download_that_was_cut_off_goes_on_where_it_ended(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT, cut_after=[300_000, 100_000])}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy")
+        fetch(store, need)
+        assert [asked for _path, asked in host.requests] == [None, "bytes=300000-", "bytes=400000-"]
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+def test_the_part_of_an_earlier_run_is_continued(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT, cut_after=[1000, 1000, 1000])}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy")
+        with pytest.raises(NetworkError, match=r"the connection ended after 1000 of \d+ bytes"):
+            fetch(store, need)
+        fetch(store, need)
+        assert host.requests[-1] == ("/toy", "bytes=3000-")
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_sends_it_all_again(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT, ranges=False, cut_after=[1000])}) as host:
+        fetch(store, need := file_need(CONTENT, f"{host.address}/toy"))
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+def test_a_part_that_belongs_to_other_bytes_is_dropped_and_fetched_anew(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy")
+        store.incoming.mkdir(parents=True)
+        (store.incoming / f"{need.identity}.part").write_bytes(b"x" * 500)
+        fetch(store, need)
+        assert [asked for _path, asked in host.requests] == ["bytes=500-", None]
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("extra", [b"", b"more"], ids=["complete", "too-long"])
+def test_a_part_at_or_beyond_the_end_ends_well(store: SourceStore, extra: bytes) -> None:
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy")
+        store.incoming.mkdir(parents=True)
+        (store.incoming / f"{need.identity}.part").write_bytes(CONTENT + extra)
+        fetch(store, need)
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("served", "error", "words"),
+    [
+        pytest.param(
+            Served(content=CONTENT, announced=len(CONTENT) + 9, ranges=False),
+            NetworkError,
+            "ended after",
+            id="more-told",
+        ),
+        pytest.param(Served(content=CONTENT, announced=1000), IntegrityError, "gave 1000 bytes", id="less-told"),
+        pytest.param(Served(content=CONTENT + b"x"), IntegrityError, "bytes with sha256", id="more-sent"),
+        pytest.param(Served(content=b"<html>"), IntegrityError, "gave 6 bytes with sha256", id="a-page"),
+        pytest.param(Served(content=b"", status=403), NetworkError, "HTTP status 403", id="refused"),
+        pytest.param(Served(content=b"", status=500), NetworkError, "HTTP status 500", id="broken"),
+    ],
+)
+def test_what_servers_get_wrong_is_one_error_with_the_address(
+    store: SourceStore, served: Served, error: type[Exception], words: str
+) -> None:
+    with serving({"/toy": served}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy", package="toy 1")
+        with pytest.raises(error, match=words) as caught:
+            fetch(store, need)
+        text = str(caught.value)
+        assert host.address in text
+        assert need.identity in text
+        assert "for toy 1" in text
+    assert store.find(need) is None
+
+
+def test_too_great_a_length_does_no_harm_where_ranges_show_the_end(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT, announced=len(CONTENT) + 9)}) as host:
+        fetch(store, need := file_need(CONTENT, f"{host.address}/toy"))
+    assert store.known(need).path.read_bytes() == CONTENT
+
+
+def test_the_right_bytes_that_must_not_be_unpacked_are_refused_with_the_member(store: SourceStore) -> None:
+    content = tar_gz({"../evil": b"x"})
+    with serving({"/toy": Served(content=content)}) as host:
+        need = file_need(content, f"{host.address}/toy")
+        with pytest.raises(IntegrityError, match=r"'\.\./evil'"):
+            fetch(store, need)
+    assert store.find(need) is None
+
+
+def test_one_failure_keeps_what_came_and_all_failures_are_named(store: SourceStore) -> None:
+    others = [tar_gz({f"x{number}": b"x"}) for number in range(3)]
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        good = file_need(CONTENT, f"{host.address}/toy")
+        bad = [file_need(content, NOWHERE, package=f"p{number} 1") for number, content in enumerate(others)]
+        with pytest.raises(NetworkError, match="3 sources could not be fetched") as caught:
+            fetch(store, bad[0], good, *bad[1:])
+    assert store.find(good) is not None
+    assert all(need.identity in str(caught.value) for need in bad)
+
+
+def test_two_that_fill_one_store_at_once_fetch_each_file_once(store: SourceStore) -> None:
+    contents = [tar_gz({f"x{number}": b"x"}) for number in range(6)]
+    paths = {f"/{number}": Served(content=content) for number, content in enumerate(contents)}
+    errors: list[BaseException] = []
+    with serving(paths) as host:
+        needs = [file_need(content, f"{host.address}/{number}") for number, content in enumerate(contents)]
+
+        def run() -> None:
+            try:
+                fetch(SourceStore(folder=store.folder), *needs)
+            except BaseException as err:  # noqa: BLE001 - a thread's error is the test's
+                errors.append(err)
+
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert sorted(path for path, _range in host.requests) == sorted(paths)
+    assert all(store.known(need).path.read_bytes() == content for need, content in zip(needs, contents, strict=True))
+
+
+def test_a_cancelled_download_keeps_its_part(tmp_path: Path) -> None:
+    need = file_need(CONTENT)
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        wanted = Download(
+            url=f"{host.address}/toy",
+            part=tmp_path / "part",
+            sha256=need.identity,
+            on_bytes=lambda _count: None,
+            cancelled=lambda: True,
+        )
+        with pytest.raises(Cancelled):
+            download(wanted)
+    assert CONTENT.startswith((tmp_path / "part").read_bytes())
+    assert (tmp_path / "part").stat().st_size > 0
+
+
+def test_a_full_disk_ends_the_run_as_such(store: SourceStore) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        need = file_need(CONTENT, f"{host.address}/toy", NOWHERE)
+        store.incoming.mkdir(parents=True)
+        (store.incoming / f"{need.identity}.part").symlink_to("/dev/full")
+        with pytest.raises(DiskFullError):
+            fetch(store, need)
+
+
+class _Debian:
+    """Has one file under Debian's own name for it."""
+
+    def __init__(self, content: bytes, sha256: str) -> None:
+        self._content = content
+        self._sha256 = sha256
+        self.asked: list[Collection[str]] = []
+
+    def find(self, hashes: Collection[str]) -> dict[str, DebianFile]:
+        self.asked.append(hashes)
+        file = DebianFile(package="toy", version="1-3", file_name="toy_1.orig.tar.gz")
+        return {self._sha256: file} if self._sha256 in hashes else {}
+
+    def download(self, file: DebianFile, folder: Path) -> Path:
+        path = folder / file.file_name
+        path.write_bytes(self._content)
+        return path
+
+
+def test_debians_source_packages_are_asked_by_hash_for_what_no_address_gave(store: SourceStore) -> None:
+    need = file_need(CONTENT, NOWHERE)
+    debian = _Debian(CONTENT, need.identity)
+    fetch(store, need, debian=debian)
+    assert store.known(need).path.name == "toy-1.tar.gz"
+    assert store.origin(need) == "toy_1.orig.tar.gz of Debian's source package toy 1-3"
+    fetch(store, need, debian=debian)
+    assert len(debian.asked) == 1
+
+
+def test_other_bytes_from_debian_are_refused_too(store: SourceStore) -> None:
+    need = file_need(CONTENT, NOWHERE)
+    with pytest.raises(IntegrityError, match="Debian's source package toy"):
+        fetch(store, need, debian=_Debian(b"other", need.identity))
+    assert store.find(need) is None
+
+
+def test_a_need_with_two_names_is_stored_once(store: SourceStore) -> None:
+    with serving({"/toy": Served(content=CONTENT)}) as host:
+        need = replace(file_need(CONTENT, f"{host.address}/toy"), names=("v1.tar.gz", "toy-1.tar.gz"))
+        fetch(store, need)
+    assert store.supply(need, "toy-1.tar.gz").samefile(store.known(need).path)
+    assert store.supply(need, "v1.tar.gz").samefile(store.supply(need, "toy-1.tar.gz"))
