@@ -64,11 +64,12 @@ def run_watched(
     env: Mapping[str, str],
     poll: Callable[[], None],
     on_line: Callable[[str], None] | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> CommandResult:
     """Run ``command`` to its end, calling ``poll`` a few times a second and ``on_line`` for each line it prints.
 
-    The exit status is the caller's to judge. An interrupt ends the program and its children. Raises CommandError when
-    the program cannot be started.
+    The exit status is the caller's to judge. An interrupt, or what ``poll`` raises, ends the program and its children.
+    Raises CommandError when the program cannot be started.
     """
     if shutil.which(command[0], path=env.get("PATH")) is None:
         raise CommandError(
@@ -77,7 +78,7 @@ def run_watched(
     launcher = [sys.executable, "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *command]
     lines: list[str] = []
     with tempfile.TemporaryFile() as errors:
-        process = start_command(launcher, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=errors.fileno())
+        process = start_command(launcher, cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=errors.fileno())
         if process.stdout is None:
             raise RuntimeError("a process started with a pipe has one")
         reader = threading.Thread(target=_read_lines, args=(process.stdout, lines, on_line), daemon=True)

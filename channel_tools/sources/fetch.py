@@ -78,7 +78,7 @@ def fetch_sources(
 def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
     wrong = any(isinstance(error, IntegrityError) for failure in failures for _place, error in failure.reasons)
     kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
-    message = f"{len(failures)} sources could not be fetched:\n" + "\n".join(map(str, failures))
+    message = f"sources that could not be fetched ({len(failures)}):\n" + "\n".join(map(str, failures))
     hint = "run it again where the addresses can be reached, or `channel_tools sources add FILE` what came another way"
     return kind(message, hint=hint)
 
@@ -91,14 +91,14 @@ class _Run:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch_all(self, needs: Sequence[NeededSource], jobs: int) -> list[_Failure]:
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
-            try:
-                results = [pool.submit(self._fetch, need) for need in needs]
-                return [failure for result in results if (failure := result.result()) is not None]
-            except BaseException:
-                self.stopped.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        pool = ThreadPoolExecutor(max_workers=jobs)
+        try:
+            results = [pool.submit(self._fetch, need) for need in needs]
+            return [failure for result in results if (failure := result.result()) is not None]
+        finally:
+            # after an interrupt nobody waits for a server that says nothing; parts bear being left at any moment
+            self.stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def ask_debian(self, failures: Sequence[_Failure], debian: ByHash | None) -> list[_Failure]:
         """Take from Debian what it has of the files that failed; what fails still."""
@@ -126,14 +126,17 @@ class _Run:
         return remaining + others
 
     def _fetch(self, need: NeededSource) -> _Failure | None:
-        if self.stopped.is_set():
-            raise Cancelled
+        self._end_if_stopped()
         with disk_full_reported(self.store.folder):
             self.store.incoming.mkdir(parents=True, exist_ok=True)
         with self.store.locked(need):
             if self.store.find(need) is not None:  # another process has brought it meanwhile
                 return None
             return self._fetch_commit(need) if need.kind == "git" else self._fetch_file(need)
+
+    def _end_if_stopped(self) -> None:
+        if self.stopped.is_set():
+            raise Cancelled
 
     def _fetch_file(self, need: NeededSource) -> _Failure | None:
         part = self.store.incoming / f"{need.identity}.part"
@@ -154,7 +157,8 @@ class _Run:
 
     def _fetch_commit(self, need: NeededSource) -> _Failure | None:
         folder = self.store.incoming / f"{self.store.entry(need).name}.git"
-        fetcher = GitFetcher(folder=folder, urls=need.urls, excludes=need.excludes)
+        shutil.rmtree(folder, ignore_errors=True)
+        fetcher = GitFetcher(folder=folder, urls=need.urls, excludes=need.excludes, poll=self._end_if_stopped)
         try:
             self.store.put_commit(need, fetcher.find, origin=need.urls[0])
         except (NetworkError, IntegrityError, CommandError) as err:

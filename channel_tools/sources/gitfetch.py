@@ -7,6 +7,8 @@ that what must not be taken is not even downloaded (servers that cannot filter s
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -14,13 +16,14 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from channel_tools.commands import CommandResult, end_process_group, run_command, start_command
+from channel_tools.commands import CommandResult, run_command
 from channel_tools.errors import NetworkError
+from channel_tools.foundation.watched import run_watched
 from channel_tools.sources.gitarchive import exclusion
 from channel_tools.sources.gitobjects import SUBMODULE_MODE, GitRepository, git_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 _SHA256_DIGITS = 64
@@ -33,6 +36,8 @@ class GitFetcher:
     folder: Path
     urls: tuple[str, ...]
     excludes: tuple[str, ...]
+    poll: Callable[[], None]
+    """Called a few times a second while git fetches; what it raises ends that."""
 
     def find(self, path: str, commit: str, url: str) -> GitRepository:
         """The repository with ``commit`` in it, fetched where it is not yet; as write_archive asks for it.
@@ -70,7 +75,7 @@ class GitFetcher:
             self._git("config", f"remote.{remote}.promisor", "true")
             self._git("config", f"remote.{remote}.partialclonefilter", "blob:none")
             words.append("--filter=blob:none")
-        result = self._git("fetch", *words, remote, commit, check=False)
+        result = self._watched(["fetch", *words, remote, commit])
         if result.returncode == 0 and self.excludes:
             result = self._fetch_contents(repository, remote, commit, path)
         return None if result.returncode == 0 else " ".join(result.tail().split())
@@ -84,35 +89,24 @@ class GitFetcher:
             for entry in repository.entries(commit)
             if entry.mode != SUBMODULE_MODE and not is_excluded(prefix + entry.path)
         }
-        command = [
-            "git", "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+        words = [
+            "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
             "--recurse-submodules=no", "--filter=blob:none", "--stdin", remote,
         ]  # fmt: skip
-        return self._with_input(command, sorted(kept))
+        return self._fetch_with_input(words, sorted(kept))
 
-    def _with_input(self, command: Sequence[str], lines: Sequence[str]) -> CommandResult:
+    def _fetch_with_input(self, words: Sequence[str], lines: Sequence[str]) -> CommandResult:
         with tempfile.TemporaryFile() as wanted:
             wanted.write("".join(f"{line}\n" for line in lines).encode())
             wanted.seek(0)
-            process = start_command(
-                command,
-                cwd=self.folder,
-                env=git_environment(),
-                stdin=wanted.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            try:
-                stdout, stderr = process.communicate()
-            except BaseException:
-                end_process_group(process)
-                raise
-        return CommandResult(
-            command=tuple(command),
-            returncode=process.returncode,
-            stdout=stdout.decode(errors="replace"),
-            stderr=stderr.decode(errors="replace"),
-        )
+            return self._watched(words, stdin=wanted.fileno())
+
+    def _watched(self, words: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> CommandResult:
+        """Run a fetch that is ended with us, and by whatever ``poll`` raises."""
+        result = run_watched(["git", *words], cwd=self.folder, env=git_environment(), poll=self.poll, stdin=stdin)
+        if os.strerror(errno.ENOSPC) in result.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
+        return result
 
     def _git(self, *words: str, check: bool = True) -> CommandResult:
         return run_command(["git", *words], cwd=self.folder, env=git_environment(), check=check)

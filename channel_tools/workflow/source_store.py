@@ -204,7 +204,7 @@ def import_sources(settings: Settings, file: Path, *, dry_run: bool, progress: P
 def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> NetworkError:
     """The one error for all sources that are missing, with the ways to supply them."""
     lines = "\n".join(in_words(need) for need in missing)
-    message = f"{len(missing)} sources are not in the source store {store.folder}:\n{lines}"
+    message = f"not in the source store {store.folder}, but needed ({len(missing)}):\n{lines}"
     return NetworkError(message, hint=SUPPLY_HINT)
 
 

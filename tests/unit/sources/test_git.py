@@ -246,7 +246,7 @@ def test_fetching_takes_one_commit_and_its_submodules(
     commit = make_repository(tmp_path / "toy", FILES, submodules={"third/inner": tmp_path / "inner"})
     _served_repository(tmp_path, "inner")
     need = git_need(commit, (tmp_path / "gone").as_uri(), _served_repository(tmp_path, "toy"))
-    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=need.urls, excludes=())
+    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=need.urls, excludes=(), poll=lambda: None)
     stored = store.add_commit(need, fetcher.find, origin="fetched")
     assert "third/inner/inner" in members(stored.path)
     assert members(stored.path).keys() > FILES.keys()
@@ -259,7 +259,9 @@ def test_fetching_never_downloads_what_is_excluded(
     commit = make_repository(tmp_path / "toy", FILES)
     need = git_need(commit, _served_repository(tmp_path, "toy"), excludes=EXCLUDES)
     fetched = tmp_path / "fetched.git"
-    store.add_commit(need, GitFetcher(folder=fetched, urls=need.urls, excludes=EXCLUDES).find, origin="fetched")
+    store.add_commit(
+        need, GitFetcher(folder=fetched, urls=need.urls, excludes=EXCLUDES, poll=lambda: None).find, origin="fetched"
+    )
     check_entry(store, store.entry(need))
     held = git(fetched, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)").split()
     excluded = git(tmp_path / "toy", "rev-parse", f"{commit}:deps/mpi/lib.so")
@@ -275,7 +277,7 @@ def test_a_commit_that_no_address_has_is_named_with_every_address(
     make_repository(tmp_path / "toy", {"a": b"1"})
     urls = ((tmp_path / "gone").as_uri(), _served_repository(tmp_path, "toy"))
     need = git_need("0123456789" * 4, *urls)
-    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=urls, excludes=())
+    fetcher = GitFetcher(folder=tmp_path / "fetched.git", urls=urls, excludes=(), poll=lambda: None)
     with pytest.raises(NetworkError, match=need.identity) as caught:
         store.add_commit(need, fetcher.find, origin="fetched")
     assert all(url in caught.value.message for url in urls)
