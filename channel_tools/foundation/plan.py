@@ -78,14 +78,27 @@ def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> 
             message = f"the wheel {project} would be package {name}, which has a row without that wheel"
             raise ConfigError(message, hint="name the wheel in that row, or map the project in conda_names")
         added.append(_added_row(name, project, wheels[project], taken_names))
-    wanted = {entry.name for entry in table.wanted}
-    rows = [entry for entry in table.entries if entry.name in wanted or _is_required(entry, wheels)]
+    made = {entry.name for entry in table.wanted} | _required_names(table, wheels)
+    rows = [entry for entry in table.entries if entry.name in made]
     return tuple(sorted((*rows, *added), key=lambda entry: entry.name))
 
 
-def _is_required(entry: Entry, wheels: Mapping[str, TakenFile]) -> bool:
-    """Whether another package's wheel led to the wheel of an optional row."""
-    return any(project_of(requirement) in wheels for requirement in entry.wheels)
+def _required_names(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> set[str]:
+    """The optional rows that other packages' wheels lead to, and rows without files that these depend on.
+
+    Where several rows split one wheel, the first is what its requirement means; the others have to be asked for.
+    """
+    optional = {entry.name: entry for entry in table.entries if entry.optional}
+    first = {project_of(text): entry.name for entry in reversed(optional.values()) for text in entry.wheels}
+    required = {first[project] for project in wheels if project in first}
+    for name in list(required):
+        named = (spec.split()[0] for spec in optional[name].depends)
+        required.update(other for other in named if other in optional and not _has_files(optional[other]))
+    return required
+
+
+def _has_files(entry: Entry) -> bool:
+    return bool(entry.debs or entry.wheels)
 
 
 def _added_row(name: str, project: str, taken: TakenFile, rows: set[str]) -> Entry:

@@ -110,6 +110,21 @@ def test_being_asked_for_changes_no_name(tmp_path: Path) -> None:
     assert table.digest != table.asking({"plugin"}).digest
 
 
+def test_of_rows_that_split_a_wheel_its_requirement_means_the_first(tmp_path: Path) -> None:
+    rows = """
+torch: {wheels: [torch]}
+cudart: {wheels: [runtime], optional: true, depends: [cuda]}
+cudart-dev: {wheels: [runtime], optional: true, depends: [cudart, headers]}
+cuda: {version: '13', optional: true}
+headers: {wheels: [headers], optional: true}
+"""
+    torch = _taken("wheel", "torch", "2", tag=COMPILED, requires=("runtime==13.0",))
+    runtime = _taken("wheel", "runtime", "13.0", tag="py3-none-manylinux_2_27_x86_64")
+    plans = _plan(tmp_path, rows, torch, runtime)
+    assert sorted(plans) == ["cuda", "cudart", "torch"]
+    assert plans["torch"].depends == ("cudart ==13.0",)
+
+
 def test_what_a_row_that_is_always_made_depends_on_is_made(tmp_path: Path) -> None:
     table = make_table(tmp_path, "a: {version: '1', depends: [b]}\nb: {version: '1', optional: true}")
     assert table.asking(()).asked == {"b"}
