@@ -39,6 +39,7 @@ class DistributedOptions:
     device: Device = "cpu"
     imports: tuple[_Module, ...] = ()
     environment: dict[_Variable, str] = field(default_factory=dict)
+    event: str = ""
     libraries: tuple[_FileName, ...] = ()
     site_libraries: tuple[_FileName, ...] = ()
     needs: tuple[_Need, ...] = ()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.errors import ConfigError
+from channel_tools.validate.distributed import DistributedMethod
 from channel_tools.validate.switchml import SwitchmlMethod
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class ValidationMethod(Protocol):
         """Run it. Raises ValidationError when it could not be run to its end; wrong results are failed checks."""
 
 
-METHODS: dict[str, ValidationMethod] = {"switchml": SwitchmlMethod()}
+METHODS: dict[str, ValidationMethod] = {"distributed": DistributedMethod(), "switchml": SwitchmlMethod()}
 
 
 def find_method(stack: str, name: str) -> ValidationMethod:

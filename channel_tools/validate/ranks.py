@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the ranks under torchrun beside the switch, and reads what each of them wrote.
-
-torchrun gives every rank a session of its own, which a signal to torchrun's group does not reach: torchrun ends its
-ranks on SIGTERM, and each rank asked the kernel to end it with torchrun.
-"""
+"""The ranks of the SwitchML validation: run under torchrun beside the switch, and what each of them writes."""
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
-from pydantic import ValidationError as PydanticValidationError
-
-from channel_tools.errors import ValidationError
-from channel_tools.validate.processes import Deadline, Program, running_program, wait_for_any
+from channel_tools.validate.launch import WORKERS, RankJob, read_results, run_job, torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    from channel_tools.validate.processes import Deadline
     from channel_tools.validate.switch import RunningSwitch
 
-WORKER = Path(__file__).parent / "workers" / "switchml_allreduce.py"
-_FAILED_RANK = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+WORKER = WORKERS / "switchml_allreduce.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,64 +118,15 @@ def run_ranks(
     switch: RunningSwitch,
     deadline: Deadline,
 ) -> tuple[RankResult, ...]:
-    """Run the worker script as ``ranks`` processes and return their results by rank.
-
-    Raises ValidationError within seconds when a rank or torchrun fails or the switch ends, and when ``deadline``
-    passes; the message says which rank, why, and where the others were.
-    """
-    plan_file = folder / "plan.json"
-    plan_file.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    command: list[str | Path] = [
-        prefix / "bin" / "python", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
-        f"--nproc-per-node={ranks}", WORKER, plan_file,
-    ]  # fmt: skip
-    temporary = folder / "tmp"  # torchrun's own folders, which it leaves behind when it is killed
-    temporary.mkdir()
-    env = {**variables, "TMPDIR": str(temporary)}
-    with running_program("torchrun", command, env=env, cwd=folder, log=folder / "ranks.log") as launcher:
-        ready = wait_for_any([launcher.descriptor, switch.program.descriptor], deadline)
-        if switch.program.has_ended():
-            raise switch.failure()
-        if not ready:
-            where = _whereabouts(folder, ranks)
-            raise ValidationError(
-                f"the ranks were not done within {deadline.limit_s:g} s: {where}",
-                hint=f"give more time with --timeout; their log is {launcher.log}",
-            )
-        if launcher.process.wait() != 0:
-            raise _rank_failure(launcher, folder, ranks)
-    return tuple(_read_result(folder / f"rank-{rank}.json") for rank in range(ranks))
-
-
-def _rank_failure(launcher: Program, folder: Path, ranks: int) -> ValidationError:
-    """Say which rank failed and why; the ranks that torchrun ended because of it are left out."""
-    hint = f"the ranks' log is {launcher.log}"
-    errors = {rank: folder / f"rank-{rank}.error" for rank in range(ranks)}
-    said = [f"rank {rank}: {path.read_text(encoding='utf-8')}" for rank, path in errors.items() if path.is_file()]
-    text = launcher.log.read_text(encoding="utf-8", errors="replace")
-    died = _FAILED_RANK.search(text)
-    if died and not errors.get(int(died[2]), folder).is_file():
-        said.insert(0, f"rank {died[2]}: ended by itself with exit status {died[1]} (negative: a signal)")
-    if said:
-        return ValidationError("\n".join([*said, f"ranks stood at: {_whereabouts(folder, ranks)}"]), hint=hint)
-    return ValidationError(f"torchrun: {launcher.end_in_words()}\n{launcher.tail()}", hint=hint)
-
-
-def _whereabouts(folder: Path, ranks: int) -> str:
-    steps = {rank: folder / f"rank-{rank}.at" for rank in range(ranks)}
-    return ", ".join(
-        f"rank {rank}: {path.read_text(encoding='utf-8') if path.is_file() else 'setting up'}"
-        for rank, path in steps.items()
+    """Run the worker script as ``ranks`` processes and return their results by rank. Raises as run_job."""
+    job = RankJob(
+        name="torchrun",
+        launcher=torchrun(prefix, ranks),
+        worker=WORKER,
+        variables=variables,
+        ranks=ranks,
+        document=document,
+        folder=folder,
     )
-
-
-def _read_result(path: Path) -> RankResult:
-    if not path.is_file():
-        raise ValidationError(f"{path.name}: the rank ended without a result", hint=f"see the log in {path.parent}")
-    try:
-        return TypeAdapter(RankResult).validate_json(path.read_bytes())
-    except PydanticValidationError as err:
-        fault = err.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        message = f"{path}: {where}: {fault['msg']}, found {fault['input']!r}"
-        raise ValidationError(message, hint="install a torch-switchml of this channel's version") from None
+    run_job(job, deadline=deadline, companions=[switch])
+    return read_results(job, RankResult, hint="install a torch-switchml of this channel's version")

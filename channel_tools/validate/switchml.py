@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.errors import UsageError
+from channel_tools.validate.launch import rank_variables
 from channel_tools.validate.loopback import choose_loopback_network
 from channel_tools.validate.ranks import run_ranks
 from channel_tools.validate.switch import running_switch
@@ -64,14 +65,11 @@ class SwitchmlMethod:
 
 def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]:
     return {
+        **rank_variables(),
         "SWITCHML_CONTROLLER": controller,
         "SWITCHML_NUM_THREADS": str(options.num_threads),
         "SWITCHML_PACKET_NUMEL": str(options.packet_numel),
         "SWITCHML_MAX_OUTSTANDING_PACKETS": str(options.max_outstanding_packets),
         "SWITCHML_CONNECT_TIMEOUT_MS": str(round(options.connect_timeout_s * 1000)),
         "SWITCHML_JOB_TIMEOUT_MS": str(round(options.job_timeout_s * 1000)),
-        # without it gloo looks for the interface of the host's name, which a laptop or container may not resolve
-        "GLOO_SOCKET_IFNAME": "lo",
-        # ranks share the cores; more threads than cores only slow each other down
-        "OMP_NUM_THREADS": "1",
     }

@@ -7,29 +7,27 @@ rank) and the switch (what it added up). A difference anywhere is a failed check
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.validate.model import BandwidthRow, CaseResult, Check, MethodResult, TransportTotals
-from channel_tools.validate.switchml_plan import (
-    BASELINE,
-    ELEMENT_BYTES,
-    FLOAT_ERROR_ALLOWED,
-    TRANSPORT,
-    Case,
-    Speed,
-    SwitchmlPlan,
-    expected_slots,
+from channel_tools.validate.cases import BASELINE, DTYPE_BYTES, FLOAT_ERROR_ALLOWED, Case, Speed
+from channel_tools.validate.judging import (
+    bandwidth_row,
+    cases_check,
+    exact_check,
+    float_check,
+    judge_case,
+    numbers_in_words,
+    problems_check,
 )
+from channel_tools.validate.model import BandwidthRow, CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.switchml_plan import ELEMENT_BYTES, TRANSPORT, SwitchmlPlan, expected_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from channel_tools.validate.ranks import RankCase, RankCounts, RankPath, RankResult, RankSpeed
     from channel_tools.validate.switch import SwitchStats
-
-_MB = 1e6
 
 
 def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats, *, prefix: Path) -> MethodResult:
@@ -56,33 +54,19 @@ def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats
 
 
 def _judge_case(case: Case, ranks: Sequence[RankCase]) -> CaseResult:
-    allowed = 0.0 if case.measure == "exact" else FLOAT_ERROR_ALLOWED
     problems: list[str] = []
     for number, rank in enumerate(ranks):
-        problems += (f"rank {number}: {problem}" for problem in _case_problems(case, rank, allowed))
-    return CaseResult(
-        name=case.name,
-        dtype=case.dtype,
-        op=case.op,
-        numel=case.numel,
-        calls=case.calls,
+        found = _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
+        problems += (f"rank {number}: {problem}" for problem in found)
+    return judge_case(
+        case,
         route=TRANSPORT if case.is_delegated else BASELINE,
-        reason=case.reason,
-        error_measure=case.measure,
-        max_error=max(rank.max_error for rank in ranks),
-        max_error_allowed=allowed,
-        mismatches=sum(rank.mismatches for rank in ranks),
-        seconds=max(rank.seconds for rank in ranks),
-        problems=tuple(problems),
+        allowed=0.0 if case.measure == "exact" else FLOAT_ERROR_ALLOWED,
+        seconds=[rank.seconds for rank in ranks],
+        errors=[rank.max_error for rank in ranks],
+        mismatches=[rank.mismatches for rank in ranks],
+        problems=problems,
     )
-
-
-def _case_problems(case: Case, rank: RankCase, allowed: float) -> Iterable[str]:
-    if rank.mismatches:
-        yield f"{rank.mismatches} wrong values"
-    if rank.max_error > allowed:
-        yield f"error {rank.max_error:.2g} above {allowed:g}"
-    yield from _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
 
 
 def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, reason: str) -> Iterable[str]:
@@ -96,7 +80,7 @@ def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, r
         ("fallbacks", counts.fallbacks, fallbacks),
     ):
         if found != expected:
-            yield f"{what}: {_numbers(found)}, expected {_numbers(expected)}"
+            yield f"{what}: {numbers_in_words(found)}, expected {numbers_in_words(expected)}"
     if counts.failed_jobs:
         yield f"{counts.failed_jobs} failed jobs"
 
@@ -119,24 +103,10 @@ def _library_check(results: Sequence[RankResult], prefix: Path) -> Check:
 
 def _result_checks(cases: Sequence[CaseResult]) -> Iterable[Check]:
     carried = [case for case in cases if case.route == TRANSPORT]
-    yield _exact_check("int32 sums are exact", [case for case in carried if case.error_measure == "exact"])
+    yield exact_check("int32 sums are exact", [case for case in carried if case.error_measure == "exact"])
     floats = [case for case in carried if case.error_measure != "exact"]
-    worst = max((case.max_error for case in floats), default=0.0)
-    wrong = sum(case.mismatches for case in floats)
-    yield Check(
-        name="float32 sums are within 1e-6 of float64's",
-        passed=wrong == 0 and worst <= FLOAT_ERROR_ALLOWED,
-        found=f"{worst:.2g}, {wrong} wrong values in {len(floats)} cases",
-        expected=f"at most {FLOAT_ERROR_ALLOWED:g}, 0 wrong values",
-    )
-    yield _exact_check(f"what {BASELINE} carried is exact", [case for case in cases if case.route == BASELINE])
-
-
-def _exact_check(name: str, cases: Sequence[CaseResult]) -> Check:
-    wrong = sum(case.mismatches for case in cases)
-    return Check(
-        name=name, passed=wrong == 0, found=f"{wrong} wrong values in {len(cases)} cases", expected="0 wrong values"
-    )
+    yield float_check("float32 sums are within 1e-6 of float64's", floats, FLOAT_ERROR_ALLOWED)
+    yield exact_check(f"what {BASELINE} carried is exact", [case for case in cases if case.route == BASELINE])
 
 
 def _plugin_checks(plan: SwitchmlPlan, results: Sequence[RankResult], cases: Sequence[CaseResult]) -> Iterable[Check]:
@@ -151,25 +121,19 @@ def _plugin_checks(plan: SwitchmlPlan, results: Sequence[RankResult], cases: Seq
         expected_fallbacks["group"] = expected_fallbacks.get("group", 0) + speed.calls
     fallbacks = [result.stats.fallbacks for result in results]
     yield _same_on_all("only what is not eligible fell back", fallbacks, expected_fallbacks)
-    misrouted = [case.name for case in cases if case.problems]
-    yield Check(
-        name="each case was right and took its route on every rank",
-        passed=not misrouted,
-        found=f"{len(cases) - len(misrouted)} of {len(cases)}" + (f"; not {misrouted[0]}" if misrouted else ""),
-        expected=f"{len(cases)} of {len(cases)}",
-    )
+    yield cases_check("each case was right and took its route on every rank", cases)
     failed = sum(result.stats.failed_jobs for result in results)
     yield Check(name="no job failed", passed=failed == 0, found=str(failed), expected="0")
 
 
 def _same_on_all(name: str, found: Sequence[Mapping[str, int]], expected: Mapping[str, int]) -> Check:
     cleaned = [{key: value for key, value in one.items() if value} for one in found]
-    wrong = [f"rank {rank}: {_numbers(one)}" for rank, one in enumerate(cleaned) if one != dict(expected)]
+    wrong = [f"rank {rank}: {numbers_in_words(one)}" for rank, one in enumerate(cleaned) if one != dict(expected)]
     return Check(
         name=name,
         passed=not wrong,
-        found="; ".join(wrong) or f"{_numbers(expected)} on every rank",
-        expected=f"{_numbers(expected)} on every rank",
+        found="; ".join(wrong) or f"{numbers_in_words(expected)} on every rank",
+        expected=f"{numbers_in_words(expected)} on every rank",
     )
 
 
@@ -192,12 +156,7 @@ def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[RankPath]]], *,
             found = _route_problems(path.counts, dtype=speed.dtype, numel=speed.numel, calls=speed.calls, reason=reason)
             wrong = [f"{path.mismatches} wrong values"] if path.mismatches else []
             problems += (f"{speed.dtype} of {speed.numel}, rank {number}: {one}" for one in (*found, *wrong))
-    return Check(
-        name=name,
-        passed=not problems,
-        found="; ".join(problems[:3]) or "all, with right results",
-        expected="all, with right results",
-    )
+    return problems_check(name, problems, expected="all, with right results")
 
 
 def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Iterable[Check]:
@@ -240,13 +199,10 @@ def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchSta
             name=BASELINE,
             jobs=sum(first.stats.fallbacks.values()),
             elements=sum(elements for _, elements in gloo),
-            bytes=sum(elements * _DTYPE_BYTES[what.dtype] for what, elements in gloo),
+            bytes=sum(elements * DTYPE_BYTES[what.dtype] for what, elements in gloo),
             counted_by="plugin",
         ),
     )
-
-
-_DTYPE_BYTES = {"float32": 4, "int32": 4, "float64": 8, "int64": 8, "bfloat16": 2}
 
 
 def _eligible_elements(plan: SwitchmlPlan) -> dict[str, int]:
@@ -257,21 +213,11 @@ def _eligible_elements(plan: SwitchmlPlan) -> dict[str, int]:
 
 
 def _bandwidth(speed: Speed, ranks: Sequence[RankSpeed]) -> BandwidthRow:
-    size = speed.numel * ELEMENT_BYTES
-    return BandwidthRow(
-        dtype=speed.dtype,
-        numel=speed.numel,
-        size_bytes=size,
-        repetitions=speed.repetitions,
-        transport_mb_s=size / _MB / _median_of_slowest([rank.paths.default.seconds for rank in ranks]),
-        baseline_mb_s=size / _MB / _median_of_slowest([rank.paths.plain.seconds for rank in ranks]),
+    return bandwidth_row(
+        speed,
+        transport=[rank.paths.default.seconds for rank in ranks],
+        baseline=[rank.paths.plain.seconds for rank in ranks],
     )
-
-
-def _median_of_slowest(seconds: Sequence[Sequence[float]]) -> float:
-    """The median call, each call as long as the slowest rank took for it."""
-    calls: list[tuple[float, ...]] = list(zip(*seconds, strict=True))
-    return statistics.median(max(call) for call in calls)
 
 
 def _details(results: Sequence[RankResult]) -> dict[str, str]:
@@ -280,7 +226,3 @@ def _details(results: Sequence[RankResult]) -> dict[str, str]:
     if first.stats.library:
         details["libswitchml"] = f"{first.stats.library.transport} {first.stats.library.version}"
     return details
-
-
-def _numbers(values: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "none"

@@ -7,37 +7,21 @@ anything runs.
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
+from channel_tools.validate.cases import SIZES, Case, Data, Speed, cases_document, ddp_case, standard_speeds
 from channel_tools.validate.options import read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Data = Literal["positive", "normal", "spread", "nonfinite", "range", "full", "small", "ddp"]
-Measure = Literal["exact", "element", "unit", "tensor"]
-
 TRANSPORT = "switchml"
-BASELINE = "gloo"
-FLOAT_ERROR_ALLOWED = 1e-6
 MAX_RANKS = 32
 ELEMENT_BYTES = 4
-SIZES = (0, 1, 3, 255, 257, 1_000_003, 16 << 20)
-_DDP_LAYERS = (64, 128, 10)
-_DDP_STEPS = 2
-_SEED = 20_181
 _PLAIN_DATA: tuple[tuple[str, Data], ...] = (("float32", "positive"), ("int32", "range"))
-_MEASURES: dict[Data, Measure] = {
-    "positive": "element",
-    "normal": "unit",
-    "spread": "unit",
-    "nonfinite": "unit",
-    "ddp": "tensor",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,47 +36,6 @@ class SwitchmlOptions:
     connect_timeout_s: PositiveFloat = 10.0
     job_timeout_s: PositiveFloat = 20.0
     group_timeout_s: PositiveFloat = 60.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """``calls`` allreduces of ``numel`` elements; ``reason`` is the plugin's word for why gloo carries it."""
-
-    name: str
-    dtype: str
-    data: Data
-    numel: int
-    op: str = "SUM"
-    calls: int = 1
-    group: Literal["default", "second"] = "default"
-    is_async: bool = False
-    is_strided: bool = False
-    reason: str = ""
-
-    @property
-    def is_delegated(self) -> bool:
-        """Whether SwitchML has to carry it."""
-        return not self.reason
-
-    @property
-    def measure(self) -> Measure:
-        """What errors are relative to."""
-        return _MEASURES.get(self.data, "exact")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
-    """A size whose bandwidth is measured, through SwitchML and through gloo in turn."""
-
-    dtype: str
-    numel: int
-    warmups: int
-    repetitions: int
-
-    @property
-    def calls(self) -> int:
-        """Calls per path."""
-        return self.warmups + self.repetitions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +54,11 @@ class SwitchmlPlan:
 
 def make_plan(options: SwitchmlOptions) -> SwitchmlPlan:
     """The standard plan."""
-    return SwitchmlPlan(options=options, cases=(*_sum_cases(), *_special_cases(), *_gloo_cases()), speeds=_speeds())
+    return SwitchmlPlan(
+        options=options,
+        cases=(*_sum_cases(), *_special_cases(), *_gloo_cases()),
+        speeds=standard_speeds(("float32", "int32")),
+    )
 
 
 def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
@@ -121,20 +68,10 @@ def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
 
 def ranks_document(plan: SwitchmlPlan, *, local_addresses: Sequence[str]) -> dict[str, object]:
     """The plan as the worker script reads it."""
-    cases = []
-    for case in plan.cases:
-        fields_of_case = asdict(case)
-        del fields_of_case["reason"]
-        cases.append(fields_of_case)
-    return {
-        "seed": _SEED,
-        "unit": plan.options.packet_numel,
-        "group_timeout_s": plan.options.group_timeout_s,
-        "local_addresses": list(local_addresses),
-        "ddp_layers": list(_DDP_LAYERS),
-        "cases": cases,
-        "speeds": [asdict(speed) for speed in plan.speeds],
-    }
+    shared = cases_document(
+        plan.cases, plan.speeds, unit=plan.options.packet_numel, group_timeout_s=plan.options.group_timeout_s
+    )
+    return {**shared, "local_addresses": list(local_addresses)}
 
 
 def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
@@ -167,7 +104,6 @@ def _sum_cases() -> list[Case]:
 
 
 def _special_cases() -> list[Case]:
-    gradients = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(_DDP_LAYERS))
     return [
         Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=1_000_003),
         Case(name="float32 SUM, magnitudes from 2^-20 to 2^20", dtype="float32", data="spread", numel=1_000_003),
@@ -178,7 +114,7 @@ def _special_cases() -> list[Case]:
         ),
         Case(name="int32 SUM, four in flight", dtype="int32", data="range", numel=70_001, calls=4, is_async=True),
         Case(name="float32 SUM, strided", dtype="float32", data="positive", numel=1_001, is_strided=True),
-        Case(name="DistributedDataParallel", dtype="float32", data="ddp", numel=gradients, calls=_DDP_STEPS),
+        ddp_case(),
     ]
 
 
@@ -194,12 +130,3 @@ def _gloo_cases() -> list[Case]:
         ),
         Case(name="int32 SUM, second group", dtype="int32", data="small", numel=1_003, group="second", reason="group"),
     ]
-
-
-def _speeds() -> tuple[Speed, ...]:
-    sizes = ((16 << 10, 5, 30), (1 << 20, 3, 15), (16 << 20, 1, 5))
-    return tuple(
-        Speed(dtype=dtype, numel=numel, warmups=warmups, repetitions=repetitions)
-        for dtype in ("float32", "int32")
-        for numel, warmups, repetitions in sizes
-    )

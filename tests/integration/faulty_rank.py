@@ -61,7 +61,7 @@ SPOILED_RESULTS = {"wrong-sums": add_one, "infinities-lost": make_finite}
 
 def make_faulty(worker: ModuleType) -> None:
     """Patch the worker script's module."""
-    say = worker.Rank._say
+    say = worker.Rank.say
     all_reduce = worker.dist.all_reduce
 
     def striking_say(self: object, step: str) -> None:
@@ -76,7 +76,7 @@ def make_faulty(worker: ModuleType) -> None:
         SPOILED_RESULTS[FAULT](tensor)
         return work
 
-    worker.Rank._say = striking_say
+    worker.Rank.say = striking_say
     if FAULT in SPOILED_RESULTS:
         worker.dist.all_reduce = spoiling_all_reduce
     if FAULT == "no-controller":

@@ -8,6 +8,7 @@ import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.ranks import (
     DelegatedTotals,
     PluginLibrary,
@@ -20,7 +21,7 @@ from channel_tools.validate.ranks import (
     RankSpeed,
 )
 from channel_tools.validate.switch import DroppedPackets, SwitchStats
-from channel_tools.validate.switchml_plan import Case, Speed, SwitchmlOptions, SwitchmlPlan, expected_slots
+from channel_tools.validate.switchml_plan import SwitchmlOptions, SwitchmlPlan, expected_slots
 
 if TYPE_CHECKING:
     from pathlib import Path

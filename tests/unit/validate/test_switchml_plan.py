@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channel_tools.errors import ConfigError
+from channel_tools.validate.cases import SIZES
 from channel_tools.validate.switchml_plan import (
-    SIZES,
     SwitchmlOptions,
     expected_slots,
     make_plan,

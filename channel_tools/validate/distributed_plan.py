@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which allreduces the validation of a process-group backend runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.validate.cases import (
+    FLOAT_ERROR_ALLOWED,
+    SIZES,
+    Case,
+    Data,
+    Speed,
+    cases_document,
+    ddp_case,
+    standard_speeds,
+)
+
+if TYPE_CHECKING:
+    from channel_tools.validate.distributed_options import DistributedOptions
+
+_NUMEL = 1_003
+# elements among which an error is relative to the largest
+_UNIT = 256
+_ROUNDING = 2.0**-24
+_SIZED: dict[str, Data] = {"float32": "positive", "int32": "range"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistributedPlan:
+    """Everything that the ranks do."""
+
+    options: DistributedOptions
+    cases: tuple[Case, ...]
+    speeds: tuple[Speed, ...]
+
+    @property
+    def calls(self) -> int:
+        """Allreduces of the cases; the measured calls come on top."""
+        return sum(case.calls for case in self.cases)
+
+
+def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
+    """All sizes for float32 and int32, all types with all operations, and what training does."""
+    sized = tuple(dtype for dtype in _SIZED if dtype in options.dtypes)
+    cases = [*_sum_cases(sized), *_grid(options), *_special_cases(sized)]
+    if options.ddp and "float32" in options.dtypes:
+        cases.append(ddp_case())
+    return DistributedPlan(options=options, cases=tuple(cases), speeds=standard_speeds(sized))
+
+
+def float_error_allowed(ranks: int) -> float:
+    """1e-6, and where so many ranks are summed that rounding alone may exceed it, the bound of that."""
+    return max(FLOAT_ERROR_ALLOWED, ranks * _ROUNDING)
+
+
+def distributed_document(plan: DistributedPlan, *, ranks: int) -> dict[str, object]:
+    """The plan as the worker script reads it."""
+    options = plan.options
+    shared = cases_document(plan.cases, plan.speeds, unit=_UNIT, group_timeout_s=options.group_timeout_s)
+    return {
+        **shared,
+        "ranks": ranks,
+        "backend": options.backend,
+        "device": options.device,
+        "imports": list(options.imports),
+    }
+
+
+def _sum_cases(dtypes: tuple[str, ...]) -> list[Case]:
+    return [
+        Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=_SIZED[dtype], numel=numel)
+        for dtype in dtypes
+        for numel in SIZES
+        if numel
+    ]
+
+
+def _grid(options: DistributedOptions) -> list[Case]:
+    """Small whole numbers, whose results are exact in every type."""
+    return [
+        Case(name=f"{dtype} {op}", dtype=dtype, data="small", numel=_NUMEL, op=op)
+        for dtype in options.dtypes
+        for op in options.ops
+    ]
+
+
+def _special_cases(dtypes: tuple[str, ...]) -> list[Case]:
+    cases = [
+        Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=1_000_003),
+        Case(name="float32 SUM with Inf and NaN", dtype="float32", data="nonfinite", numel=2_000),
+        Case(
+            name="float32 SUM, four in flight", dtype="float32", data="positive", numel=70_001, calls=4, is_async=True
+        ),
+        Case(name="int32 SUM, four in flight", dtype="int32", data="range", numel=70_001, calls=4, is_async=True),
+    ]
+    return [case for case in cases if case.dtype in dtypes]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the judges of all methods share: pure functions from results to checks and figures."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from channel_tools.validate.model import BandwidthRow, CaseResult, Check
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.validate.cases import Case, Speed
+
+_MB = 1e6
+
+
+def judge_case(
+    case: Case,
+    *,
+    route: str,
+    allowed: float,
+    seconds: Sequence[float],
+    errors: Sequence[float],
+    mismatches: Sequence[int],
+    problems: Sequence[str],
+) -> CaseResult:
+    """One case from what each rank found; ``problems`` are those that the values do not show."""
+    found: list[str] = []
+    for rank, (error, wrong) in enumerate(zip(errors, mismatches, strict=True)):
+        if wrong:
+            found.append(f"rank {rank}: {wrong} wrong values")
+        if error > allowed:
+            found.append(f"rank {rank}: error {error:.2g} above {allowed:g}")
+    return CaseResult(
+        name=case.name,
+        dtype=case.dtype,
+        op=case.op,
+        numel=case.numel,
+        calls=case.calls,
+        route=route,
+        reason=case.reason,
+        error_measure=case.measure,
+        max_error=max(errors),
+        max_error_allowed=allowed,
+        mismatches=sum(mismatches),
+        seconds=max(seconds),
+        problems=(*found, *problems),
+    )
+
+
+def exact_check(name: str, cases: Sequence[CaseResult]) -> Check:
+    """That no case has a wrong value."""
+    wrong = sum(case.mismatches for case in cases)
+    return Check(
+        name=name, passed=wrong == 0, found=f"{wrong} wrong values in {len(cases)} cases", expected="0 wrong values"
+    )
+
+
+def float_check(name: str, cases: Sequence[CaseResult], allowed: float) -> Check:
+    """That no case has a wrong value or a larger error than ``allowed``."""
+    worst = max((case.max_error for case in cases), default=0.0)
+    wrong = sum(case.mismatches for case in cases)
+    return Check(
+        name=name,
+        passed=wrong == 0 and worst <= allowed,
+        found=f"{worst:.2g}, {wrong} wrong values in {len(cases)} cases",
+        expected=f"at most {allowed:g}, 0 wrong values",
+    )
+
+
+def cases_check(name: str, cases: Sequence[CaseResult]) -> Check:
+    """That no case has a problem of any kind."""
+    faulty = [case.name for case in cases if case.problems]
+    return Check(
+        name=name,
+        passed=not faulty,
+        found=f"{len(cases) - len(faulty)} of {len(cases)}" + (f"; not {faulty[0]}" if faulty else ""),
+        expected=f"{len(cases)} of {len(cases)}",
+    )
+
+
+def problems_check(name: str, problems: Sequence[str], *, expected: str) -> Check:
+    """That there are no problems; the first three are shown."""
+    return Check(name=name, passed=not problems, found="; ".join(problems[:3]) or expected, expected=expected)
+
+
+def bandwidth_row(
+    speed: Speed, *, transport: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
+) -> BandwidthRow:
+    """The figures of one size from the seconds of each rank's calls."""
+    return BandwidthRow(
+        dtype=speed.dtype,
+        numel=speed.numel,
+        size_bytes=speed.size_bytes,
+        repetitions=speed.repetitions,
+        transport_mb_s=speed.size_bytes / _MB / _median_of_slowest(transport),
+        baseline_mb_s=speed.size_bytes / _MB / _median_of_slowest(baseline),
+    )
+
+
+def _median_of_slowest(seconds: Sequence[Sequence[float]]) -> float:
+    """The median call, each call as long as the slowest rank took for it."""
+    calls: list[tuple[float, ...]] = list(zip(*seconds, strict=True))
+    return statistics.median(max(call) for call in calls)
+
+
+def numbers_in_words(values: Mapping[str, int]) -> str:
+    """``float32 3, int32 4``, or ``none``."""
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "none"

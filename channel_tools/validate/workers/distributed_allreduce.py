@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One rank of the validation of a process-group backend, beside a gloo group of its own.
+
+Runs under torchrun or mpiexec in the environment that is being validated, so it uses torch, the standard library and
+the modules that register the backend; nothing of channel_tools but the script beside it. It decides nothing: it writes
+what it saw, and which files it had loaded, to ``rank-N.json`` and leaves the judgement to its starter.
+
+Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed_plan).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from channel_tools.validate.workers import reductions
+else:
+    import reductions  # before torch: it ties this process to its launcher
+
+import torch
+import torch.distributed as dist
+
+# What launchers call a process's number, the number of processes, and its number on this host: torchrun, Hydra (MPICH,
+# Intel MPI, MVAPICH), Open MPI.
+_NAMES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(reductions.Plan):
+    """The shared plan, and the backend."""
+
+    ranks: int
+    backend: str
+    device: str
+    imports: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which of the processes this one is."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def find_place() -> Place:
+    """What the launcher says. Raises LookupError for a launcher that is not known."""
+    for rank, size, local_rank in _NAMES:
+        if rank in os.environ and size in os.environ:
+            number = int(os.environ[rank])
+            local = int(os.environ.get(local_rank, number))
+            return Place(rank=number, size=int(os.environ[size]), local_rank=local)
+    known = ", ".join(names[0] for names in _NAMES)
+    raise LookupError(f"the launcher says neither of {known}")
+
+
+class Rank(reductions.Rank):
+    """The default group, which is the backend's, beside gloo's own, which no backend replaces."""
+
+    def __init__(self, plan: Plan, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
+        super().__init__(plan, device=device)
+        self.baseline = baseline
+
+    def run(self) -> dict[str, object]:
+        """All cases, then all measurements, then what this process turned out to be."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            cases = [self.run_case(case) for case in self.plan.cases]
+        speeds = [self._measure(speed) for speed in self.plan.speeds]
+        carrier = dist.group.WORLD._get_backend(self.device)  # noqa: SLF001  (nothing public says which object works)
+        return {
+            "cases": cases,
+            "speeds": speeds,
+            "backend": dist.get_backend(),
+            "carrier": f"{type(carrier).__module__}.{type(carrier).__qualname__}",
+            "carrier_name": str(carrier.name()),
+            "events": {event.key: event.count for event in profiler.key_averages() if "reduce" in event.key},
+            "libraries": loaded_libraries(),
+        }
+
+    def start_allreduce(self, case: reductions.Case, tensor: torch.Tensor) -> reductions.Waitable | None:
+        """One call on the default group."""
+        work: reductions.Waitable | None = dist.all_reduce(
+            tensor, op=getattr(dist.ReduceOp, case.op), async_op=case.is_async
+        )
+        return work
+
+    def _measure(self, speed: reductions.Speed) -> dict[str, object]:
+        paths = {"default": dist.all_reduce, "plain": self._reduce_by_gloo}
+        found = self.measure(speed, paths, barrier=lambda: self.baseline.barrier().wait())
+        return {"dtype": speed.dtype, "numel": speed.numel, "paths": found}
+
+    def _reduce_by_gloo(self, tensor: torch.Tensor) -> None:
+        host = tensor.cpu()
+        self.baseline.allreduce([host]).wait()
+        if host is not tensor:
+            tensor.copy_(host)
+
+
+def loaded_libraries() -> list[str]:
+    """The files of the shared libraries that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    files = {line.partition("/")[2] for line in lines if "/" in line}
+    return sorted(f"/{name}" for name in files if ".so" in name.rpartition("/")[2])
+
+
+def main() -> None:
+    """Run the plan named on the command line as the rank that the launcher made this process."""
+    plan = reductions.read_plan(Path(sys.argv[1]), Plan)
+    place = find_place()
+    reductions.report_to(plan.folder, place.rank, end_launcher=True)
+    if place.size != plan.ranks:
+        raise ValueError(f"the launcher started {place.size} ranks, {plan.ranks} were asked for")
+    torch.set_num_threads(1)
+    device = torch.device(plan.device, place.local_rank) if plan.device == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    for module in plan.imports:
+        importlib.import_module(module)
+    timeout = timedelta(seconds=plan.group_timeout_s)
+    store = dist.FileStore(str(plan.folder / "store"), place.size)
+    if plan.backend == "mpi":
+        dist.init_process_group("mpi")  # MPI has ranks of its own and refuses others
+    else:
+        dist.init_process_group(plan.backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
+    baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), place.rank, place.size, timeout)
+    result = {**Rank(plan, baseline, device).run(), **reductions.describe_rank()}
+    baseline.barrier().wait()
+    del baseline
+    dist.destroy_process_group()
+    reductions.write_result(plan.folder / f"rank-{place.rank}.json", result)
+
+
+if __name__ == "__main__":
+    main()

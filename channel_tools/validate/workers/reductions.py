@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the worker scripts share: the plan as they read it, reproducible inputs, and the comparison with what is right.
+
+The scripts run in the environment that is being validated and import this from the folder they lie in, so it uses torch
+and the standard library and nothing of channel_tools. Expected values are made again chunk by chunk, so that a rank's
+memory stays within two tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import itertools
+import json
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+# A rank ends with the launcher that started it, also while it imports torch, which takes seconds.
+_PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+CHUNK = 1 << 20  # elements made and compared at a time; a multiple of every packet size
+INT32_LIMIT = 2**31
+SPREAD_EXPONENTS = 41
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """As channel_tools.validate.cases.Case, less what only the judge needs."""
+
+    index: int
+    name: str
+    dtype: str
+    op: str
+    numel: int
+    calls: int
+    data: str
+    group: str
+    is_async: bool
+    is_strided: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """One size to measure."""
+
+    dtype: str
+    numel: int
+    warmups: int
+    repetitions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all ranks do, whatever the method."""
+
+    folder: Path
+    seed: int
+    unit: int
+    group_timeout_s: float
+    ddp_layers: list[int]
+    cases: list[Case]
+    speeds: list[Speed]
+
+
+P = TypeVar("P", bound=Plan)
+
+
+def read_plan(path: Path, kind: type[P]) -> P:
+    """The plan that the starter wrote."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    cases = [Case(index=index, **case) for index, case in enumerate(fields.pop("cases"))]
+    speeds = [Speed(**speed) for speed in fields.pop("speeds")]
+    return kind(folder=path.parent, cases=cases, speeds=speeds, **fields)
+
+
+@dataclass
+class Difference:
+    """How far results are from what is right: the largest error, and how many values are plainly wrong."""
+
+    max_error: float = 0.0
+    mismatches: int = 0
+
+    def add(self, other: Difference) -> None:
+        """Take in what another comparison found."""
+        self.max_error = max(self.max_error, other.max_error)
+        self.mismatches += other.mismatches
+
+    def note_errors(self, errors: torch.Tensor) -> None:
+        """Take in relative errors; those that are no numbers count as mismatches."""
+        finite = torch.isfinite(errors)
+        self.mismatches += int((~finite).sum())
+        if bool(finite.any()):
+            self.max_error = max(self.max_error, float(errors[finite].max()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """The input of any rank for one call of a case: any rank can make any rank's."""
+
+    plan: Plan
+    case: Case
+    call: int
+    world: int
+
+    def of_rank(self, rank: int, start: int) -> torch.Tensor:
+        """The elements from ``start`` to the chunk's end."""
+        count = min(CHUNK, self.case.numel - start)
+        seed = self.plan.seed
+        for part in (self.case.index, self.call, rank, start // CHUNK):
+            seed = (seed * 1_000_003 + part) % 2**62
+        generator = torch.Generator().manual_seed(seed)
+        dtype = getattr(torch, self.case.dtype)
+        match self.case.data:
+            case "positive":
+                values = torch.rand(count, generator=generator) + 0.5
+            case "normal":
+                values = torch.randn(count, generator=generator)
+            case "spread":
+                values = torch.randn(count, generator=generator) * self._magnitudes(start, count)
+            case "nonfinite":
+                values = self._with_nonfinite(torch.randn(count, generator=generator), rank, start)
+            case "range":
+                limit = (INT32_LIMIT - 1) // self.world
+                values = torch.randint(-limit, limit + 1, (count,), generator=generator, dtype=dtype)
+            case "full":
+                values = torch.randint(-INT32_LIMIT, INT32_LIMIT, (count,), generator=generator, dtype=dtype)
+            case "small":
+                values = torch.randint(-8, 9, (count,), generator=generator).to(dtype)
+            case _:
+                raise ValueError(f"case {self.case.name}: unknown data {self.case.data!r}")
+        return values
+
+    def tensor(self, rank: int) -> torch.Tensor:
+        """The whole input of ``rank``."""
+        dtype = getattr(torch, self.case.dtype)
+        step = 2 if self.case.is_strided else 1
+        tensor = torch.empty(step * self.case.numel, dtype=dtype)[::step]
+        for start in self.starts():
+            tensor[start : start + CHUNK] = self.of_rank(rank, start)
+        return tensor
+
+    def starts(self) -> Iterator[int]:
+        """Where the chunks begin."""
+        return iter(range(0, self.case.numel, CHUNK))
+
+    def _magnitudes(self, start: int, count: int) -> torch.Tensor:
+        units = torch.arange(start, start + count) // self.plan.unit
+        return torch.pow(2.0, ((units * 7) % SPREAD_EXPONENTS - SPREAD_EXPONENTS // 2).float())
+
+    def _with_nonfinite(self, values: torch.Tensor, rank: int, start: int) -> torch.Tensor:
+        unit = self.plan.unit
+        for position, value, owner in ((unit + 3, torch.inf, 0), (3 * unit + 1, torch.nan, self.world - 1)):
+            if rank == owner and start <= position < start + len(values):
+                values[position - start] = value
+        return values
+
+
+def compare(result: torch.Tensor, values: Values) -> Difference:
+    """Compare a result with the same reduction in float64 or int64."""
+    difference = Difference()
+    for start in values.starts():
+        found = result[start : start + CHUNK]
+        inputs = (values.of_rank(rank, start) for rank in range(values.world))
+        if values.case.data in {"positive", "normal", "spread", "nonfinite"}:
+            _compare_floats(difference, found.double(), [one.double() for one in inputs], values)
+        else:
+            _compare_exactly(difference, found, list(inputs), values.case.op)
+    return difference
+
+
+def _compare_floats(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], values: Values) -> None:
+    exact = torch.stack(inputs).sum(0)
+    if values.case.data == "positive":
+        difference.note_errors((found - exact).abs() / exact)
+        return
+    unit = values.plan.unit
+    sizes = torch.stack(inputs).abs().sum(0)
+    padded = torch.nn.functional.pad(sizes, (0, -len(sizes) % unit)).view(-1, unit)
+    scales = padded.amax(1).repeat_interleave(unit)[: len(sizes)]
+    lost = ~torch.isfinite(sizes) & torch.isfinite(found)
+    difference.mismatches += int(lost.sum())
+    usable = torch.isfinite(scales)
+    difference.note_errors(((found - exact).abs() / scales)[usable])
+
+
+def _compare_exactly(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], op: str) -> None:
+    wide = torch.int64 if not found.is_floating_point() else torch.float64
+    stacked = torch.stack(inputs).to(wide)
+    expected = {"SUM": stacked.sum(0), "MAX": stacked.amax(0), "MIN": stacked.amin(0)}[op].to(found.dtype)
+    difference.mismatches += int((found != expected).sum())
+
+
+class Waitable(Protocol):
+    """A call that is on its way."""
+
+    def wait(self) -> object:
+        """Until it is done."""
+
+
+class Rank:
+    """The run of one rank; a method's own says what carries a call, and counts."""
+
+    def __init__(self, plan: Plan, *, device: torch.device | None = None) -> None:
+        self.plan = plan
+        self.rank: int = dist.get_rank()
+        self.world: int = dist.get_world_size()
+        self.device = torch.device("cpu") if device is None else device
+
+    def start_allreduce(self, case: Case, tensor: torch.Tensor) -> Waitable | None:
+        """Start one call of a case; None when it is done already."""
+        raise NotImplementedError
+
+    def run_case(self, case: Case) -> dict[str, object]:
+        """Make inputs, reduce, compare."""
+        self.say(case.name)
+        started = time.perf_counter()
+        difference = self._train(case) if case.data == "ddp" else self._reduce(case)
+        return {
+            "name": case.name,
+            "seconds": time.perf_counter() - started,
+            "max_error": difference.max_error,
+            "mismatches": difference.mismatches,
+        }
+
+    def measure(
+        self,
+        speed: Speed,
+        paths: Mapping[str, Callable[[torch.Tensor], object]],
+        *,
+        barrier: Callable[[], object],
+        after_call: Callable[[str], object] = lambda _name: None,
+    ) -> dict[str, dict[str, Any]]:
+        """Time each path's calls in turn; ``after_call`` gets the path's name after each, unmeasured."""
+        self.say(f"bandwidth {speed.dtype} {speed.numel}")
+        tensor = torch.empty(speed.numel, dtype=getattr(torch, speed.dtype), device=self.device)
+        found: dict[str, dict[str, Any]] = {name: {"seconds": [], "mismatches": 0} for name in paths}
+        for repetition in range(speed.warmups + speed.repetitions):
+            for name, reduce in paths.items():
+                tensor.fill_(1)
+                self._synchronise()
+                barrier()
+                started = time.perf_counter()
+                reduce(tensor)
+                self._synchronise()
+                taken = time.perf_counter() - started
+                after_call(name)
+                found[name]["mismatches"] += int((tensor != self.world).sum())
+                if repetition >= speed.warmups:
+                    found[name]["seconds"].append(taken)
+        return found
+
+    def say(self, step: str) -> None:
+        """Where this rank is, for the message when it gets no further."""
+        (self.plan.folder / f"rank-{self.rank}.at").write_text(step, encoding="utf-8")
+
+    def _reduce(self, case: Case) -> Difference:
+        inputs = [Values(plan=self.plan, case=case, call=call, world=self.world) for call in range(case.calls)]
+        tensors = [values.tensor(self.rank).to(self.device) for values in inputs]
+        works = [self.start_allreduce(case, tensor) for tensor in tensors]
+        for work in works:
+            if work is not None:
+                work.wait()
+        difference = Difference()
+        for values, tensor in zip(inputs, tensors, strict=True):
+            difference.add(compare(tensor.cpu(), values))
+        return difference
+
+    def _train(self, case: Case) -> Difference:
+        """DistributedDataParallel's gradients beside the mean of all ranks' own."""
+        torch.manual_seed(self.plan.seed)
+        sizes = self.plan.ddp_layers
+        model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in itertools.pairwise(sizes))).to(self.device)
+        parallel = DistributedDataParallel(model)
+        difference = Difference()
+        for step in range(case.calls):
+            expected = self._mean_gradients(copy.deepcopy(model), step)
+            parallel.zero_grad()
+            self._backward(parallel, self.rank, step)
+            found = torch.cat([one.grad.flatten() for one in model.parameters()]).double()
+            difference.note_errors((found - expected).abs() / expected.abs().max())
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.sub_(0.1 * parameter.grad)
+        return difference
+
+    def _mean_gradients(self, model: torch.nn.Module, step: int) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for rank in range(self.world):
+            model.zero_grad()
+            self._backward(model, rank, step)
+            total = total + torch.cat([one.grad.flatten() for one in model.parameters()]).double()
+        return total / self.world
+
+    def _backward(self, model: torch.nn.Module, rank: int, step: int) -> None:
+        generator = torch.Generator().manual_seed(self.plan.seed + 1000 * step + rank)
+        inputs = torch.randn(16, self.plan.ddp_layers[0], generator=generator)
+        model(inputs.to(self.device)).square().mean().backward()
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def describe_rank() -> dict[str, object]:
+    """What every rank reports of itself."""
+    return {
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def write_result(path: Path, result: dict[str, object]) -> None:
+    """Write the result so that it is either absent or whole."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(result), encoding="utf-8")
+    temporary.replace(path)
+
+
+def report_to(folder: Path, rank: int, *, end_launcher: bool = False) -> None:
+    """Leave this process's number in ``rank-N.pid``, and an uncaught exception's last line in ``rank-N.error``.
+
+    Launchers' own logs are long. With ``end_launcher`` the process then ends by a signal: mpiexec goes on waiting for
+    the other ranks when one that has not joined MPI ends in any other way.
+    """
+    (folder / f"rank-{rank}.pid").write_text(str(os.getpid()), encoding="utf-8")
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        text = traceback.format_exception_only(kind, error)[-1].strip()
+        (folder / f"rank-{rank}.error").write_text(text, encoding="utf-8")
+        sys.__excepthook__(kind, error, trace)
+        if end_launcher:
+            sys.stderr.flush()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sys.excepthook = report

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The launcher is a script of the environment here; real ranks are in the integration tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.errors import ConfigError, UsageError, ValidationError
+from channel_tools.progress import SilentProgress
+from channel_tools.validate.context import MethodContext
+from channel_tools.validate.distributed import DistributedMethod
+from channel_tools.validate.distributed_options import DistributedOptions
+from channel_tools.validate.distributed_plan import make_distributed_plan
+from channel_tools.validate.processes import Deadline
+from tests.unit.validate.distributed_fakes import perfect_ranks, write_libraries
+from tests.unit.validate.fakes import write_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.validate.model import MethodResult
+
+OPTIONS: dict[str, object] = {"backend": "toy", "launcher": "mpiexec", "environment": {"TOY_HOME": "{prefix}/share"}}
+WRITE_RESULTS = """
+    import json, os, pathlib, sys
+    assert sys.argv[1:3] == ["-n", "2"], sys.argv
+    assert sys.argv[3].endswith("/bin/python"), sys.argv
+    assert sys.argv[4].endswith("/distributed_allreduce.py"), sys.argv
+    assert os.environ["TOY_HOME"].endswith("/env/share"), os.environ
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    plan = pathlib.Path(sys.argv[5])
+    assert json.loads(plan.read_text())["backend"] == "toy"
+    for rank in (0, 1):
+        (plan.parent / f"rank-{rank}.json").write_text((plan.parent / f"canned-{rank}.json").read_text())
+"""
+KILLED = """
+    import pathlib, sys
+    folder = pathlib.Path(sys.argv[-1]).parent
+    for rank, process in enumerate((11, 12)):
+        (folder / f"rank-{rank}.pid").write_text(str(process))
+    print("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES")
+    print("=   PID 12 RUNNING AT host")
+    print("=   EXIT CODE: 9")
+    sys.exit(9)
+"""
+
+
+def run(folder: Path, code: str, options: dict[str, object] | None = None) -> MethodResult:
+    prefix = folder / "env"
+    write_program(prefix / "bin/mpiexec", code)
+    context = MethodContext(
+        stack="toy",
+        prefix=prefix,
+        variables={"PATH": str(prefix / "bin")},
+        ranks=2,
+        options=OPTIONS if options is None else options,
+        folder=folder,
+        deadline=Deadline.after(30.0),
+        progress=SilentProgress(),
+    )
+    return DistributedMethod().run(context)
+
+
+def test_ranks_are_started_by_the_environments_mpiexec(tmp_path: Path) -> None:
+    libraries = write_libraries(tmp_path / "env")
+    plan = make_distributed_plan(DistributedOptions(backend="toy"))
+    for result in perfect_ranks(plan, libraries):
+        (tmp_path / f"canned-{result.rank}.json").write_text(json.dumps(asdict(result)), encoding="utf-8")
+    found = run(tmp_path, WRITE_RESULTS)
+    assert [check.name for check in found.checks if not check.passed] == []
+    assert found.details["launcher"] == "mpiexec"
+    assert found.details["TOY_HOME"] == "{prefix}/share"
+
+
+def test_a_rank_that_mpiexec_saw_die_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"rank 1: ended by itself with exit status or signal 9"):
+        run(tmp_path, KILLED)
+
+
+def test_a_rank_of_another_shape_is_an_error(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"canned-{rank}.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValidationError, match=r"rank-0\.json: rank: Field required"):
+        run(tmp_path, WRITE_RESULTS)
+
+
+def test_a_need_that_is_not_met_starts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="the variable TOY_DEVICE"):
+        run(tmp_path, "raise SystemExit('started')", {**OPTIONS, "needs": ["variable:TOY_DEVICE"]})
+
+
+def test_an_environment_without_mpiexec_says_so(tmp_path: Path) -> None:
+    context = MethodContext(
+        stack="toy",
+        prefix=tmp_path / "env",
+        variables={"PATH": str(tmp_path / "env/bin")},
+        ranks=2,
+        options=OPTIONS,
+        folder=tmp_path,
+        deadline=Deadline.after(30.0),
+        progress=SilentProgress(),
+    )
+    with pytest.raises(ValidationError, match="has no mpiexec"):
+        DistributedMethod().run(context)
+
+
+def test_requests_that_cannot_be_run_are_refused() -> None:
+    method = DistributedMethod()
+    method.check(stack="toy", ranks=4, options=OPTIONS)
+    with pytest.raises(UsageError, match="4 ranks: stack toy is validated with at most 2"):
+        method.check(stack="toy", ranks=4, options={**OPTIONS, "max_ranks": 2})
+    with pytest.raises(ConfigError, match="stack toy: validate: backend"):
+        method.check(stack="toy", ranks=2, options={})
