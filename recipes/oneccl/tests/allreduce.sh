@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Builds a program against the installed package through CMake and sums over two ranks with it, over MPI and over
+# libfabric's TCP provider, with the libraries of this environment and no other.
+set -euo pipefail
+
+cmake -G Ninja -S tests -B consumer -DCMAKE_PREFIX_PATH="${PREFIX}" \
+  -DCMAKE_EXE_LINKER_FLAGS="-Wl,-rpath,${PREFIX}/lib -Wl,-rpath-link,${PREFIX}/lib"
+cmake --build consumer
+
+# Whatever the shell of the builder names.
+unset LD_LIBRARY_PATH I_MPI_ROOT CCL_ROOT CCL_MPI_LIBRARY_PATH CCL_OFI_LIBRARY_PATH
+export CCL_LOG_LEVEL=info FI_PROVIDER=tcp
+
+sum() {
+  local transport=$1
+  CCL_ATL_TRANSPORT=${transport} mpiexec -n 2 consumer/allreduce \
+    "${PREFIX}/lib/libccl.so" "${PREFIX}/lib/libmpi.so.12" "${PREFIX}/lib/libfabric.so.1" >"${transport}.log" 2>&1 ||
+    { cat "${transport}.log" >&2; exit 1; }
+  for expected in "rank 0: right" "rank 1: right" "finalized atl-${transport}"; do
+    grep -q "${expected}" "${transport}.log" ||
+      { echo "over ${transport}: expected '${expected}' in:" >&2; cat "${transport}.log" >&2; exit 1; }
+  done
+}
+
+sum mpi
+sum ofi
