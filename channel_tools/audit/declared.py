@@ -14,6 +14,8 @@ There is no way to leave a whole package or a rule out: patterns that match ever
 from __future__ import annotations
 
 import fnmatch
+import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -24,18 +26,24 @@ from channel_tools.audit.model import Rule
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+FOUNDATION_TABLE = Path(__file__).with_name("data") / "foundation.yaml"
 _KEYS = frozenset({"allow", "runtime_dispatch"})
 _NOT_EXCUSABLE = frozenset({Rule.PACKAGE, Rule.ELF, Rule.METADATA, Rule.EXCEPTION, Rule.MODE})
 _PROBES = ("lib/libanything.so.1", "bin/program", "share/anything/text.txt")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None) -> Declared:
-    """The declarations of about.json's ``extra.audit`` and of the rendered recipe's ``build.dynamic_linking``."""
+def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None, *, name: str | None = None) -> Declared:
+    """The declarations of about.json's ``extra.audit`` and of the rendered recipe's ``build.dynamic_linking``.
+
+    A package of the registry foundation has no recipe: what is known of ``name`` stands in this program's own table.
+    """
     faults: list[str] = []
     exceptions: list[DeclaredException] = []
     extra = about.get("extra")
     audit = extra.get("audit", {}) if isinstance(extra, dict) else {}
+    if name is not None and _is_of_foundation(extra):
+        audit = foundation_table().get(name, {})
     if not isinstance(audit, dict) or not audit.keys() <= _KEYS:
         faults.append(f"extra.audit is {audit!r}; expected a mapping with {' or '.join(sorted(_KEYS))}")
         audit = {}
@@ -50,6 +58,19 @@ def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None) -> Decl
         rpaths=_narrow(linking, "rpath_allowlist", faults),
         faults=tuple(faults),
     )
+
+
+@functools.cache
+def foundation_table() -> Mapping[str, Any]:
+    """What is declared for packages of the registry foundation, by name."""
+    table = yaml.load(FOUNDATION_TABLE.read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe loader, the fast one
+    return table if isinstance(table, dict) else {}
+
+
+def _is_of_foundation(extra: object) -> bool:
+    """Packages of the foundation name the wheels and Debian packages that they were made from."""
+    ours = extra.get("channel_tools") if isinstance(extra, dict) else None
+    return isinstance(ours, dict) and "taken" in ours
 
 
 def _rows(audit: Mapping[str, Any], key: str, faults: list[str]) -> Iterator[dict[str, Any]]:

@@ -61,7 +61,7 @@ def read_package_facts(path: Path, reader: Reader) -> PackageFacts:
             facts,
             name=str(found.index.get("name")),
             subdir=str(found.index.get("subdir")),
-            declared=declared_by(about, info.get(RENDERED_RECIPE)),
+            declared=declared_by(about, info.get(RENDERED_RECIPE), name=str(found.index.get("name"))),
             entry_points=tuple((link.get("noarch") or {}).get("entry_points") or ()),
         )
         _check_name(path, found)

@@ -128,7 +128,8 @@ def _declared(record: Mapping[str, Any]) -> Declared:
     try:
         about = json.loads((info / "about.json").read_bytes())
         rendered = info / RENDERED_RECIPE
-        return declared_by(about, rendered.read_bytes() if rendered.is_file() else None)
+        recipe = rendered.read_bytes() if rendered.is_file() else None
+        return declared_by(about, recipe, name=str(record.get("name")))
     except (OSError, ValueError):
         return Declared()
 
