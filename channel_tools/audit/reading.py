@@ -192,12 +192,19 @@ def _host_places(name: str, held: BinaryIO, replaced: Sequence[bytes]) -> Iterat
     for line in lines:
         starts.append(starts[-1] + len(line.encode()))
     skipped = 1 if lines and lines[0].startswith("#!") else 0
-    for number, found in host_paths(lines):
+    for number, found in host_paths(_without(lines, replaced)):
         if number > skipped:
             yield Place(text=found, offset=starts[number - 1], line=number)
     for number, line in enumerate(lines, start=1):
         if number > skipped and any(text.decode() in line for text in replaced):
             yield Place(text="the installation prefix, written in full", offset=starts[number - 1], line=number)
+
+
+def _without(lines: Sequence[str], replaced: Sequence[bytes]) -> list[str]:
+    """The lines with a name in place of what installation replaces, which may itself look like a path of a host."""
+    for text in replaced:
+        lines = [line.replace(text.decode(), "${PREFIX}") for line in lines]
+    return list(lines)
 
 
 def _isa_needed(elf: ELFFile) -> str:
