@@ -198,7 +198,7 @@ def _compile(command: list[str | Path]) -> None:
 
 def _ask(root: Path, case: Case, *then: str) -> list[str]:
     variables = {
-        name: value for name, value in os.environ.items() if not name.startswith(("FAKE_", "MPICH_", "MPIR_", "LD_"))
+        name: value for name, value in os.environ.items() if not name.startswith(("CHANNEL_", "FAKE_", "MPICH_", "MPIR_", "LD_"))
     }
     variables |= {"FAKE_VERSION": case.version, "LD_LIBRARY_PATH": str(root / case.queries), **case.answers}
     if case.preload:
@@ -220,6 +220,35 @@ def test_a_no_before_initialization_is_not_remembered(built: Path) -> None:
 def test_the_answer_of_an_initialized_mpi_is_remembered(built: Path) -> None:
     case = Case(version=OPEN_MPI, queries="cuda", answers={"FAKE_CUDA": "1"}, expected="")
     assert _ask(built, case, "FAKE_CUDA=0") == [SAID_YES + OPEN_MPI] * 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "prepared", "expected"),
+    [
+        ({**ENABLED, "CHANNEL_CRAY_MPICH_GTL": "{root}/libmpi_gtl_cuda.so.0"}, "prepared", CRAY_YES),
+        ({"CHANNEL_CRAY_MPICH_GTL": "{root}/libmpi_gtl_cuda.so.0"}, "prepared", _switched_off("not set")),
+        ({**ENABLED, "CHANNEL_CRAY_MPICH_GTL": ""}, "prepared", NO_GTL),
+        (
+            {**ENABLED, "CHANNEL_CRAY_MPICH_GTL": "{root}/nowhere.so"},
+            "Cray MPICH's GPU transport layer cannot be loaded: {root}/nowhere.so: "
+            "cannot open shared object file: No such file or directory",
+            NO_GTL,
+        ),
+    ],
+    ids=["switched on", "switched off", "none found", "not loadable"],
+)
+def test_crays_transport_layer_is_loaded_where_activation_found_it(
+    built: Path, variables: dict[str, str], prepared: str, expected: str
+) -> None:
+    answers = {"FAKE_GPU_KIND": "0", **{name: text.format(root=built) for name, text in variables.items()}}
+    case = Case(version=CRAY, queries="gpu", answers=answers, expected="")
+    assert _ask(built, case, "prepare") == [prepared.format(root=built), expected]
+
+
+def test_a_transport_layer_that_is_there_is_not_loaded_twice(built: Path) -> None:
+    answers = {"FAKE_GPU_KIND": "0", **ENABLED, "CHANNEL_CRAY_MPICH_GTL": str(built / "nowhere.so")}
+    case = Case(version=CRAY, queries="gpu", answers=answers, preload="libmpi_gtl_cuda.so.0", expected="")
+    assert _ask(built, case, "prepare") == ["prepared", CRAY_YES]
 
 
 def test_a_real_mpich_without_cuda_says_so(own_settings: Settings, stack_channel: Path, tmp_path: Path) -> None:

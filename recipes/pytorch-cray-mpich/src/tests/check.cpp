@@ -6,6 +6,11 @@
 
 #include <cstdio>
 
+extern "C" void prepare() {
+  const std::string problem = c10d::mpi_cuda::loadTransportLayer();
+  std::printf("%s\n", problem.empty() ? "prepared" : problem.c_str());
+}
+
 extern "C" void report() {
   const c10d::CudaAwareness answer = c10d::cudaAwareness();
   std::printf("%s: %s\n", answer.aware ? "yes" : "no", answer.reason.c_str());

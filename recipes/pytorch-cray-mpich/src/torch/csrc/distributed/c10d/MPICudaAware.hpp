@@ -170,6 +170,25 @@ inline bool isLoaded(const std::string& namePart) {
   return search.found;
 }
 
+// What Cray MPICH has to find in the process before MPI_Init where the
+// environment switches GPU buffers on; without it MPI_Init ends the process. A
+// program linked by Cray's compilers has it; this one gets it from where the
+// environment's activation found it. Returns what went wrong, if anything.
+inline std::string loadTransportLayer() {
+  const char* const enabled = std::getenv("MPICH_GPU_SUPPORT_ENABLED");
+  const char* const path = std::getenv("CHANNEL_CRAY_MPICH_GTL");
+  if (enabled == nullptr || !isSwitchedOn(enabled) || path == nullptr ||
+      *path == '\0' || isLoaded("libmpi_gtl_")) {
+    return "";
+  }
+  if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+    return "";
+  }
+  const char* const reason = dlerror();
+  return std::string("Cray MPICH's GPU transport layer cannot be loaded: ") +
+      (reason != nullptr ? reason : path);
+}
+
 inline bool isInitialized() {
   int initialized = 0;
   int finalized = 0;

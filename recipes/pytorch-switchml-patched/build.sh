@@ -1,0 +1,62 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+set -euo pipefail
+
+# PyTorch writes the compilers' flags into its libraries (torch.__config__), so those that hold a path of this build go
+# into wrappers, and out of what the activation of the compilers put into the environment.
+wrappers="${SRC_DIR}/.compilers"
+mkdir -p "${wrappers}"
+maps="-ffile-prefix-map=${SRC_DIR}=pytorch -ffile-prefix-map=${PREFIX}=host -ffile-prefix-map=${BUILD_PREFIX}=build"
+for name in CC CXX; do
+  real="$(command -v "${!name}")"
+  printf '#!/bin/bash\nexec %q %s "$@"\n' "${real}" "${maps}" > "${wrappers}/$(basename "${real}")"
+  chmod +x "${wrappers}/$(basename "${real}")"
+  export "${name}=$(basename "${real}")"
+done
+export PATH="${wrappers}:${PATH}"
+without_paths() {
+  local flag kept=()
+  for flag in $1; do
+    case "${flag}" in
+      *"${PREFIX}"* | *"${SRC_DIR}"* | *"${BUILD_PREFIX}"*) ;;
+      -isystem) ;;
+      # upstream's inlines are called across its libraries, and its libraries hold each other in cycles
+      -fvisibility-inlines-hidden | -Wl,--as-needed) ;;
+      *) kept+=("${flag}") ;;
+    esac
+  done
+  echo "${kept[*]}"
+}
+CFLAGS="$(without_paths "${CFLAGS:-}")"
+# what newer standard libraries no longer bring along by chance; the linker's doubles are the default before GCC 10
+CXXFLAGS="$(without_paths "${CXXFLAGS:-}") -include cstdint -include limits"
+CFLAGS+=" -fcommon"
+CPPFLAGS="$(without_paths "${CPPFLAGS:-}")"
+LDFLAGS="$(without_paths "${LDFLAGS:-}") -Wl,-rpath-link,${PREFIX}/lib"
+export CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
+
+# Every exported variable named BUILD_*, USE_* or CMAKE_* becomes an option of CMake, these two also.
+export -n BUILD_PREFIX CMAKE_ARGS
+export CMAKE_PREFIX_PATH="${PREFIX}" CMAKE_POLICY_VERSION_MINIMUM=3.5 CMAKE_GENERATOR=Ninja CMAKE_BUILD_TYPE=Release
+export MAX_JOBS="${CPU_COUNT:-1}"
+export PYTORCH_BUILD_NUMBER=0 PACKAGE_TYPE=conda _GLIBCXX_USE_CXX11_ABI=1
+export BUILD_TEST=0 INSTALL_TEST=0 BUILD_CAFFE2_OPS=0 BUILD_CUSTOM_PROTOBUF=ON
+
+# Said either way: where it is not, PyTorch decides by what it happens to find.
+export USE_SWITCHML=1 USE_DISTRIBUTED=1 USE_GLOO=1 USE_TENSORPIPE=1 USE_MPI=0
+export USE_NUMA=0 USE_NNPACK=1 USE_ROCM=0 USE_NUMPY=1 USE_OPENMP=1 USE_OPENCV=0 USE_FFMPEG=0 USE_LMDB=0 USE_LEVELDB=0
+case "$(uname -m)" in
+  x86_64) export BLAS=MKL USE_MKLDNN=1 USE_FBGEMM=1 ;;
+  *) export BLAS=OpenBLAS OpenBLAS_HOME="${PREFIX}" USE_MKLDNN=1 USE_FBGEMM=0 ;;
+esac
+
+if [[ "${CHANNEL_CUDA}" == None ]]; then
+  export USE_CUDA=0 USE_CUDNN=0 USE_NCCL=0
+else
+  export USE_CUDA=1 USE_CUDNN=1 USE_NCCL=1 USE_SYSTEM_NCCL=1 USE_STATIC_NCCL=0 USE_STATIC_CUDNN=0
+  export NCCL_ROOT="${PREFIX}" NCCL_ROOT_DIR="${PREFIX}" NCCL_INCLUDE_DIR="${PREFIX}/include" NCCL_LIB_DIR="${PREFIX}/lib"
+  export CUDNN_INCLUDE_DIR="${PREFIX}/include"
+  export TORCH_CUDA_ARCH_LIST="${TORCH_CUDA_ARCH_LIST:-5.0;6.0;7.0;7.5;8.0;8.6+PTX}"
+fi
+
+"${PYTHON}" -m pip install . --no-deps --no-build-isolation --no-index --no-compile -v
