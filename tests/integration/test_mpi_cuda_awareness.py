@@ -48,6 +48,10 @@ NO_GTL = (
     "no: MPICH_GPU_SUPPORT_ENABLED is set, but Cray MPICH's GPU transport layer libmpi_gtl_cuda.so is not loaded "
     "(LD_PRELOAD it, or link it)"
 )
+NOT_LOADABLE = (
+    "Cray MPICH's GPU transport layer cannot be loaded: {root}/nowhere.so: "
+    "cannot open shared object file: No such file or directory"
+)
 NOT_READY = "no: MPI is not initialized, so it cannot be asked yet"
 ENABLED = {"MPICH_GPU_SUPPORT_ENABLED": "1"}
 
@@ -168,7 +172,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-ins, one folder each, and the check linked to one of them: as a site's MPI it is swapped at run time."""
+    """The stand-ins, one folder each, and the check linked to one of them; which is used is decided at run time."""
     compiler, c_compiler = shutil.which("g++"), shutil.which("gcc")
     if compiler is None or c_compiler is None:
         pytest.skip("no g++ on the PATH")
@@ -182,12 +186,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _compile([c_compiler, *shared, "-Wl,-soname,libmpi.so.12", *defined, "-o", library, source])
     for name in ("libmpi_gtl_cuda.so.0", "libmpi_gtl_hsa.so.0"):
         _compile([c_compiler, "-shared", "-fPIC", "-x", "c", "-o", root / name, os.devnull])
-    _compile(
-        [
-            *(compiler, "-std=c++17", *shared, f"-I{SOURCES}", f"-I{TESTS / 'fake'}", "-o", root / "libcheck.so"),
-            *(TESTS / "check.cpp", root / "none" / "libmpi.so.12", "-ldl"),
-        ]
-    )
+    included = [f"-I{SOURCES}", f"-I{TESTS / 'fake'}"]
+    linked: list[str | Path] = [TESTS / "check.cpp", root / "none" / "libmpi.so.12", "-ldl"]
+    _compile([compiler, "-std=c++17", *shared, *included, "-o", root / "libcheck.so", *linked])
     _compile([compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", root / "load", TESTS / "load.cpp", "-ldl"])
     return root
 
@@ -198,7 +199,9 @@ def _compile(command: list[str | Path]) -> None:
 
 def _ask(root: Path, case: Case, *then: str) -> list[str]:
     variables = {
-        name: value for name, value in os.environ.items() if not name.startswith(("CHANNEL_", "FAKE_", "MPICH_", "MPIR_", "LD_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CHANNEL_", "FAKE_", "MPICH_", "MPIR_", "LD_"))
     }
     variables |= {"FAKE_VERSION": case.version, "LD_LIBRARY_PATH": str(root / case.queries), **case.answers}
     if case.preload:
@@ -230,8 +233,7 @@ def test_the_answer_of_an_initialized_mpi_is_remembered(built: Path) -> None:
         ({**ENABLED, "CHANNEL_CRAY_MPICH_GTL": ""}, "prepared", NO_GTL),
         (
             {**ENABLED, "CHANNEL_CRAY_MPICH_GTL": "{root}/nowhere.so"},
-            "Cray MPICH's GPU transport layer cannot be loaded: {root}/nowhere.so: "
-            "cannot open shared object file: No such file or directory",
+            NOT_LOADABLE,
             NO_GTL,
         ),
     ],

@@ -4,6 +4,8 @@
 Fails on a silent fallback: a right sum alone would also be gloo's.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import socket
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from worker import NUMEL
@@ -20,14 +23,15 @@ WORKER = Path(__file__).with_name("worker.py")
 LIMIT_S = 120
 
 
-def free_udp_port():
+def free_udp_port() -> int:
     """A source port for the workers that another test at the same time does not take."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
-def run_ranks(folder, controller):
+def run_ranks(folder: Path, controller: str) -> None:
+    """All ranks, to their end."""
     variables = dict(
         os.environ,
         SWITCHML_CONTROLLER=controller,
@@ -47,23 +51,25 @@ def run_ranks(folder, controller):
             process.kill()
 
 
-def reduce_over_switch(folder):
+def reduce_over_switch(folder: Path) -> dict[str, Any]:
     """Run the ranks; the switch's counters at its end."""
     command = ["switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True) as switch:
+        assert switch.stdout is not None
         try:
             run_ranks(folder, json.loads(switch.stdout.readline())["controller"])
         finally:
             switch.terminate()
-        return json.loads(switch.stdout.readline())["stats"]
+        stats: dict[str, Any] = json.loads(switch.stdout.readline())["stats"]
+    return stats
 
 
-def main():
+def main() -> None:
     """Compare what the ranks say they delegated with what the switch says it summed."""
     floats = 2 if os.environ["EXPECTED_CUDA"] != "None" and torch.cuda.is_available() else 1
     with tempfile.TemporaryDirectory() as name:
         stats = reduce_over_switch(Path(name))
-        reports = [json.loads((Path(name) / "rank{}.json".format(rank)).read_text()) for rank in range(RANKS)]
+        reports = [json.loads((Path(name) / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
     for report in reports:
         for dtype, jobs in (("float32", floats), ("int32", 1)):
             expected = {"jobs": jobs, "elements": jobs * NUMEL, "bytes": 4 * jobs * NUMEL}

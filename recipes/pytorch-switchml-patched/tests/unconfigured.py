@@ -13,7 +13,7 @@ for name in [name for name in os.environ if name.startswith("SWITCHML_")]:
     del os.environ[name]
 
 
-def main():
+def main() -> None:
     """One rank alone."""
     assert torch.__version__ == os.environ["EXPECTED_PYTORCH"], torch.__version__
     assert torch.version.cuda == (None if os.environ["EXPECTED_CUDA"] == "None" else os.environ["EXPECTED_CUDA"])

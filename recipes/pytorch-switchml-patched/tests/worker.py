@@ -10,12 +10,15 @@ import torch.distributed as dist
 NUMEL = 100_000
 
 
-def reduces(tensor, expected, **options):
-    dist.all_reduce(tensor, **options)
+def reduces(
+    tensor: torch.Tensor, expected: torch.Tensor, op: object = dist.ReduceOp.SUM, group: object = dist.group.WORLD
+) -> None:
+    """What the ranks hold becomes what is expected."""
+    dist.all_reduce(tensor, op=op, group=group)
     assert torch.allclose(tensor.cpu(), expected, rtol=1e-5), (tensor, expected)
 
 
-def main():
+def main() -> None:
     """Run with RANK and WORLD_SIZE in the environment; the argument is where the ranks meet."""
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1])
     rank, size = dist.get_rank(), dist.get_world_size()

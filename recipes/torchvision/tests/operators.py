@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The compiled operators are there and work: they are missing wherever torch is another build than the one built with."""
+"""The compiled operators are there and work: beside another build of torch than the one built with they are missing."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 import torchvision
 
 
-def main():
+def main() -> None:
     """Two boxes that overlap, and one that does not."""
     assert torchvision.__version__ == os.environ["EXPECTED_VERSION"], torchvision.__version__
     assert torch.__version__ == os.environ["EXPECTED_PYTORCH"], torch.__version__

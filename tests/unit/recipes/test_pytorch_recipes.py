@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The patched PyTorches: which variants there are, what belongs together, and what cannot exist."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from channel_tools.errors import ConfigError
+from channel_tools.matrix import FoundationKind, LoadedTree, Pin, RenderedPackage, expand_stack, load_tree
+from channel_tools.settings import Tree
+
+ROOT = Path(__file__).parents[3]
+# each foundation and each platform once: the rest is rendered by the integration tests
+PLACES: tuple[tuple[FoundationKind, str], ...] = (("conda-forge", "linux-64"), ("registry", "linux-aarch64"))
+TORCHVISION = {"1.7.1": "0.8.2", "2.2.2": "0.17.2", "2.3.1": "0.18.1", "2.4.0": "0.19.0", "2.4.1": "0.19.1"}
+
+
+@functools.cache
+def _tree() -> LoadedTree:
+    return load_tree(Tree(root=ROOT))
+
+
+@functools.cache
+def _packages(stack: str, kind: FoundationKind, platform: str) -> tuple[RenderedPackage, ...]:
+    loaded = _tree()
+    return tuple(expand_stack(loaded, loaded.stacks[stack], foundation_kind=kind, platform=platform))
+
+
+def _named(
+    name: str, stack: str, kind: FoundationKind = "conda-forge", platform: str = "linux-64"
+) -> list[RenderedPackage]:
+    return [package for package in _packages(stack, kind, platform) if package.name == name]
+
+
+def _prefixes(packages: list[RenderedPackage]) -> Counter[str]:
+    """Versions and build strings without the hash."""
+    return Counter(f"{item.version} {item.engine_build_string.rpartition('_h')[0]}" for item in packages)
+
+
+@pytest.mark.parametrize(("kind", "platform"), PLACES)
+def test_the_builds_of_pytorch_with_mpi(kind: FoundationKind, platform: str) -> None:
+    expected = {
+        f"{version} {gpu}_py{python}"
+        for version in ("2.2.2", "2.3.1", "2.4.0", "2.4.1")
+        for gpu in ("cpu", "cuda122")
+        for python in ("310", "311", "312")
+    }
+    assert _prefixes(_named("pytorch-cray-mpich", "cray-mpich", kind, platform)) == Counter(expected)
+
+
+@pytest.mark.parametrize(("kind", "platform"), PLACES)
+def test_the_builds_of_pytorch_with_switchml_inside(kind: FoundationKind, platform: str) -> None:
+    gpus = ("cpu", "cuda112") if platform == "linux-64" else ("cpu",)
+    expected = {f"1.0.0 patched_{gpu}_py{python}" for gpu in gpus for python in ("38", "39")}
+    assert _prefixes(_named("pytorch-switchml", "switchml-patched", kind, platform)) == Counter(expected)
+
+
+def test_the_plugin_is_another_build_of_the_same_version() -> None:
+    plugin, patched = _named("pytorch-switchml", "udp"), _named("pytorch-switchml", "switchml-patched")
+    assert {item.version for item in plugin} == {item.version for item in patched}
+    assert all(item.engine_build_string.startswith("plugin_") for item in plugin)
+    source = ROOT / "recipes/pytorch-switchml-patched/src/torch/lib/c10d/SwitchMLSession.cpp"
+    stated = re.search(r'kVersion = "([^"]+)"', source.read_text(encoding="utf-8"))
+    assert stated is not None
+    assert stated[1] == patched[0].version
+
+
+@pytest.mark.parametrize(
+    ("stack", "brings"), [("switchml-patched", "pytorch-switchml"), ("cray-mpich", "pytorch-cray-mpich")]
+)
+def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str, brings: str) -> None:
+    for package in _named("torchvision", stack):
+        assert package.version == TORCHVISION[str(package.variant["pytorch"])]
+        pins = [item for item in package.run if isinstance(item, Pin)]
+        assert [(pin.function, pin.name, pin.exact) for pin in pins] == [("pin_compatible", brings, True)]
+        gpu = "cpu" if package.variant["cuda_compiler_version"] == "None" else "cuda"
+        spec = next(item for item in package.host if isinstance(item, str) and item.startswith(f"{brings} "))
+        assert f" {gpu}" in spec or f"_{gpu}" in spec
+    assert len(_named("torchvision", stack)) == len(_named(brings, stack))
+
+
+def test_a_cpu_build_asks_for_nothing_of_cuda() -> None:
+    for stack in ("switchml-patched", "cray-mpich"):
+        for package in _packages(stack, "conda-forge", "linux-64"):
+            names = package.requirement_names()
+            if package.variant.get("cuda_compiler_version") == "None":
+                assert not {name for name in names if "cuda" in name or name.startswith(("libcu", "cudnn", "nccl"))}
+            elif package.name.startswith("pytorch-"):
+                assert {"cudnn", "nccl"} <= names
+
+
+def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
+    for package in _named("pytorch-cray-mpich", "cray-mpich"):
+        tarball = package.sources[0]
+        assert tarball.location.endswith(f"/v{package.version}/pytorch-v{package.version}.tar.gz")
+        assert tarball.sha256 is not None
+        assert all(f"/{package.version}/" in patch for patch in tarball.patches)
+        assert tarball.patches
+    hashes = {item.version: item.sources[0].sha256 for item in _named("pytorch-cray-mpich", "cray-mpich")}
+    assert len(set(hashes.values())) == len(hashes)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        (
+            "switchml-patched.yaml",
+            '"3.9.* *_cpython"]',
+            '"3.11.* *_cpython"]',
+            "PyTorch 1.7.1 was made for Python 3.6 to 3.9",
+        ),
+        ("switchml-patched.yaml", 'pytorch: ["1.7.1"]', 'pytorch: ["1.8.0"]', "are for PyTorch 1.7.1 alone"),
+        ("cray-mpich.yaml", '"2.4.0", "2.4.1"]', '"2.4.0", "2.5.1"]', "2.2.2, 2.3.1, 2.4.0 and 2.4.1 alone"),
+        ("cray-mpich.yaml", '"3.12.* *_cpython"]', '"3.13.* *_cp313"]', "with Python 3.13 or later does not exist"),
+        ("cray-mpich.yaml", '"0.18.1", "0.19.0"', '"0.19.0", "0.18.1"', "each torchvision belongs to one PyTorch"),
+    ],
+    ids=[
+        "1.7.1 with python 3.11",
+        "another pytorch",
+        "a pytorch without patches",
+        "python 3.13",
+        "torchvisions swapped",
+    ],
+)
+def test_a_combination_that_cannot_exist_is_one_error(
+    tmp_path: Path, file: str, old: str, new: str, reason: str
+) -> None:
+    for name in ("recipes", "variants"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("output", "_build", "__pycache__"))
+    path = tmp_path / "variants" / file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    loaded = load_tree(Tree(root=tmp_path))
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        expand_stack(loaded, loaded.stacks[path.stem], foundation_kind="conda-forge", platform="linux-64")
