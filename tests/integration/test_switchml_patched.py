@@ -70,7 +70,8 @@ class Switch:
 
 @contextmanager
 def _switch(prefix: Path) -> Iterator[Switch]:
-    command = [prefix / "bin" / "switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
+    program = str(prefix / "bin" / "switchml-switch")
+    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         switch = Switch(json.loads(process.stdout.readline())["controller"])
@@ -137,8 +138,10 @@ def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
         (
             {},
             ["1:SWITCHML_LIBRARY=/nowhere/libswitchml.so.1"],
-            "rank 1: cannot load the SwitchML library /nowhere/libswitchml.so.1: /nowhere/libswitchml.so.1: "
-            "cannot open shared object file: No such file or directory",
+            (
+                "rank 1: cannot load the SwitchML library /nowhere/libswitchml.so.1: /nowhere/libswitchml.so.1: "
+                "cannot open shared object file: No such file or directory"
+            ),
         ),
         (
             {},
@@ -148,9 +151,11 @@ def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
         (
             {"SWITCHML_ENABLE": "maybe"},
             ["0:SWITCHML_ENABLE=1", "0:SWITCHML_JOB_TIMEOUT_MS=1e3"],
-            "rank 0: SWITCHML_JOB_TIMEOUT_MS='1e3': expected a whole number of milliseconds above 0; correct it, or "
-            "unset it for the default; rank 1: SWITCHML_ENABLE='maybe': expected 1 or 0; correct it, or unset it for "
-            "the default",
+            (
+                "rank 0: SWITCHML_JOB_TIMEOUT_MS='1e3': expected a whole number of milliseconds above 0; correct it, "
+                "or unset it for the default; rank 1: SWITCHML_ENABLE='maybe': expected 1 or 0; correct it, or unset "
+                "it for the default"
+            ),
         ),
     ],
     ids=["a library that is not there", "settings that differ", "settings that are none"],
