@@ -29,11 +29,16 @@ class SwitchmlMethod:
     """Runs the standard plan of allreduces and judges it by the plugin's and the switch's counters."""
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
-        """Raise UsageError for more ranks than a switch serves, ConfigError for options that are none."""
+        """Raise UsageError for more ranks than a switch serves and for a transport that needs more than loopback.
+
+        Raise ConfigError for options that are none.
+        """
         if not 1 <= ranks <= MAX_RANKS:
             message = f"{ranks} ranks: a SwitchML switch serves 1 to {MAX_RANKS}"
             raise UsageError(message, hint=f"give --ranks 2 to {MAX_RANKS}")
-        read_options(stack, options)
+        if needs := read_options(stack, options).needs:
+            message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
+            raise UsageError(message, hint="install it where that is, and run switchml-bench there, once per rank")
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""

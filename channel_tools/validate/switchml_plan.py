@@ -36,6 +36,8 @@ class SwitchmlOptions:
     connect_timeout_s: PositiveFloat = 10.0
     job_timeout_s: PositiveFloat = 20.0
     group_timeout_s: PositiveFloat = 60.0
+    needs: str = ""
+    """What the transport needs beyond this host's loopback network; such a stack cannot be validated here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,10 @@ fi
 # Headers of the host environment name themselves in messages of assertions.
 export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=${PREFIX}=host"
 
+# The vector class library knows x86 only.
+vcl=OFF
+[[ "${target_platform}" == linux-64 ]] && vcl=ON
+
 # CMAKE_ARGS is a list of options, set by the compilers' activation.
 # shellcheck disable=SC2086
 cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
@@ -18,7 +22,8 @@ cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
   -DCMAKE_PREFIX_PATH="${PREFIX}" \
   -DCMAKE_INSTALL_PREFIX="${PREFIX}" \
   -DCMAKE_INSTALL_LIBDIR=lib \
-  -DSWITCHML_TRANSPORT="${SWITCHML_TRANSPORT}"
+  -DSWITCHML_TRANSPORT="${SWITCHML_TRANSPORT}" \
+  -DSWITCHML_VCL="${vcl}"
 cmake --build _build
 if [[ "${CONDA_BUILD_CROSS_COMPILATION:-0}" != 1 ]]; then
   ctest --test-dir _build --output-on-failure

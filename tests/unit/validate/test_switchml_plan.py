@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.errors import ConfigError
+from channel_tools.errors import ConfigError, UsageError
 from channel_tools.validate.cases import SIZES
+from channel_tools.validate.switchml import SwitchmlMethod
 from channel_tools.validate.switchml_plan import (
     SwitchmlOptions,
     expected_slots,
@@ -106,3 +107,9 @@ class TestOptions:
             read_options("udp", values)
         assert caught.value.hint is not None
         assert "max_outstanding_packets" in caught.value.hint
+
+
+def test_a_transport_that_needs_more_than_loopback_is_refused_with_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"stack rdma .* it needs an adapter"):
+        SwitchmlMethod().check(stack="rdma", ranks=2, options={"needs": "an adapter"})
+    SwitchmlMethod().check(stack="udp", ranks=2, options={})

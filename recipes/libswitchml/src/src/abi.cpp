@@ -100,7 +100,8 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
     if (context != nullptr) *context = nullptr;
     return guarded([&] {
         require(config != nullptr && context != nullptr, "config or context is NULL");
-        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::process_environment);
+        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::transport_environment(),
+                                                                       switchml::transport_has_controller());
         auto opened = std::make_unique<switchml_context>();
         opened->transport = switchml::open_transport(settings);
         *context = opened.release();

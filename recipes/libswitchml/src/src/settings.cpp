@@ -72,8 +72,10 @@ std::optional<Sourced> text_setting(const char *given, const char *field, const 
     return std::nullopt;
 }
 
-void resolve_controller(const switchml_config &config, const Environment &environment, Settings &settings) {
+void resolve_controller(const switchml_config &config, const Environment &environment, bool needed,
+                        Settings &settings) {
     const auto controller = text_setting(config.controller, "controller", "SWITCHML_CONTROLLER", environment);
+    if (!controller && !needed) return;
     if (!controller) {
         throw Error(SWITCHML_ECONFIG, "no controller: set SWITCHML_CONTROLLER to the switch controller's host[:port]");
     }
@@ -158,14 +160,14 @@ std::optional<std::string> process_environment(const char *name) {
     return std::string(text);
 }
 
-Settings resolve_settings(const switchml_config &given, const Environment &environment) {
+Settings resolve_settings(const switchml_config &given, const Environment &environment, bool needs_controller) {
     const switchml_config config = widen(given);
     const auto resolve = [&](std::uint32_t value, const Range &range) { return number(value, range, environment); };
     Settings settings;
     settings.rank = config.rank;
     settings.num_workers = config.num_workers;
     check_workers(settings);
-    resolve_controller(config, environment, settings);
+    resolve_controller(config, environment, needs_controller, settings);
     resolve_local_address(config, environment, settings);
     settings.worker_port = static_cast<std::uint16_t>(
         resolve(config.worker_port, {"worker_port", "SWITCHML_WORKER_PORT", 4000, 1, 65535}));

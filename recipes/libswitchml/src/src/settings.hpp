@@ -35,6 +35,6 @@ using Environment = std::function<std::optional<std::string>(const char *name)>;
 std::optional<std::string> process_environment(const char *name);
 
 // Error: EINVAL for what the caller passed, ECONFIG for what the environment says or lacks.
-Settings resolve_settings(const switchml_config &config, const Environment &environment);
+Settings resolve_settings(const switchml_config &config, const Environment &environment, bool needs_controller = true);
 
 }  // namespace switchml

@@ -2,7 +2,7 @@
 //
 // What a transport implements. Exactly one is compiled into a library, chosen
 // with the CMake variable SWITCHML_TRANSPORT, so there is no registry: the
-// chosen one defines open_transport and transport_name.
+// chosen one defines the functions at the end of this file.
 #pragma once
 
 #include <cstdint>
@@ -44,5 +44,12 @@ class Transport {
 std::unique_ptr<Transport> open_transport(const Settings &settings);
 
 const char *transport_name() noexcept;
+
+// Whether a switch controller sets sessions up; if not, SWITCHML_CONTROLLER is not needed.
+bool transport_has_controller() noexcept;
+
+// Where the settings come from that the caller leaves open: the environment, and for
+// some transports a configuration file beneath it. Error ECONFIG when that is damaged.
+Environment transport_environment();
 
 }  // namespace switchml

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "controller_client.hpp"
 #include "error.hpp"
 #include "fake_switch.hpp"
+#include "local_address.hpp"
 #include "udp/endpoint.hpp"
 #include "udp/session.hpp"
 #include "wire/check.hpp"

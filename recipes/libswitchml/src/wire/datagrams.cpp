@@ -57,7 +57,7 @@ std::size_t max_burst(std::size_t packet_bytes) { return std::min(kMaxSegments, 
 void Sender::expand() {
     messages_.clear();
     for (const Burst &burst : bursts_) {
-        const std::size_t step = offload_ ? burst.count : 1;
+        const std::size_t step = offload_ && burst.joinable ? burst.count : 1;
         for (std::size_t i = 0; i < burst.count; i += step) {
             messages_.push_back({burst.data + i * burst.packet_bytes, burst.packet_bytes, step, &burst.to});
         }

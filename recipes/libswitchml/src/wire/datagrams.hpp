@@ -26,6 +26,7 @@ struct Burst {
     std::size_t packet_bytes;
     std::size_t count;
     std::optional<Endpoint> to;  // nothing: where the socket is connected to
+    bool joinable = true;        // false: never as one kernel packet, the receiver may see it before it is cut apart
 };
 
 // The most packets of a size that one burst may hold.

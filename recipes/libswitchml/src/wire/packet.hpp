@@ -11,6 +11,7 @@
 namespace switchml::wire {
 
 constexpr std::uint16_t kDataPort = 48864;  // 0xBEE0, fixed in published switches and clients
+constexpr int kClientTtl = 128;             // what published clients use
 constexpr std::size_t kHeaderBytes = 10;
 constexpr std::size_t kMaxPacketNumel = 256;
 constexpr std::size_t kMaxPacketBytes = kHeaderBytes + 4 * kMaxPacketNumel;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "wire/interfaces.hpp"
 #include "wire/packet.hpp"
 
 namespace switchml::softswitch {
@@ -103,7 +104,7 @@ std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) 
     reason = check_member(request);
     if (!reason.empty()) return reason;
     session_.address_of[request.rank()] = request.ipv4();
-    plane_.set_worker(request.rank(), request.ipv4());
+    plane_.set_worker(request.rank(), request.ipv4(), request.takes_bursts());
     return {};
 }
 
@@ -124,6 +125,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
     if (request->rank() == 0 && options_.on_session) options_.on_session();
     const wire::Endpoint data = plane_.local();
     response->set_session_id(request->session_id());
+    response->set_mac(wire::hardware_address(data.ipv4));
     response->set_ipv4(data.ipv4);
     response->set_data_port(data.port);
     return grpc::Status::OK;

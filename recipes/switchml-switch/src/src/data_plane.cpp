@@ -98,6 +98,7 @@ void DataPlane::open_session(std::uint32_t num_workers, std::uint32_t packet_num
         }
         slots_.reset(num_workers, packet_numel);
         rank_of_.clear();
+        takes_bursts_ = 0;
         batches_.clear();
         packet_bytes_ = wire::packet_bytes(packet_numel);
         ++counters_.sessions_opened;
@@ -106,10 +107,11 @@ void DataPlane::open_session(std::uint32_t num_workers, std::uint32_t packet_num
     });
 }
 
-void DataPlane::set_worker(std::uint32_t rank, std::uint32_t ipv4) {
+void DataPlane::set_worker(std::uint32_t rank, std::uint32_t ipv4, bool takes_bursts) {
     execute([=] {
         rank_of_[ipv4] = rank;
         counters_.workers.at(rank).ipv4 = ipv4;
+        if (takes_bursts) takes_bursts_ |= 1U << rank;
     });
 }
 
@@ -251,7 +253,7 @@ void DataPlane::flush(std::uint16_t port, Batch &batch) {
             std::size_t end = first + 1;
             while (end < packets && (batch.withheld[end] & mine) == 0) ++end;
             sender_.queue({batch.data.data() + first * packet_bytes_, packet_bytes_, end - first,
-                           wire::Endpoint{counters_.workers[rank].ipv4, port}});
+                           wire::Endpoint{counters_.workers[rank].ipv4, port}, (takes_bursts_ & mine) != 0});
             counters_.results_sent += end - first;
             first = end;
         }

@@ -44,7 +44,8 @@ class DataPlane {
 
     // Throws away what has arrived so far, all slots and all workers.
     void open_session(std::uint32_t num_workers, std::uint32_t packet_numel);
-    void set_worker(std::uint32_t rank, std::uint32_t ipv4);
+    // `takes_bursts`: results may go to it as one kernel packet (UDP GSO).
+    void set_worker(std::uint32_t rank, std::uint32_t ipv4, bool takes_bursts = false);
     Counters counters();
 
     // Why the thread ended by itself, "" while it runs.
@@ -78,6 +79,7 @@ class DataPlane {
     SlotTable slots_;
     Counters counters_;
     std::unordered_map<std::uint32_t, std::uint32_t> rank_of_;  // by IPv4 address
+    std::uint32_t takes_bursts_ = 0;                            // bitmap of ranks
     std::map<std::uint16_t, Batch> batches_;                    // by reply port
     std::size_t packet_bytes_ = 0;
     std::mt19937_64 random_;

@@ -1,178 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "session.hpp"
 
-#include <grpcpp/grpcpp.h>
-
-#include <chrono>
-#include <memory>
-#include <string>
-
-#include "error.hpp"
-#include "switchml.grpc.pb.h"
-#include "udp/endpoint.hpp"
+#include "controller_client.hpp"
+#include "wire/interfaces.hpp"
 #include "wire/packet.hpp"
 
 namespace switchml::udp {
 namespace {
 
-using Clock = std::chrono::system_clock;  // what gRPC's deadlines are made of
-
-constexpr std::uint64_t kParameterBits = 18;
-constexpr std::uint64_t kParameterMask = (1U << kParameterBits) - 1;
-
-// 12 bits of window, 5 of threads, 1 of packet size.
-std::uint64_t pack_parameters(const Settings &settings) {
-    return std::uint64_t{settings.max_outstanding_packets - 1} << 6 | std::uint64_t{settings.num_threads - 1} << 1 |
-           (settings.packet_numel == 256 ? 1U : 0U);
-}
-
-std::string describe_parameters(std::uint64_t packed) {
-    return "max_outstanding_packets=" + std::to_string((packed >> 6) + 1) +
-           ", num_threads=" + std::to_string((packed >> 1 & 0x1FU) + 1) +
-           ", packet_numel=" + ((packed & 1U) != 0 ? "256" : "64");
-}
-
-class SessionClient {
-  public:
-    explicit SessionClient(const Settings &settings)
-        : settings_(settings),
-          target_(settings.controller_host + ":" + std::to_string(settings.controller_port)),
-          connect_deadline_(Clock::now() + std::chrono::milliseconds(settings.connect_timeout_ms)),
-          deadline_(connect_deadline_ + std::chrono::milliseconds(settings.job_timeout_ms)) {}
-
-    void connect() {
-        grpc::ChannelArguments arguments;
-        arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the controller is on the cluster's own network
-        arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-        arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-        arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-        arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-        channel_ = grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), arguments);
-        if (!channel_->WaitForConnected(connect_deadline_)) {
-            throw Error(SWITCHML_EUNREACHABLE, "the switch controller at " + target_ + " did not answer within " +
-                                                   std::to_string(settings_.connect_timeout_ms) +
-                                                   " ms; check SWITCHML_CONTROLLER and that the controller runs");
-        }
-        session_ = switchml_proto::Session::NewStub(channel_);
-        sync_ = switchml_proto::Sync::NewStub(channel_);
-    }
-
-    std::uint64_t broadcast(std::uint64_t value) {
-        switchml_proto::BroadcastRequest request;
-        request.set_value(value);
-        request.set_rank(settings_.rank);
-        request.set_num_workers(settings_.num_workers);
-        request.set_root(0);
-        switchml_proto::BroadcastResponse response;
-        const auto context = make_context();
-        check(sync_->Broadcast(context.get(), request, &response), "Sync.Broadcast");
-        return response.value();
-    }
-
-    void barrier() {
-        switchml_proto::BarrierRequest request;
-        request.set_num_workers(settings_.num_workers);
-        switchml_proto::BarrierResponse response;
-        const auto context = make_context();
-        check(sync_->Barrier(context.get(), request, &response), "Sync.Barrier");
-    }
-
-    wire::Endpoint request_session(std::uint64_t session_id, std::uint32_t local_address) {
-        switchml_proto::UdpSessionRequest request;
-        request.set_session_id(session_id);
-        request.set_rank(settings_.rank);
-        request.set_num_workers(settings_.num_workers);
-        request.set_mac(hardware_address(local_address));
-        request.set_ipv4(local_address);
-        request.set_packet_size(settings_.packet_numel == 256 ? switchml_proto::PACKET_1024_BYTES
-                                                              : switchml_proto::PACKET_256_BYTES);
-        switchml_proto::UdpSessionResponse response;
-        const auto context = make_context();
-        check(session_->UdpSession(context.get(), request, &response), "Session.UdpSession");
-        if (response.session_id() != session_id || response.ipv4() == 0) {
-            throw Error(SWITCHML_EREFUSED, refusal(*context, local_address));
-        }
-        return {response.ipv4(), data_port(response.data_port())};
-    }
-
-  private:
-    std::unique_ptr<grpc::ClientContext> make_context() const {
-        auto context = std::make_unique<grpc::ClientContext>();
-        context->set_deadline(deadline_);
-        return context;
-    }
-
-    std::uint16_t data_port(std::uint32_t announced) const {
-        if (announced > 65535) {
-            throw Error(SWITCHML_EREFUSED, "the switch controller at " + target_ + " named UDP port " +
-                                               std::to_string(announced) + ", expected at most 65535");
-        }
-        return announced == 0 ? wire::kDataPort : static_cast<std::uint16_t>(announced);
-    }
-
-    std::string refusal(const grpc::ClientContext &context, std::uint32_t local_address) const {
-        const auto &metadata = context.GetServerTrailingMetadata();
-        const auto reason = metadata.find("switchml-refusal");
-        std::string text = "the switch controller at " + target_ + " refused rank " + std::to_string(settings_.rank) +
-                           " of " + std::to_string(settings_.num_workers) + " at " + wire::ipv4_text(local_address);
-        if (reason == metadata.end()) return text + " without saying why";
-        return text + ": " + std::string(reason->second.data(), reason->second.size());
-    }
-
-    void check(const grpc::Status &status, const char *method) const {
-        if (status.ok()) return;
-        const std::string where = std::string(method) + " at " + target_ + ": ";
-        switch (status.error_code()) {
-            case grpc::StatusCode::DEADLINE_EXCEEDED:
-                throw Error(SWITCHML_ETIMEDOUT,
-                            where + "not all of " + std::to_string(settings_.num_workers) +
-                                " workers opened the session within connect_timeout_ms + job_timeout_ms, " +
-                                std::to_string(settings_.connect_timeout_ms + settings_.job_timeout_ms) + " ms");
-            case grpc::StatusCode::UNAVAILABLE:
-                throw Error(SWITCHML_EUNREACHABLE,
-                            where + "the connection to the controller was lost: " + status.error_message());
-            default: throw Error(SWITCHML_EREFUSED, where + status.error_message());
-        }
-    }
-
-    const Settings &settings_;
-    std::string target_;
-    Clock::time_point connect_deadline_;
-    Clock::time_point deadline_;
-    std::shared_ptr<grpc::Channel> channel_;
-    std::unique_ptr<switchml_proto::Session::Stub> session_;
-    std::unique_ptr<switchml_proto::Sync::Stub> sync_;
-};
-
-std::uint64_t now_ns() {
-    const auto since_epoch = Clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
+wire::Endpoint request_session(ControllerClient &client, std::uint64_t session_id, const Settings &settings,
+                               std::uint32_t local_address) {
+    switchml_proto::UdpSessionRequest request;
+    request.set_mac(wire::hardware_address(local_address));
+    request.set_ipv4(local_address);
+    request.set_packet_size(settings.packet_numel == 256 ? switchml_proto::PACKET_1024_BYTES
+                                                         : switchml_proto::PACKET_256_BYTES);
+    request.set_takes_bursts(true);
+    const auto response = client.request_session(session_id, request);
+    const std::uint32_t port = response.data_port() == 0 ? wire::kDataPort : response.data_port();
+    return {response.ipv4(), static_cast<std::uint16_t>(port)};
 }
 
 }  // namespace
 
-std::uint64_t make_session_id(std::uint64_t time_ns, const Settings &settings) {
-    return (time_ns & ~kParameterMask) | pack_parameters(settings);
-}
-
-void check_session_id(std::uint64_t session_id, const Settings &settings) {
-    const std::uint64_t theirs = session_id & kParameterMask;
-    const std::uint64_t ours = pack_parameters(settings);
-    if (theirs == ours) return;
-    throw Error(SWITCHML_ECONFIG, "rank " + std::to_string(settings.rank) + " has " + describe_parameters(ours) +
-                                      ", rank 0 has " + describe_parameters(theirs) +
-                                      "; they must be equal on all workers");
-}
-
 wire::Endpoint open_session(const Settings &settings, std::uint32_t local_address) {
-    SessionClient client(settings);
+    ControllerClient client(settings);
     client.connect();
     const bool first = settings.rank == 0;
-    const std::uint64_t session_id = client.broadcast(first ? make_session_id(now_ns(), settings) : 0);
-    check_session_id(session_id, settings);
+    const std::uint64_t session_id = agree_on_session_id(client, settings);
     // Rank 0's request clears the switch, so it comes before all others; its barrier lets them go.
     if (!first) client.barrier();
-    const wire::Endpoint data = client.request_session(session_id, local_address);
+    const wire::Endpoint data = request_session(client, session_id, settings, local_address);
     if (first) client.barrier();
     client.barrier();
     return data;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "local_address.hpp"
 #include "udp/endpoint.hpp"
 #include "udp/runner.hpp"
 #include "udp/session.hpp"
@@ -52,7 +53,7 @@ struct Failure {
 class UdpTransport final : public Transport {
   public:
     explicit UdpTransport(const Settings &settings) : settings_(settings) {
-        const std::uint32_t local = udp::choose_local_address(settings_);
+        const std::uint32_t local = choose_local_address(settings_);
         // Bound before the session is asked for, so that a port in use does not disturb the other workers.
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const wire::Endpoint data_plane = udp::open_session(settings_, local);
@@ -243,5 +244,9 @@ class UdpTransport final : public Transport {
 std::unique_ptr<Transport> open_transport(const Settings &settings) { return std::make_unique<UdpTransport>(settings); }
 
 const char *transport_name() noexcept { return "udp"; }
+
+bool transport_has_controller() noexcept { return true; }
+
+Environment transport_environment() { return process_environment; }
 
 }  // namespace switchml

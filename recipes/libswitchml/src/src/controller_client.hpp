@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The worker's side of the session set-up with a switch controller, over gRPC,
+// for every transport that has a switch. What fails is an Error: EUNREACHABLE,
+// EREFUSED, or ETIMEDOUT when other workers are missing.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "error.hpp"
+#include "settings.hpp"
+#include "switchml.grpc.pb.h"
+
+namespace switchml {
+
+class ControllerClient {
+  public:
+    // The limits of time count from here.
+    explicit ControllerClient(const Settings &settings);
+
+    void connect();
+    std::uint64_t broadcast(std::uint64_t value);  // rank 0's value, on all workers
+    void barrier();
+
+    // Fills in session_id, rank and num_workers.
+    switchml_proto::UdpSessionResponse request_session(std::uint64_t session_id,
+                                                       switchml_proto::UdpSessionRequest request);
+    switchml_proto::RdmaSessionResponse request_session(std::uint64_t session_id,
+                                                        switchml_proto::RdmaSessionRequest request);
+
+  private:
+    std::unique_ptr<grpc::ClientContext> make_context() const;
+    void check(const grpc::Status &status, const char *method) const;
+    Error refusal(const grpc::ClientContext &context, std::uint32_t local_address) const;
+
+    Settings settings_;
+    std::string target_;
+    std::chrono::system_clock::time_point connect_deadline_;
+    std::chrono::system_clock::time_point deadline_;
+    std::shared_ptr<grpc::Channel> channel_;
+    std::unique_ptr<switchml_proto::Session::Stub> session_;
+    std::unique_ptr<switchml_proto::Sync::Stub> sync_;
+};
+
+// The session id: a time stamp of rank 0 in nanoseconds, whose low 18 bits carry
+// the parameters that all workers must share and that no message has a field for.
+// Controllers only compare ids, so published ones take it as it is.
+std::uint64_t make_session_id(std::uint64_t time_ns, const Settings &settings);
+
+// Error ECONFIG when rank 0's parameters in its session id differ from ours.
+void check_session_id(std::uint64_t session_id, const Settings &settings);
+
+// Rank 0 makes the id, all get and check it.
+std::uint64_t agree_on_session_id(ControllerClient &client, const Settings &settings);
+
+}  // namespace switchml

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What differs between the backends of the published library; one of
+// backend_dummy.cpp, backend_dpdk.cpp and backend_rdma.cpp is compiled.
+#pragma once
+
+#include "published/configuration.hpp"
+#include "settings.hpp"
+
+namespace switchml::published {
+
+const char *backend_name() noexcept;
+
+// Fills in config.backend_; Error ECONFIG.
+void configure_backend(const Settings &settings, const ConfigurationFile &file, const Environment &environment,
+                       Config &config);
+
+// Error where this host plainly lacks what the backend needs, before anything is started.
+void check_host();
+
+}  // namespace switchml::published

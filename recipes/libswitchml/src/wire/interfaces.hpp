@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the network interfaces of this host are.
+#pragma once
+
+#include <cstdint>
+
+namespace switchml::wire {
+
+// The hardware address of the interface that has this address, six bytes as one
+// big-endian number; 0 where there is none (loopback).
+std::uint64_t hardware_address(std::uint32_t local_address);
+
+}  // namespace switchml::wire

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Network namespaces as the hosts of a small cluster: the switch on a bridge, and workers on veth pairs to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+SWITCH_ADDRESS = "10.83.0.254"
+COMMAND_LIMIT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    switch: str
+    """The namespace of the switch; its address is SWITCH_ADDRESS."""
+    workers: tuple[str, ...]
+    """By rank. Their interfaces are named worker_interface(rank), their addresses 10.83.0.(rank + 1)."""
+
+    @staticmethod
+    def inside(namespace: str) -> list[str]:
+        """What to put before a command so that it runs in the namespace."""
+        return ["ip", "netns", "exec", namespace]
+
+
+def worker_interface(rank: int) -> str:
+    return f"w{rank}"
+
+
+@contextmanager
+def cluster_of(num_workers: int) -> Iterator[Cluster]:
+    """Skips where namespaces are not to be had."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    if shutil.which("ip") is None:
+        pytest.skip("network namespaces need iproute2's ip")
+    cluster = Cluster(
+        switch=f"sml{os.getpid()}s", workers=tuple(f"sml{os.getpid()}w{rank}" for rank in range(num_workers))
+    )
+    made = []
+    try:
+        for namespace in (cluster.switch, *cluster.workers):
+            refusal = _try_ip("netns", "add", namespace)
+            if refusal:
+                pytest.skip(f"no network namespaces: {refusal}")
+            made.append(namespace)
+            _ip("-n", namespace, "link", "set", "lo", "up")
+        _connect(cluster)
+        yield cluster
+    finally:
+        for namespace in made:
+            _try_ip("netns", "del", namespace)
+
+
+def _connect(cluster: Cluster) -> None:
+    refusal = _try_ip("-n", cluster.switch, "link", "add", "bridge", "type", "bridge")
+    if refusal:
+        pytest.skip(f"no bridges: {refusal}")
+    for rank, namespace in enumerate(cluster.workers):
+        port, end = f"port{rank}", worker_interface(rank)
+        refusal = _try_ip(
+            *("-n", cluster.switch, "link", "add", port, "type", "veth"), *("peer", "name", end, "netns", namespace)
+        )
+        if refusal:
+            pytest.skip(f"no veth pairs: {refusal}")
+        _ip("-n", cluster.switch, "link", "set", port, "master", "bridge", "up")
+        _ip("-n", namespace, "addr", "add", f"10.83.0.{rank + 1}/24", "dev", end)
+        _ip("-n", namespace, "link", "set", end, "up")
+    _ip("-n", cluster.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", "bridge")
+    _ip("-n", cluster.switch, "link", "set", "bridge", "up")
+
+
+def _try_ip(*arguments: str) -> str:
+    """What it says when it fails; "" when it does not."""
+    result = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S)
+    return "" if result.returncode == 0 else result.stderr.strip() or f"exit status {result.returncode}"
+
+
+def _ip(*arguments: str) -> None:
+    refusal = _try_ip(*arguments)
+    assert not refusal, f"ip {' '.join(arguments)}: {refusal}"

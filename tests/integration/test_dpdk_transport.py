@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libswitchml's dpdk transport against the software switch: two workers over DPDK's af_packet driver and veth pairs.
+
+Runs with the packages that ``channel_tools build --variant dpdk`` has put into the channel, and skips without them:
+DPDK alone takes minutes to build.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channel_tools.environments import create_environment
+from channel_tools.progress import SilentProgress
+from channel_tools.settings import Settings
+from tests.integration.namespaces import SWITCH_ADDRESS, Cluster, cluster_of, worker_interface
+
+pytestmark = pytest.mark.integration
+
+TIMED_OUT = 6  # SWITCHML_ETIMEDOUT
+LIMIT_S = 120
+WORKER = Path(__file__).with_name("switchml_worker.py")
+
+
+@pytest.fixture(scope="module")
+def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    channel = own_settings.channel
+    if not list((channel / "linux-64").glob("libswitchml-*-dpdk_h*.conda")):
+        pytest.skip("libswitchml's dpdk variant is not in the channel; channel_tools build --variant dpdk makes it")
+    prefix = tmp_path_factory.mktemp("dpdk") / "env"
+    create_environment(
+        prefix,
+        ["libswitchml=*=dpdk_h*", "switchml-switch"],
+        [channel.as_uri()],
+        package_cache=own_settings.package_cache,
+        subdir="linux-64",
+        progress=SilentProgress(),
+    )
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with cluster_of(2) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_switch(prefix: Path, cluster: Cluster, *options: str) -> Iterator[dict[str, Any]]:
+    """Fills the dictionary with the switch's counters when the block has ended."""
+    command = [*cluster.inside(cluster.switch), str(prefix / "bin" / "switchml-switch"), "--address", SWITCH_ADDRESS]
+    stats: dict[str, Any] = {}
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        try:
+            yield stats
+        finally:
+            process.terminate()
+            stopped, _ = process.communicate(timeout=LIMIT_S)
+    stats.update(json.loads(stopped)["stats"])
+
+
+def environment_of(rank: int, **settings: str) -> dict[str, str]:
+    processors = sorted(os.sched_getaffinity(0))
+    return {
+        **os.environ,
+        "SWITCHML_CONTROLLER": SWITCH_ADDRESS,
+        "SWITCHML_DPDK_CORES": str(processors[rank % len(processors)]),
+        "SWITCHML_DPDK_EAL_OPTIONS": f"--no-huge --no-pci -m 256 --vdev=net_af_packet0,iface={worker_interface(rank)}",
+        **settings,
+    }
+
+
+def run_workers(cluster: Cluster, commands: list[list[str]], **settings: str) -> list[str]:
+    """What each worker printed; all must succeed."""
+    processes = [
+        subprocess.Popen(
+            [*cluster.inside(cluster.workers[rank]), *command],
+            env=environment_of(rank, **settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, command in enumerate(commands)
+    ]
+    outputs = [process.communicate(timeout=LIMIT_S) for process in processes]
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, errors
+    return [output for output, _ in outputs]
+
+
+def bench(prefix: Path, rank: int, *options: str) -> list[str]:
+    return [str(prefix / "bin" / "switchml-bench"), "--rank", str(rank), "--workers", "2", *options]
+
+
+def reports_of(prefix: Path, cluster: Cluster, *options: str, **settings: str) -> list[dict[str, Any]]:
+    outputs = run_workers(cluster, [bench(prefix, rank, *options) for rank in range(2)], **settings)
+    return [json.loads(output) for output in outputs]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_two_workers_reduce_through_the_switch(prefix: Path, cluster: Cluster, dtype: str) -> None:
+    numel, iterations, window = 200_000, 3, 256
+    packets = -(-numel // 256)
+    with running_switch(prefix, cluster) as stats:
+        options = ("--numel", str(numel), "--iterations", str(iterations), "--dtype", dtype)
+        reports = reports_of(prefix, cluster, *options)
+    units = iterations * (packets + (window if dtype == "float32" else 0))
+    for report in reports:
+        assert report["transport"] == "dpdk"
+        assert report["wrong"] == 0
+        assert report["elements_reduced"] == iterations * numel
+        assert report["packets_sent"] == report["packets_received"] == units
+    assert stats["slots_completed"] == units
+    assert stats["packets_dropped"] == {"malformed": 0, "unknown_worker": 0, "bad_slot": 0, "injected": 0}
+
+
+def test_smaller_packets_and_windows_work(prefix: Path, cluster: Cluster) -> None:
+    settings = {"SWITCHML_PACKET_NUMEL": "64", "SWITCHML_MAX_OUTSTANDING_PACKETS": "16"}
+    with running_switch(prefix, cluster):
+        reports = reports_of(prefix, cluster, "--numel", "20001", "--iterations", "3", "--in-place", **settings)
+    assert [report["wrong"] for report in reports] == [0, 0]
+
+
+# Around the window of 256 packets: fewer, not a divisor of it, as many, more.
+@pytest.mark.parametrize("numel", [1000, 51_200, 65_536, 300_000])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_what_is_lost_is_sent_again(prefix: Path, cluster: Cluster, dtype: str, numel: int) -> None:
+    with running_switch(prefix, cluster, "--drop-rate", "0.03", "--drop-result-rate", "0.03") as stats:
+        options = ("--numel", str(numel), "--iterations", "10", "--dtype", dtype)
+        reports = reports_of(prefix, cluster, *options)
+    assert [report["wrong"] for report in reports] == [0, 0]
+    if numel > 1000:
+        assert stats["results_dropped_injected"] != 0
+        assert sum(report["packets_retransmitted"] for report in reports) > 0
+
+
+def test_a_process_has_one_session_after_another(prefix: Path, cluster: Cluster) -> None:
+    plan = json.dumps([[1000, 70_000], [3, 1, 9999], [5000]])
+    library = str(prefix / "lib" / "libswitchml.so.1")
+    commands = [[sys.executable, str(WORKER), library, str(rank), "2", plan] for rank in range(2)]
+    with running_switch(prefix, cluster) as stats:
+        outputs = run_workers(cluster, commands)
+    for output in outputs:
+        assert [session["status"] for session in json.loads(output)] == [0, 0, 0], output
+        assert [session["right"] for session in json.loads(output)] == [[True] * 2, [True] * 3, [True]]
+    assert stats["sessions_opened"] == 3
+
+
+def test_a_worker_that_stops_is_noticed(prefix: Path, cluster: Cluster) -> None:
+    library = str(prefix / "lib" / "libswitchml.so.1")
+    with (
+        running_switch(prefix, cluster),
+        subprocess.Popen(  # opens the session and goes no further
+            [*cluster.inside(cluster.workers[1]), sys.executable, str(WORKER), library, "1", "2", "[[-1]]"],
+            env=environment_of(1),
+            stdin=subprocess.PIPE,
+        ) as idle,
+    ):
+        worker = [sys.executable, str(WORKER), library, "0", "2", "[[1000]]"]
+        output = run_workers(cluster, [worker], SWITCHML_JOB_TIMEOUT_MS="1500")[0]
+        idle.communicate(timeout=LIMIT_S)
+    session = json.loads(output)[0]
+    assert session["status"] == TIMED_OUT
+    assert "SWITCHML_JOB_TIMEOUT_MS" in session["message"]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libswitchml's transports: alike to whoever links them, whatever is inside.
+
+Every variant that the channel has is looked at. The dummy one is built first where the source store has what it is made
+from; the others take a DPDK or nothing that a test could use, and are looked at where somebody has built them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from channel_tools.elf import read_elf_file
+from channel_tools.environments import create_environment
+from channel_tools.progress import SilentProgress
+from channel_tools.settings import Settings
+from tests.integration.conftest import BUILD_LIMIT_S, ROOT
+
+pytestmark = pytest.mark.integration
+
+TRANSPORTS = ["udp", "dummy", "dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma"]
+
+
+@pytest.fixture(scope="module")
+def channel(stack_channel: Path) -> Path:
+    """With the dummy transport in it, where its source is in the store."""
+    command = [sys.executable, "-m", "channel_tools", "build", "--root", str(ROOT), "--offline"]
+    command += ["--variant", "dummy", "--package", "libswitchml"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
+    if "not in the source store" not in result.stderr:
+        assert result.returncode == 0, result.stderr
+    return stack_channel
+
+
+def installed(channel: Path, settings: Settings, transport: str, prefix: Path) -> Path:
+    if not list((channel / "linux-64").glob(f"libswitchml-*-{transport}_h*.conda")):
+        pytest.skip(f"libswitchml's {transport} variant is not in the channel")
+    create_environment(
+        prefix,
+        [f"libswitchml=*={transport}_h*"],
+        [channel.as_uri()],
+        package_cache=settings.package_cache,
+        subdir="linux-64",
+        progress=SilentProgress(),
+    )
+    return prefix
+
+
+def exported(library: Path) -> dict[str, str]:
+    """The dynamic symbols that the library defines, and what each is."""
+    with library.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".dynsym")
+        assert isinstance(table, SymbolTableSection)
+        return {
+            symbol.name: symbol["st_info"]["type"]
+            for symbol in table.iter_symbols()
+            if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_LOCAL"
+        }
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_transport_shows_the_c_abi_and_nothing_else(
+    channel: Path, own_settings: Settings, tmp_path: Path, transport: str
+) -> None:
+    prefix = installed(channel, own_settings, transport, tmp_path / "env")
+    header = (prefix / "include" / "switchml.h").read_text(encoding="utf-8")
+    declared = set(re.findall(r"^SWITCHML_API .*?(switchml_\w+)\(", header, re.MULTILINE))
+    library = prefix / "lib" / "libswitchml.so.1"
+    symbols = exported(library)
+    assert symbols == dict.fromkeys(declared, "STT_FUNC")
+    elf = read_elf_file(library)
+    assert elf.soname == "libswitchml.so.1"
+    assert not [name for name in elf.needed if name.startswith(("librte_", "libdpdk"))]
+    assert header == (ROOT / "recipes/libswitchml/src/include/switchml.h").read_text(encoding="utf-8")
+
+
+def test_the_dummy_transport_reduces_without_a_network(channel: Path, own_settings: Settings, tmp_path: Path) -> None:
+    prefix = installed(channel, own_settings, "dummy", tmp_path / "env")
+    command = [str(prefix / "bin" / "switchml-bench"), "--rank", "0", "--workers", "1", "--numel", "1000003"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
+    for options in (["--dtype", "int32"], ["--dtype", "float32", "--in-place"]):
+        result = subprocess.run(
+            [*command, *options], env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert result.returncode == 0, result.stderr
+        report = json.loads(result.stdout)
+        assert report["transport"] == "dummy"
+        assert report["wrong"] == 0
+        assert report["packets_received"] > 0
