@@ -44,6 +44,24 @@ def test_the_place_of_the_tree_does_not_matter(toy: Toy, tmp_path: Path) -> None
     assert [item.digest for item in moved.plan().packages] == [item.digest for item in first.packages]
 
 
+def test_a_build_that_is_not_to_be_chosen_by_itself_is_not(toy: Toy) -> None:
+    recipe = """\
+schema_version: 1
+package: {name: libwire, version: "1.51.9"}
+build:
+  string: external_h${{ hash }}_0
+  variant: {down_prioritize_variant: 1}
+"""
+    stacks = FILES["variants/stacks.yaml"].replace("packages: [", "packages: [libwire, ")
+    changes = {"recipes/libwire/recipe.yaml": recipe, "variants/stacks.yaml": stacks}
+    plain = by_name(toy.plan(changes))
+    assert plain["libtoy"].inputs["foundation:host/libwire"].startswith("1.51.1 h1_0")
+    asking = FILES["recipes/libtoy/recipe.yaml"].replace("- libwire", "- libwire * external*")
+    asked = by_name(toy.plan(changes | {"recipes/libtoy/recipe.yaml": asking}))
+    assert "foundation:host/libwire" not in asked["libtoy"].inputs
+    assert asked["libtoy"].waits_for == (asked["libwire"].file_name,)
+
+
 def test_packages_stand_in_an_order_that_can_be_built(toy: Toy) -> None:
     plan = toy.plan()
     done: set[str] = set()

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Activates and deactivates under `set -eu`, without and with a Slingshot NIC, from every state of the variables.
+on=$CONDA_PREFIX/etc/conda/activate.d/activate-nccl-ofi.sh
+off=$CONDA_PREFIX/etc/conda/deactivate.d/deactivate-nccl-ofi.sh
+
+same() { # WHAT FOUND EXPECTED
+  if [ "$2" != "$3" ]; then
+    echo "$1: found '$2', expected '$3'" >&2
+    exit 1
+  fi
+}
+
+state() { env | grep -E '^(NCCL_|FI_CXI|FI_MR|CONDA_NCCL|__nccl)' | sort; }
+
+unset NCCL_NET NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL NCCL_SOCKET_IFNAME
+unset FI_CXI_DEFAULT_CQ_SIZE FI_CXI_DISABLE_HOST_REGISTER FI_MR_CACHE_MONITOR
+before=$(state)
+
+# no Slingshot: nothing
+export CHANNEL_CXI_CLASS="$WORK/none"
+. "$on"
+same "without a NIC" "$(state)" "$before"
+. "$off"
+same "without a NIC, off" "$(state)" "$before"
+export CHANNEL_CXI_CLASS="$WORK/absent"
+. "$on"
+. "$off"
+same "without the class" "$(state)" "$before"
+
+# Slingshot: everything, and nothing afterwards
+export CHANNEL_CXI_CLASS="$WORK/cxi"
+. "$on"
+same "NCCL_NET" "$NCCL_NET" "$NET_NAME"
+same "NCCL_SOCKET_IFNAME" "$NCCL_SOCKET_IFNAME" hsn
+same "FI_MR_CACHE_MONITOR" "$FI_MR_CACHE_MONITOR" userfaultfd
+same "FI_CXI_DEFAULT_CQ_SIZE" "$FI_CXI_DEFAULT_CQ_SIZE" 131072
+same "others" "$NCCL_CROSS_NIC $NCCL_NET_GDR_LEVEL $FI_CXI_DISABLE_HOST_REGISTER" "1 PHB 1"
+. "$off"
+same "with a NIC, off" "$(state)" "$before"
+
+# what the user has set stays, an empty value too, also afterwards
+export NCCL_NET= FI_MR_CACHE_MONITOR=memhooks
+mine=$(state)
+. "$on"
+same "NCCL_NET, empty" "$NCCL_NET" ""
+same "FI_MR_CACHE_MONITOR, mine" "$FI_MR_CACHE_MONITOR" memhooks
+same "NCCL_CROSS_NIC beside it" "$NCCL_CROSS_NIC" 1
+. "$off"
+same "mine, off" "$(state)" "$mine"
+unset NCCL_NET FI_MR_CACHE_MONITOR
+
+# what the user changes in between stays
+. "$on"
+NCCL_CROSS_NIC=0
+. "$off"
+same "changed in between" "$NCCL_CROSS_NIC" 0
+same "the rest" "${NCCL_NET-unset}" unset
+unset NCCL_CROSS_NIC
+
+# stacked environments: the inner one's end leaves the outer one as it was
+CONDA_SHLVL=1 && . "$on"
+outer=$(state)
+CONDA_SHLVL=2 && . "$on"
+same "stacked" "$(state)" "$outer"
+. "$off"
+same "inner gone" "$(state)" "$outer"
+CONDA_SHLVL=1 && . "$off"
+same "both gone" "$(state)" "$before"

@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The plugin as NCCL loads it, what it needs, and the activation on machines with and without Slingshot.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "${work}"' EXIT
+
+"${CC}" -std=gnu11 -Wall -Wextra "${here}/plugin.c" -ldl -Wl,--disable-new-dtags,-rpath,"${PREFIX}/lib" -o "${work}/plugin"
+
+# exactly the net ABIs from which the range of NCCL was made
+[[ $("${work}/plugin" names) == "${NET_ABIS}" ]] || { "${work}/plugin" names; exit 1; }
+
+for library in libnccl-net.so libnccl-net-ofi.so; do
+  "${OBJDUMP:-objdump}" -p "${PREFIX}/lib/${library}" > "${work}/headers"
+  grep -q 'NEEDED *libfabric.so.1' "${work}/headers"
+  ! grep -E 'R(UN)?PATH' "${work}/headers" | grep -vqE 'R(UN)?PATH +\$ORIGIN(/\.)?$'
+done
+if [[ ${CUDART} == none ]]; then
+  ! grep -q 'NEEDED *libcudart' "${work}/headers"
+else
+  # linked, or opened by this name
+  grep -q "NEEDED *${CUDART}" "${work}/headers" || grep -q "libcudart.so." "${PREFIX}/lib/libnccl-net.so"
+  [[ -e ${PREFIX}/lib/${CUDART} ]]
+fi
+
+export FI_PROVIDER=tcp OFI_NCCL_PROVIDER=tcp
+"${work}/plugin" init > "${work}/out" 2> "${work}/err" || { cat "${work}/err"; exit 1; }
+if [[ ${PLATFORM} == aws && ! -r /sys/devices/virtual/dmi/id/product_name ]]; then
+  # asks the firmware which instance this is
+  grep -q "product_name" "${work}/err" || { cat "${work}/out" "${work}/err"; exit 1; }
+  echo "skipped: transfers of the aws build need /sys/devices/virtual/dmi, and this machine shows none"
+elif [[ ${IS_CLASSIC} == yes ]]; then
+  # needs no GPU for host memory: real transfers over libfabric's tcp
+  grep -qE "^${NET_NAME}: init 0, devices [1-9]" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
+  "${work}/plugin" send 2> "${work}/err" | grep -q "1048576 bytes arrived" || { cat "${work}/err"; exit 1; }
+  echo "sent and received over tcp, host memory"
+else
+  cat "${work}/out"
+  # asks CUDA first; without a driver it has to say so and fail, not crash
+  if [[ ! -e /proc/driver/nvidia/version ]]; then
+    grep -q "init [1-9]" "${work}/out" || { cat "${work}/out" "${work}/err"; exit 1; }
+    grep -qi "cuda" "${work}/err" || { cat "${work}/err"; exit 1; }
+    echo "skipped: transfers with this version need a GPU's driver, and this machine has none"
+  fi
+fi
+
+export CONDA_PREFIX=${PREFIX} WORK=${work}
+mkdir -p "${work}/cxi/cxi0" "${work}/none"
+tested=0
+for shell in bash dash "busybox sh"; do
+  command -v "${shell%% *}" > /dev/null || { echo "no ${shell} here: not tested with it"; continue; }
+  ${shell} -eu "${here}/activation.sh"
+  tested=$((tested + 1))
+done
+[[ ${tested} -gt 0 ]]
