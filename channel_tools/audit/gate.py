@@ -13,9 +13,10 @@ from channel_tools.audit.surroundings import Known, Neighbour, neighbours_in_cac
 from channel_tools.errors import VerificationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from channel_tools.audit.model import PackageAudit
+    from channel_tools.audit.model import Finding, PackageAudit
 
 _SHOWN = 20
 
@@ -53,14 +54,23 @@ class Gate:
         return [self._known[path] for path in present if path in self._known] + cached
 
 
-def _refusal(package: Path, audit: PackageAudit) -> VerificationError:
+def described(findings: Sequence[Finding]) -> str:
+    """Findings as the lines of an error: where, what was found, what is expected, what mends it."""
     lines = [
-        f"    {finding.file or package.name} {finding.where}".rstrip()
-        + f": {finding.rule}: {finding.found}\n        expected {finding.expected}\n        {finding.mend}"
-        for finding in audit.findings[:_SHOWN]
+        f"    {_place(finding)}: {finding.rule}: {finding.found}\n"
+        f"        expected {finding.expected}\n        {finding.mend}"
+        for finding in findings[:_SHOWN]
     ]
-    if len(audit.findings) > _SHOWN:
-        lines.append(f"    and {len(audit.findings) - _SHOWN} more")
+    if len(findings) > _SHOWN:
+        lines.append(f"    and {len(findings) - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def _place(finding: Finding) -> str:
+    return " ".join(part for part in (f"{finding.package}:", finding.file, finding.where) if part).rstrip(":")
+
+
+def _refusal(package: Path, audit: PackageAudit) -> VerificationError:
     message = f"{package.name}: {len(audit.findings)} findings of the audit; it was not taken into the channel\n"
     hint = f"mend the recipe as said above and build again; to see all of them: channel_tools audit {package}"
-    return VerificationError(message + "\n".join(lines), hint=hint)
+    return VerificationError(message + described(audit.findings), hint=hint)

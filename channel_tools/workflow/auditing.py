@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.audit.gate import Gate
+from channel_tools.audit.gate import Gate, described
 from channel_tools.audit.model import AuditReport
 from channel_tools.audit.prefix import audit_prefix, is_prefix
 from channel_tools.audit.reading import Reader
-from channel_tools.audit.run import audit_channel, audit_package, channel_packages, telling_paths
+from channel_tools.audit.run import audit_channel, audit_package, audit_packages, channel_packages, telling_paths
 from channel_tools.audit.surroundings import Known, Neighbour, neighbours_in_cache, neighbours_in_files
-from channel_tools.errors import UsageError
+from channel_tools.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,28 @@ def package_gate(settings: Settings, channel: Channel, *, cores: int, progress: 
             progress.note(f"{package.name}: audited; {len(audit.excused)} findings are declared by its recipe")
 
     return admit
+
+
+def admit_foundation(
+    settings: Settings, channel: Channel, files: Sequence[Path], *, jobs: int, progress: Progress
+) -> None:
+    """Audit those of the foundation's package files that the channel does not have yet.
+
+    Raises VerificationError with the findings; none of ``files`` may enter the channel then.
+    """
+    new = [path for path in files if not (channel.path / path.parent.name / path.name).exists()]
+    if not new:
+        return
+    beside = list(neighbours_in_files(sorted(set(files) - set(new))))
+    reader = Reader(build_paths=machine_paths(settings))
+    audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress)
+    findings = [finding for audit in audits for finding in audit.findings]
+    if findings:
+        message = f"{len(findings)} findings of the audit in the foundation, which was not taken into the channel\n"
+        hint = (
+            "correct the table's row or its repair step; what is right as it is belongs into audit/data/foundation.yaml"
+        )
+        raise VerificationError(message + described(findings), hint=hint)
 
 
 def run_audit(settings: Settings | None, request: AuditRequest, *, jobs: int, progress: Progress) -> AuditReport:

@@ -12,7 +12,7 @@ from channel_tools.build.schedule import build_packages
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
 from channel_tools.matrix import load_tree
 from channel_tools.plan import render_folder
-from channel_tools.workflow.auditing import package_gate
+from channel_tools.workflow.auditing import admit_foundation, package_gate
 from channel_tools.workflow.foundations import (
     FoundationOptions,
     choose_foundation,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from channel_tools.build.model import BuildResult, EngineName
-    from channel_tools.channel import ChannelWriter, Foundation
+    from channel_tools.channel import ChannelWriter
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.progress import Progress
     from channel_tools.settings import Settings
@@ -88,7 +88,7 @@ def build_stacks(
         make_registry_foundation(settings, jobs=options.jobs, options=made_with, dry_run=False, progress=progress)
     channel = ensure_channel(settings.channel, foundation, subdirs=(current_platform(),))
     with channel_writer(channel) as writer:
-        _link(settings, writer, foundation)
+        _link(settings, writer, jobs=options.jobs, progress=progress)
         plan = plan_stacks(settings, loaded, foundation, request)
         on_plan(plan)
         sources = provide_sources(settings, plan, offline=options.offline, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
@@ -109,9 +109,11 @@ def build_stacks(
     return BuildOutcome(plan=plan, results=tuple(results))
 
 
-def _link(settings: Settings, writer: ChannelWriter, foundation: Foundation) -> None:
-    if foundation.kind == "registry":
-        link_foundation(writer, foundation_packages(settings))
+def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
+    if writer.channel.foundation.kind == "registry":
+        files = foundation_packages(settings)
+        admit_foundation(settings, writer.channel, files, jobs=jobs, progress=progress)
+        link_foundation(writer, files)
 
 
 def _show_skipped(writer: ChannelWriter, plan: Plan) -> None:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The gate in front of the foundation's packages: what is new is audited before any of it is linked in."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import Channel
+from channel_tools.errors import VerificationError
+from channel_tools.progress import SilentProgress
+from channel_tools.settings import Settings, Tree
+from channel_tools.workflow.auditing import admit_foundation
+from tests.unit.audit.packages import Toy
+from tests.unit.audit.spoiled import library
+from tests.unit.channel.toys import new_channel
+
+LOWER = Toy(name="lower", files={"lib/liblower.so.1": library(rpath="$ORIGIN")})
+UPPER = Toy(
+    name="upper", files={"lib/libupper.so.1": library(needed=["liblower.so.1"], rpath="$ORIGIN")}, depends=("lower",)
+)
+SPOILED = Toy(name="spoiled", files={"lib/libtoy.so.1": library(rpath="/opt/site/lib")})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tree=Tree(root=tmp_path / "tree"), output=tmp_path / "out", cache=tmp_path / "cache")
+
+
+def admit(settings: Settings, channel: Channel, *files: Path) -> None:
+    admit_foundation(settings, channel, files, jobs=1, progress=SilentProgress())
+
+
+def test_a_sound_foundation_passes(tmp_path: Path, settings: Settings) -> None:
+    made = tmp_path / "foundation"
+    admit(settings, new_channel(tmp_path), LOWER.write(made), UPPER.write(made))
+
+
+def test_one_spoiled_package_keeps_all_of_it_out(tmp_path: Path, settings: Settings) -> None:
+    made = tmp_path / "foundation"
+    with pytest.raises(VerificationError, match=r"spoiled-1\.0-.*has the rpath /opt/site/lib") as caught:
+        admit(settings, new_channel(tmp_path), LOWER.write(made), SPOILED.write(made))
+    assert "1 findings of the audit in the foundation" in caught.value.message
+    assert "lower" not in caught.value.message
+
+
+def test_what_the_channel_has_is_not_read_again(tmp_path: Path, settings: Settings) -> None:
+    channel, made = new_channel(tmp_path), tmp_path / "foundation"
+    before = SPOILED.write(made)
+    shutil.copy(before, channel.path / "linux-64")
+    lower = LOWER.write(made)
+    shutil.copy(lower, channel.path / "linux-64")
+    admit(settings, channel, before, lower, UPPER.write(made))
