@@ -69,6 +69,28 @@ class Finding:
         return ": ".join(part for part in parts if part)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promise:
+    """What a rule expects of every file, and how to mend one that breaks it."""
+
+    rule: Rule
+    expected: str
+    mend: str
+
+    def broken(self, package: str, file: str, found: str, *, where: str = "", subject: str = "") -> Finding:
+        """The finding of a file that breaks it."""
+        return Finding(
+            package=package,
+            file=file,
+            rule=self.rule,
+            where=where,
+            subject=subject,
+            found=found,
+            expected=self.expected,
+            mend=self.mend,
+        )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Excused:
     """A finding that the recipe declares, and why."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from channel_tools.audit.model import Finding, Rule
+from channel_tools.audit.model import Promise, Rule
 from channel_tools.packages.layout import resolve
 from channel_tools.packages.texts import SHELLS
 
@@ -15,109 +15,112 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from channel_tools.audit.facts import FileFacts, PackageFacts, Surroundings
+    from channel_tools.audit.model import Finding
 
 _FORBIDDEN_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 SHEBANG_BYTES = 127
 """What every Linux kernel takes of a program's first line."""
 LEAST_PLACEHOLDER_BYTES = 220
 """A binary file can be installed at any prefix no longer than its placeholder; users have prefixes of 200 bytes."""
+_WHOLE = Promise(
+    rule=Rule.PACKAGE,
+    expected="a complete conda package, named after what it says it is",
+    mend="remove the file and make or fetch the package again",
+)
+_NO_BUILD_PATH = Promise(
+    rule=Rule.BUILD_PATH,
+    expected="no folder of the machine that built it",
+    mend="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
+    "for texts, have build.sh write a path relative to the file",
+)
+_REPLACED = Promise(
+    rule=Rule.PLACEHOLDER,
+    expected=f"no build prefix, or one registered in paths.json, of {LEAST_PLACEHOLDER_BYTES} bytes or more "
+    "in binary files",
+    mend="have the file find the prefix from where it lies; else let the engine register it (build.prefix_detection)",
+)
+_SELF_LOCATING = Promise(
+    rule=Rule.SELF_LOCATING,
+    expected="paths found from where the file lies",
+    mend="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
+    "$(dirname $0)/.. in -config programs",
+)
+_INTERPRETER = Promise(
+    rule=Rule.INTERPRETER,
+    expected="#!/bin/sh, #!/bin/bash, #!/usr/bin/env PROGRAM, or the placeholder's bin/PROGRAM",
+    mend="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which name the prefix",
+)
+_LINK = Promise(
+    rule=Rule.LINK,
+    expected="a relative link to a file of the package or of what it depends on",
+    mend="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
+)
+_MODE = Promise(
+    rule=Rule.MODE,
+    expected="files and links, without setuid, setgid and sticky bits, written by their owner only",
+    mend="chmod it in build.sh; what needs rights is the site's to install",
+)
+_METADATA = Promise(
+    rule=Rule.METADATA,
+    expected="neither folders nor file: addresses of the machine that built it",
+    mend="build it with channel_tools build, which cleans what the engine writes; in a recipe's own files, write no "
+    "absolute path",
+)
+_EXCEPTION = Promise(
+    rule=Rule.EXCEPTION,
+    expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
+    mend="write the rule, the narrowest patterns and the reason into the recipe",
+)
 
 
 def package_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """The package could be read to its end."""
     for damage in package.damage:
-        yield Finding(
-            package=package.file_name,
-            file="",
-            rule=Rule.PACKAGE,
-            found=damage,
-            expected="a complete conda package, named after what it says it is",
-            mend="remove the file and make or fetch the package again",
-        )
+        yield _WHOLE.broken(package.file_name, "", damage)
 
 
 def build_path_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """No file names a folder of the machine that built it."""
     for path, file in package.files.items():
         for place in file.build_paths:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.BUILD_PATH,
-                where=place.where,
-                found=f"names {place.text}",
-                expected="no folder of the machine that built it",
-                mend="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
-                "for texts, have build.sh write a path relative to the file",
-            )
+            yield _NO_BUILD_PATH.broken(package.file_name, path, f"names {place.text}", where=place.where)
 
 
 def placeholder_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """Every build prefix in a file is registered in paths.json, in the mode that suits the file."""
     for path, file in package.files.items():
         for place in file.strays:
-            yield _placeholder_finding(
-                package, path, place.where, f"holds the build prefix {place.text}, which nothing replaces"
-            )
-        placeholder = file.placeholder
-        if placeholder is None:
-            continue
-        if (placeholder.mode == "text") != file.is_text:
-            kind = "a text" if file.is_text else "a binary file"
-            found = f"is {kind}, but paths.json has its prefix replaced as in a {placeholder.mode} file"
-            yield _placeholder_finding(package, path, "", found)
-        elif placeholder.mode == "binary" and len(placeholder.text.encode()) < LEAST_PLACEHOLDER_BYTES:
-            found = f"holds a prefix of {len(placeholder.text.encode())} bytes: no longer one can be installed to"
-            yield _placeholder_finding(package, path, "", found)
+            found = f"holds the build prefix {place.text}, which nothing replaces"
+            yield _REPLACED.broken(package.file_name, path, found, where=place.where)
+        if problem := _placeholder_problem(file):
+            yield _REPLACED.broken(package.file_name, path, problem)
 
 
-def _placeholder_finding(package: PackageFacts, path: str, where: str, found: str) -> Finding:
-    return Finding(
-        package=package.file_name,
-        file=path,
-        rule=Rule.PLACEHOLDER,
-        where=where,
-        found=found,
-        expected=f"no build prefix, or one registered in paths.json, of {LEAST_PLACEHOLDER_BYTES} bytes or more "
-        "in binary files",
-        mend="have the file find the prefix from where it lies; else let the engine register it "
-        "(build.prefix_detection)",
-    )
+def _placeholder_problem(file: FileFacts) -> str:
+    placeholder = file.placeholder
+    if placeholder is None:
+        return ""
+    if (placeholder.mode == "text") != file.is_text:
+        kind = "a text" if file.is_text else "a binary file"
+        return f"is {kind}, but paths.json has its prefix replaced as in a {placeholder.mode} file"
+    length = len(placeholder.text.encode())
+    if placeholder.mode == "binary" and length < LEAST_PLACEHOLDER_BYTES:
+        return f"holds a prefix of {length} bytes: no longer one can be installed to"
+    return ""
 
 
 def self_locating_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """Files that others find the package by hold no absolute path, not even one that installation would replace."""
     for path, file in package.files.items():
         for place in file.host_paths:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.SELF_LOCATING,
-                where=place.where,
-                found=f"names {place.text}",
-                expected="paths found from where the file lies",
-                mend="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
-                "$(dirname $0)/.. in -config programs",
-            )
+            yield _SELF_LOCATING.broken(package.file_name, path, f"names {place.text}", where=place.where)
 
 
 def interpreter_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """Programs name an interpreter that is there wherever they are installed."""
     for path, file in package.files.items():
-        if not file.shebang:
-            continue
-        problem = _shebang_problem(file)
-        if problem:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.INTERPRETER,
-                where="line 1",
-                found=problem,
-                expected="#!/bin/sh, #!/bin/bash, #!/usr/bin/env PROGRAM, or the placeholder's bin/PROGRAM",
-                mend="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which "
-                "name the prefix",
-            )
+        if file.shebang and (problem := _shebang_problem(file)):
+            yield _INTERPRETER.broken(package.file_name, path, problem, where="line 1")
 
 
 def _shebang_problem(file: FileFacts) -> str:
@@ -143,14 +146,7 @@ def link_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
         if folders is None:
             folders = _folders_of(around)
         if led is None or led not in folders:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.LINK,
-                found=_link_problem(file, led),
-                expected="a relative link to a file of the package or of what it depends on",
-                mend="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
-            )
+            yield _LINK.broken(package.file_name, path, _link_problem(file, led))
 
 
 def _link_problem(file: FileFacts, led: str | None) -> str:
@@ -174,16 +170,8 @@ def _folders_of(around: Surroundings) -> set[str]:
 def mode_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """Nothing has rights or a kind that an installation must not bring."""
     for path, file in package.files.items():
-        problem = _mode_problem(file)
-        if problem:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.MODE,
-                found=problem,
-                expected="files and links, without setuid, setgid and sticky bits, written by their owner only",
-                mend="chmod it in build.sh; what needs rights is the site's to install",
-            )
+        if problem := _mode_problem(file):
+            yield _MODE.broken(package.file_name, path, problem)
 
 
 def _mode_problem(file: FileFacts) -> str:
@@ -201,26 +189,10 @@ def _mode_problem(file: FileFacts) -> str:
 def metadata_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """info/ names nothing of the machine that built the package."""
     for name, place in package.info_paths:
-        yield Finding(
-            package=package.file_name,
-            file=name,
-            rule=Rule.METADATA,
-            where=place.where,
-            found=f"names {place.text}",
-            expected="neither folders nor file: addresses of the machine that built it",
-            mend="build it with channel_tools build, which cleans what the engine writes; "
-            "in a recipe's own files, write no absolute path",
-        )
+        yield _METADATA.broken(package.file_name, name, f"names {place.text}", where=place.where)
 
 
 def exception_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """What the recipe declares can be understood and is narrow."""
     for fault in package.declared.faults:
-        yield Finding(
-            package=package.file_name,
-            file="",
-            rule=Rule.EXCEPTION,
-            found=fault,
-            expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
-            mend="write the rule, the narrowest patterns and the reason into the recipe",
-        )
+        yield _EXCEPTION.broken(package.file_name, "", fault)

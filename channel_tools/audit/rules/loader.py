@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.audit.model import Finding, Rule
+from channel_tools.audit.model import Promise, Rule
 from channel_tools.audit.processor import level_name, required_level
 from channel_tools.audit.versions import is_enough, least_version, parse_version, wanted_releases
 from channel_tools.elf import GLIBC_LIBRARIES
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from channel_tools.audit.facts import ElfFacts, FileFacts, PackageFacts, Surroundings
+    from channel_tools.audit.model import Finding
     from channel_tools.audit.versions import Version, Wanted
 
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
@@ -23,6 +24,24 @@ _MACHINES = {"linux-64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 _LIBRARY_NAMES = {"libstdcxx": ("libstdcxx", "libstdcxx-ng"), "libgcc": ("libgcc", "libgcc-ng")}
 _LIBRARIES = {"libstdcxx": "libstdc++.so.6", "libgcc": "libgcc_s.so.1"}
 _SYSROOT = "/sysroot/"
+_ELF = Promise(
+    rule=Rule.ELF,
+    expected="whole ELF files for the package's platform",
+    mend="use the compiler of the target platform, ${{ compiler('c') }}; "
+    "what upstream ships damaged or for others is to be left out of the package",
+)
+_RPATH = Promise(
+    rule=Rule.RPATH,
+    expected="rpaths that begin with $ORIGIN and stay inside the prefix",
+    mend="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
+    "a folder of the site belongs into build.dynamic_linking.rpath_allowlist",
+)
+_NEEDED = Promise(
+    rule=Rule.NEEDED,
+    expected="a library of the package or of what it depends on, where the file's rpath leads",
+    mend="add the run dependency that has it, or the rpath; "
+    "what the site brings belongs into build.dynamic_linking.missing_dso_allowlist",
+)
 
 
 def elf_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
@@ -30,23 +49,10 @@ def elf_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     machine = _MACHINES.get(package.subdir)
     for path, elf in _elf_files(package):
         if elf.damage:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.ELF,
-                found=f"cannot be read: {elf.damage}",
-                expected="a whole ELF file",
-                mend="build it again; if upstream ships it like this, leave it out of the package",
-            )
+            yield _ELF.broken(package.file_name, path, f"cannot be read: {elf.damage}")
         elif machine and elf.machine != machine and elf.is_dynamic:
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.ELF,
-                found=f"is made for {elf.machine.removeprefix('EM_')}",
-                expected=f"{machine.removeprefix('EM_')}, as the subdir {package.subdir} says",
-                mend="use the compiler of the target platform: ${{ compiler('c') }}",
-            )
+            found = f"is made for {elf.machine.removeprefix('EM_')}; the subdir is {package.subdir}"
+            yield _ELF.broken(package.file_name, path, found)
 
 
 def rpath_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
@@ -56,16 +62,8 @@ def rpath_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding
             leads_out = folder == ".." or folder.startswith("../")
             if rpath.startswith(("$ORIGIN", "${ORIGIN}")) and not leads_out:
                 continue
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.RPATH,
-                subject=rpath,
-                found=f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else ""),
-                expected="rpaths that begin with $ORIGIN and stay inside the prefix",
-                mend="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
-                "a folder of the site belongs into build.dynamic_linking.rpath_allowlist",
-            )
+            found = f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else "")
+            yield _RPATH.broken(package.file_name, path, found, subject=rpath)
 
 
 def needed_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
@@ -77,16 +75,8 @@ def needed_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding
                 continue
             if any(resolve(join_path(folder, library), around.links) in around.files for folder in elf.folders):
                 continue
-            yield Finding(
-                package=package.file_name,
-                file=path,
-                rule=Rule.NEEDED,
-                subject=library,
-                found=f"needs {library}, which {_why_not(library, elf, around)}",
-                expected="a library of the package or of what it depends on, where the file's rpath leads",
-                mend="add the run dependency that has it, or the rpath; "
-                "what the site brings belongs into build.dynamic_linking.missing_dso_allowlist",
-            )
+            found = f"needs {library}, which {_why_not(library, elf, around)}"
+            yield _NEEDED.broken(package.file_name, path, found, subject=library)
 
 
 def _why_not(library: str, elf: ElfFacts, around: Surroundings) -> str:
@@ -107,14 +97,12 @@ def glibc_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]
     declared = max((least_version(spec) for spec in _specs(package, ("__glibc",))), default=())
     if not declared or declared < release.release:
         have = f"the package requires {_text(declared)}" if declared else "the package requires none"
-        yield Finding(
-            package=package.file_name,
-            file=file,
+        promise = Promise(
             rule=Rule.GLIBC,
-            found=f"wants {release.symbol}; {have}",
             expected=f"__glibc >={_text(release.release)} among depends or constrains",
             mend="let ${{ stdlib('c') }} name a sysroot at least as new as the one linked against",
         )
+        yield promise.broken(package.file_name, file, f"wants {release.symbol}; {have}")
 
 
 def libstdcxx_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
@@ -127,14 +115,12 @@ def libstdcxx_rule(package: PackageFacts, around: Surroundings) -> Iterator[Find
         declared = _declared_release(package, around, names)
         if not declared or not is_enough(declared, release.release):
             have = f"what it requires may be {_text(declared)}" if declared else f"it does not require {library}"
-            yield Finding(
-                package=package.file_name,
-                file=file,
+            promise = Promise(
                 rule=Rule.LIBSTDCXX,
-                found=f"wants {release.symbol}; {have}",
                 expected=f"{library} >={_text(release.release[:1])} among depends",
                 mend="keep the compilers' run_exports, and build with the compiler whose runtime is required",
             )
+            yield promise.broken(package.file_name, file, f"wants {release.symbol}; {have}")
 
 
 def _declared_release(package: PackageFacts, around: Surroundings, names: Sequence[str]) -> Version:
@@ -149,28 +135,21 @@ def _declared_release(package: PackageFacts, around: Surroundings, names: Sequen
 def instructions_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
     """No instruction beyond the processor that the package requires."""
     level = required_level((*package.depends, *package.constrains))
+    promise = Promise(
+        rule=Rule.INSTRUCTIONS,
+        expected=f"instructions of {level_name(level)}, which is what the package requires",
+        mend="build without -march=native and the like; depend on _x86_64-microarch-level >=N to require more; "
+        "declare code that asks the processor first under extra.audit.runtime_dispatch, with the reason",
+    )
     for path, elf in _elf_files(package):
         if elf.isa_needed and elf.isa_needed > level_name(level):
-            yield _beyond(package, path, "", f"its property note asks for {elf.isa_needed}", level)
+            yield promise.broken(package.file_name, path, f"its property note asks for {elf.isa_needed}")
         if elf.instructions:
             first = elf.instructions[0]
             function = f" in {first.function}" if first.function else ""
             features = ", ".join(sorted({one.feature for one in elf.instructions}))
             found = f"uses {features}; the first of {first.feature}{function}"
-            yield _beyond(package, path, f"offset {first.offset:#x}", found, level)
-
-
-def _beyond(package: PackageFacts, path: str, where: str, found: str, level: int) -> Finding:
-    return Finding(
-        package=package.file_name,
-        file=path,
-        rule=Rule.INSTRUCTIONS,
-        where=where,
-        found=found,
-        expected=f"instructions of {level_name(level)}, which is what the package requires",
-        mend="build without -march=native and the like; depend on _x86_64-microarch-level >=N to require more; "
-        "declare code that asks the processor first under extra.audit.runtime_dispatch, with the reason",
-    )
+            yield promise.broken(package.file_name, path, found, where=f"offset {first.offset:#x}")
 
 
 def _elf_files(package: PackageFacts) -> Iterator[tuple[str, ElfFacts]]:
