@@ -19,6 +19,7 @@ from channel_tools.errors import ChannelToolsError, CommandError, FoundationErro
 from channel_tools.files import disk_full_reported
 from channel_tools.sources.download import Cancelled, Download, download
 from channel_tools.sources.gitfetch import GitFetcher
+from channel_tools.sources.model import SUPPLY_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -79,8 +80,7 @@ def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
     wrong = any(isinstance(error, IntegrityError) for failure in failures for _place, error in failure.reasons)
     kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
     message = f"sources that could not be fetched ({len(failures)}):\n" + "\n".join(map(str, failures))
-    hint = "run it again where the addresses can be reached, or `channel_tools sources add FILE` what came another way"
-    return kind(message, hint=hint)
+    return kind(message, hint=SUPPLY_HINT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NeedKind = Literal["url", "git"]
+SUPPLY_HINT = (
+    "fetch each address by any means and run `channel_tools sources add FILE`; or on a connected machine "
+    "`channel_tools sources fetch`, then `channel_tools sources export FILE` there and "
+    "`channel_tools sources import FILE` here"
+)
+"""How a source gets into the store that cannot be fetched here; what every error about one ends with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from channel_tools.matrix.model import FoundationKind, Stack
 from channel_tools.sources.debian import DebianSources
 from channel_tools.sources.fetch import fetch_sources
 from channel_tools.sources.gitobjects import GitRepository, open_repository, repositories_below
+from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.sources.needed import needed_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.sources.transfer import DEFAULT_NAME, export_entries, import_file
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from channel_tools.settings import Settings
     from channel_tools.sources.model import NeededSource, StoredSource
     from channel_tools.sources.verify import DamagedEntry
-
-SUPPLY_HINT = (
-    "fetch each address by any means and run `channel_tools sources add FILE`; or on a connected machine "
-    "`channel_tools sources fetch`, then `channel_tools sources export FILE` there and "
-    "`channel_tools sources import FILE` here"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
