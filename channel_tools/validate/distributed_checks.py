@@ -144,7 +144,7 @@ def _result_checks(cases: Sequence[CaseResult], allowed: float) -> Iterator[Chec
 
 
 def _speed_checks(plan: DistributedPlan, results: Sequence[DistributedResult]) -> Iterator[Check]:
-    for what, path in ((plan.options.backend, "default"), (BASELINE, "plain")):
+    for what, path in ((plan.options.backend, "default"), (f"the baseline, {BASELINE},", "plain")):
         problems = [
             f"{speed.dtype} of {speed.numel}, rank {result.rank}: {wrong} wrong values"
             for result in results

@@ -83,7 +83,7 @@ class Rank(reductions.Rank):
             "speeds": speeds,
             "backend": dist.get_backend(),
             "carrier": f"{type(carrier).__module__}.{type(carrier).__qualname__}",
-            "carrier_name": str(carrier.name()),
+            "carrier_name": name_of(carrier),
             "events": {event.key: event.count for event in profiler.key_averages() if "reduce" in event.key},
             "libraries": loaded_libraries(),
         }
@@ -105,6 +105,14 @@ class Rank(reductions.Rank):
         self.baseline.allreduce([host]).wait()
         if host is not tensor:
             tensor.copy_(host)
+
+
+def name_of(carrier: object) -> str:
+    """What the object that works for a group calls itself; from its class where a backend has left that out."""
+    try:
+        return str(carrier.name())  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):
+        return type(carrier).__name__.removeprefix("ProcessGroup")
 
 
 def loaded_libraries() -> list[str]:
