@@ -13,6 +13,12 @@ export CMAKE_POLICY_VERSION_MINIMUM=3.5
 printf '%s\n' "${PKG_VERSION}" >version.txt
 export ONECCL_BINDINGS_FOR_PYTORCH_BACKEND=cpu
 
+# Headers of the extension's own sources would go into site-packages.
+sed -i "/^ *'\*\/\*\.h',$/d" setup.py
+
+# version.py would name the commit of whatever repository the build lies in.
+export GIT_CEILING_DIRECTORIES="${SRC_DIR%/*}"
+
 # Messages name source files and headers of the host environment.
 map="-ffile-prefix-map=${SRC_DIR}=torch-ccl -ffile-prefix-map=${PREFIX}=host"
 export CFLAGS="${CFLAGS:-} ${map}" CXXFLAGS="${CXXFLAGS:-} ${map}"
