@@ -20,3 +20,16 @@ def assert_ended(process_ids: list[int]) -> None:
         ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
         os.close(descriptor)
         assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
+
+
+def processes_naming(folder: Path) -> list[str]:
+    """Command lines of running processes that name ``folder``."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in words:
+            lines.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return lines

@@ -20,6 +20,7 @@ from channel_tools.validate.context import MethodContext
 from channel_tools.validate.model import MethodResult
 from channel_tools.validate.processes import Deadline
 from channel_tools.validate.switchml import SwitchmlMethod
+from tests.processes import processes_naming
 from tests.unit.validate.fakes import small_plan
 
 pytestmark = pytest.mark.integration
@@ -81,19 +82,6 @@ def failed(result: MethodResult) -> set[str]:
     return {check.name for check in result.checks if not check.passed}
 
 
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of running processes that name ``folder``."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if os.fsencode(folder) in words:
-            lines.append(words.replace(b"\0", b" ").decode(errors="replace"))
-    return lines
-
-
 def test_the_stack_keeps_its_promises(settings: Settings, prefix: Path, tmp_path: Path) -> None:
     request = ValidationRequest(
         stack="udp",
@@ -117,7 +105,7 @@ def test_the_stack_keeps_its_promises(settings: Settings, prefix: Path, tmp_path
 
 def test_a_run_without_a_fault_passes(run: Run) -> None:
     assert failed(run(VALIDATION_FAULT="none")) == set()
-    assert processes_of(run.folder) == []
+    assert processes_naming(run.folder) == []
 
 
 def test_runs_at_the_same_time_do_not_meet(run: Run) -> None:
@@ -167,4 +155,4 @@ def test_a_fault_is_an_error_within_seconds(run: Run, fault: str, message: str) 
     with pytest.raises(ValidationError, match=message):
         run(VALIDATION_FAULT=fault)
     assert time.monotonic() - started < SECONDS_TO_AN_ERROR
-    assert processes_of(run.folder) == []
+    assert processes_naming(run.folder) == []
