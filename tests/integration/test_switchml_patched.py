@@ -6,11 +6,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +16,7 @@ from channel_tools.environments import activated_environment, create_environment
 from channel_tools.progress import SilentProgress
 from channel_tools.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.integration.switch_driver import free_udp_port, running_switch
 
 pytestmark = pytest.mark.integration
 
@@ -60,34 +58,6 @@ def ranks(prefix: Path) -> Path:
     return build / "ranks"
 
 
-class Switch:
-    """A software switch that runs, and what it counted once it has ended."""
-
-    def __init__(self, controller: str) -> None:
-        self.controller = controller
-        self.stats: dict[str, Any] = {}
-
-
-@contextmanager
-def _switch(prefix: Path) -> Iterator[Switch]:
-    program = str(prefix / "bin" / "switchml-switch")
-    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        switch = Switch(json.loads(process.stdout.readline())["controller"])
-        try:
-            yield switch
-        finally:
-            process.terminate()
-        switch.stats = json.loads(process.stdout.readline())["stats"]
-
-
-def _free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _run(
     ranks: Path, prefix: Path, scenario: str, settings: Mapping[str, str], *assignments: str, size: int = 2
 ) -> dict[int, list[str]]:
@@ -95,7 +65,7 @@ def _run(
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
     variables |= {
         "SWITCHML_LIBRARY": str(prefix / "lib" / "libswitchml.so.1"),
-        "SWITCHML_WORKER_PORT": str(_free_udp_port()),
+        "SWITCHML_WORKER_PORT": str(free_udp_port()),
         **settings,
     }
     result = run_command([ranks, str(size), scenario, *assignments], env=variables, timeout_s=RUN_LIMIT_S)
@@ -110,7 +80,7 @@ def _run(
 def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
     ranks: Path, prefix: Path, tmp_path: Path, size: int
 ) -> None:
-    with _switch(prefix) as switch:
+    with running_switch(prefix) as switch:
         settings = {
             "SWITCHML_CONTROLLER": switch.controller,
             "SWITCHML_STATS_FILE": str(tmp_path / "rank{rank}.json"),
@@ -163,7 +133,7 @@ def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
 def test_what_one_rank_cannot_do_all_ranks_refuse(
     ranks: Path, prefix: Path, settings: dict[str, str], assignments: list[str], reason: str
 ) -> None:
-    with _switch(prefix) as switch:
+    with running_switch(prefix) as switch:
         settings = {"SWITCHML_CONTROLLER": switch.controller, **settings}
         said = _run(ranks, prefix, "opens", settings, *assignments)
     assert said == {0: [REFUSED + reason], 1: [REFUSED + reason]}
@@ -182,14 +152,14 @@ def test_a_controller_that_does_not_answer_is_named(ranks: Path, prefix: Path) -
 
 
 def test_a_rank_that_does_not_take_part_is_named(ranks: Path, prefix: Path) -> None:
-    with _switch(prefix) as switch:
+    with running_switch(prefix) as switch:
         said = _run(ranks, prefix, "absent", {"SWITCHML_CONTROLLER": switch.controller, **QUICK})
     reason = "rank 1 did not report within 7000 ms: does it run this PyTorch, with SWITCHML_CONTROLLER set?"
     assert said == {0: [REFUSED + reason], 1: []}
 
 
 def test_a_rank_that_dies_fails_the_others_jobs_from_then_on(ranks: Path, prefix: Path) -> None:
-    with _switch(prefix) as switch:
+    with running_switch(prefix) as switch:
         said = _run(ranks, prefix, "dies", {"SWITCHML_CONTROLLER": switch.controller, **QUICK})
     assert said[1] == ["reduced"]
     first, second, third = said[0]

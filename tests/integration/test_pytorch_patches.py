@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The patches of PyTorch on the tagged files, and what they make on the headers and libraries of its releases.
+
+Nothing here is fetched: a folder with what is wanted is named by a variable, and what it lacks is skipped by name.
+
+CHANNEL_TOOLS_PYTORCH_SOURCES   a folder per version (2.4.1 ...) with the tagged files by their paths; a checkout does
+CHANNEL_TOOLS_PYTORCH_RELEASES  a folder per version with what a wheel holds: torch/include, and for 1.7.1 torch/lib
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from channel_tools.commands import run_command
+from channel_tools.environments import activated_environment, create_environment
+from channel_tools.progress import SilentProgress
+from channel_tools.settings import Settings
+from channel_tools.sources.patching import names_in, parse_patch, stripped
+from tests.integration.conftest import ROOT
+from tests.integration.switch_driver import free_udp_port, running_switch
+
+pytestmark = pytest.mark.integration
+
+PATCHES = sorted(
+    path
+    for folder in ("pytorch-cray-mpich", "pytorch-switchml")
+    for path in (ROOT / "patches" / folder).rglob("*.patch")
+)
+WITH_MPI = ("2.2.2", "2.3.1", "2.4.0", "2.4.1")
+OLD = "1.7.1"
+SPECS = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "mpich", "libswitchml * udp*", "switchml-switch"]
+COMPILE_LIMIT_S = 600
+RUN_LIMIT_S = 120
+GLOO = ("gloo/*.cc", "gloo/common/*.cc", "gloo/rendezvous/*.cc", "gloo/transport/*.cc", "gloo/transport/tcp/*.cc")
+NOT_BUILT = re.compile(r"cuda|nccl|rccl|win\.cc|redis|mpi|hip")
+C10D = ("FileStore", "GlooDeviceFactory", "PrefixStore", "ProcessGroup", "ProcessGroupGloo", "Store", "Utils")
+SESSION = ("SwitchMLAgreement", "SwitchMLLibrary", "SwitchMLSession", "SwitchMLSettings")
+
+
+def _folder(variable: str, version: str, *within: str) -> Path:
+    base = os.environ.get(variable)
+    if base is None:
+        pytest.skip(f"{variable} names no folder")
+    path = Path(base, version, *within)
+    if not path.exists():
+        pytest.skip(f"{path} does not exist")
+    return path
+
+
+def _patches(version: str) -> list[Path]:
+    return [path for path in PATCHES if path.parent.name == version]
+
+
+def _patched(version: str, target: Path) -> Path:
+    """A copy of the tagged files that the patches change, patched; with what the recipe adds."""
+    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", version)
+    for patch in _patches(version):
+        names = names_in(stripped(parse_patch(patch.read_bytes()), 1))
+        if not all((source / name).is_file() for name in names):
+            continue
+        for name in names:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            if not (target / name).exists():
+                shutil.copy(source / name, target / name)
+        run_command(["patch", "-p1", "-F0", "-i", patch], cwd=target, timeout_s=RUN_LIMIT_S)
+    recipe = "pytorch-switchml-patched" if version == OLD else "pytorch-cray-mpich"
+    shutil.copytree(ROOT / "recipes" / recipe / "src" / "torch", target / "torch", dirs_exist_ok=True)
+    return target
+
+
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) -> None:
+    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", path.parent.name)
+    for name in names_in(stripped(parse_patch(path.read_bytes()), 1)):
+        if not (source / name).is_file():
+            pytest.skip(f"{source / name} does not exist")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, tmp_path / name)
+        stated = re.search(rf"^\+\+\+ b/{re.escape(name)}$", path.read_text(), re.MULTILINE)
+        assert stated is not None
+        blobs = re.findall(r"^index ([0-9a-f]{40})\.\.", path.read_text()[: stated.start()], re.MULTILINE)
+        content = (source / name).read_bytes()
+        found = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324 - git's own
+        assert not blobs or blobs[-1] == found
+    said = run_command(["patch", "-p1", "-F0", "-i", path], cwd=tmp_path, timeout_s=RUN_LIMIT_S).stdout
+    assert "offset" not in said
+    assert "fuzz" not in said
+
+
+@pytest.fixture(scope="module")
+def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    prefix = tmp_path_factory.mktemp("pytorch") / "env"
+    create_environment(
+        prefix,
+        SPECS,
+        [stack_channel.as_uri()],
+        package_cache=own_settings.package_cache,
+        subdir="linux-64",
+        progress=SilentProgress(),
+    )
+    return prefix
+
+
+def _includes(version: str, *folders: Path) -> list[str]:
+    release = _folder("CHANNEL_TOOLS_PYTORCH_RELEASES", version, "torch", "include")
+    return [f"-I{folder}" for folder in (*folders, release, release / "torch" / "csrc" / "api" / "include")]
+
+
+def _compile(prefix: Path, options: list[str], source: Path, target: Path) -> Path:
+    variables = activated_environment(prefix, environ=os.environ)
+    command: list[str | Path] = [variables["CXX"], "-fPIC", "-O1", "-w", *options, "-c", source, "-o", target]
+    run_command(command, env=variables, timeout_s=COMPILE_LIMIT_S)
+    return target
+
+
+@pytest.mark.parametrize("version", WITH_MPI)
+def test_the_process_group_of_mpi_compiles(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    includes = _includes(version, tmp_path / "patched")
+    patched = _patched(version, tmp_path / "patched")
+    prefix: Path = request.getfixturevalue("prefix")
+    options = ["-std=c++17", "-DUSE_C10D_MPI", *includes, f"-I{prefix / 'include'}"]
+    source = patched / "torch/csrc/distributed/c10d/ProcessGroupMPI.cpp"
+    _compile(prefix, options, source, tmp_path / "object.o")
+
+
+@pytest.mark.parametrize("standard", ["c++14", "c++17"])
+@pytest.mark.parametrize("macros", [[], ["-DUSE_C10D_SWITCHML"]], ids=["without switchml", "with switchml"])
+def test_the_process_group_of_gloo_compiles(
+    standard: str, macros: list[str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    source, includes = _old_sources(tmp_path)
+    options = [f"-std={standard}", "-DUSE_C10D_GLOO", *macros, *includes]
+    _compile(request.getfixturevalue("prefix"), options, source / "ProcessGroupGloo.cpp", tmp_path / "object.o")
+
+
+def _old_sources(tmp_path: Path) -> tuple[Path, list[str]]:
+    """The folder c10d of PyTorch 1.7.1, patched, and the folders of headers; gloo's patched, too."""
+    source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", OLD, "third_party", "gloo", "gloo").parents[2]
+    tree = tmp_path / "patched"
+    for part in ("torch/lib/c10d", "third_party/gloo"):
+        shutil.copytree(source / part, tree / part, ignore=shutil.ignore_patterns("test"))
+    _patched(OLD, tree)
+    template = (tree / "third_party/gloo/gloo/config.h.in").read_text()
+    config = re.sub(
+        r"#cmakedefine01 (\w+)", lambda match: f"#define {match[1]} {int('TRANSPORT_TCP' in match[1])}", template
+    )
+    (tree / "third_party/gloo/gloo/config.h").write_text(re.sub(r"@\w+@", "0", config))
+    includes = _includes(OLD, tree / "torch" / "lib", tree / "third_party" / "gloo")
+    return tree / "torch/lib/c10d", ["-D_GLIBCXX_USE_CXX11_ABI=0", *includes]
+
+
+def test_the_patched_process_group_reduces_in_the_released_pytorch(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    libraries = _folder("CHANNEL_TOOLS_PYTORCH_RELEASES", OLD, "torch", "lib", "libtorch_cpu.so").parent
+    source, includes = _old_sources(tmp_path)
+    prefix: Path = request.getfixturevalue("prefix")
+    gloo = tmp_path / "patched/third_party/gloo"
+    files = [source / f"{name}.cpp" for name in (*C10D, *SESSION)]
+    files += [ROOT / "recipes/pytorch-switchml-patched/src/tests/process_group.cpp"]
+    files += [path for pattern in GLOO for path in sorted(gloo.glob(pattern)) if not NOT_BUILT.search(path.name)]
+    options = ["-std=c++14", "-DUSE_C10D_GLOO", "-DUSE_C10D_SWITCHML", *includes, f"-I{prefix / 'include'}"]
+    objects = [_compile(prefix, options, file, tmp_path / f"{number}.o") for number, file in enumerate(files)]
+    variables = activated_environment(prefix, environ=os.environ)
+    program = tmp_path / "process_group"
+    links = [f"-L{libraries}", "-ltorch_cpu", "-lc10", "-lpthread", "-ldl", f"-Wl,-rpath,{libraries}"]
+    links += [f"-Wl,-rpath-link,{libraries}", "-Wl,--allow-shlib-undefined"]
+    run_command([variables["CXX"], "-o", program, *objects, *links], env=variables, timeout_s=COMPILE_LIMIT_S)
+    (tmp_path / "meeting").mkdir()
+    with running_switch(prefix) as switch:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
+        variables |= {
+            "SWITCHML_CONTROLLER": switch.controller,
+            "SWITCHML_WORKER_PORT": str(free_udp_port()),
+            "SWITCHML_LIBRARY": str(prefix / "lib" / "libswitchml.so.1"),
+            "SWITCHML_STATS_FILE": str(tmp_path / "rank{rank}.json"),
+        }
+        run_command([program, "2", tmp_path / "meeting"], env=variables, timeout_s=RUN_LIMIT_S)
+    for rank in range(2):
+        report = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert report["delegated"]["float32"]["jobs"] == 4 + 13
+        assert report["delegated"]["int32"] == {"jobs": 1, "elements": 20, "bytes": 80}
+        assert (report["fallbacks"]["dtype"], report["fallbacks"]["reduce_op"]) == (1 + 7, 1)
+        assert (report["fallbacks"]["group"], report["copied_jobs"], report["failed_jobs"]) == (1, 1, 0)
+    assert switch.stats["sessions_opened"] == 1
