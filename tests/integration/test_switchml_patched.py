@@ -160,7 +160,8 @@ def test_a_rank_that_does_not_take_part_is_named(ranks: Path, prefix: Path) -> N
 
 def test_a_rank_that_dies_fails_the_others_jobs_from_then_on(ranks: Path, prefix: Path) -> None:
     with running_switch(prefix) as switch:
-        said = _run(ranks, prefix, "dies", {"SWITCHML_CONTROLLER": switch.controller, **QUICK})
+        settings = {"SWITCHML_CONTROLLER": switch.controller, "SWITCHML_JOB_TIMEOUT_MS": "3000"}
+        said = _run(ranks, prefix, "dies", settings)
     assert said[1] == ["reduced"]
     first, second, third = said[0]
     assert first == "reduced"
