@@ -47,7 +47,7 @@ def test_there_are_patches() -> None:
 
 @pytest.mark.parametrize("path", PATCHES, ids=_id)
 def test_a_patch_says_its_reason_and_keeps_its_context_short(path: Path) -> None:
-    assert re.fullmatch(r"[a-z0-9-]+/[0-9][0-9a-z.]*/\d{4}(-[a-z0-9]+)+\.patch", _id(path))
+    assert re.fullmatch(r"[a-z0-9-]+/[0-9a-z.]+/\d{4}(-[a-z0-9]+)+\.patch", _id(path))
     header, _, rest = path.read_text(encoding="utf-8").partition("\ndiff --git ")
     assert rest, "not in git's format"
     subject = next(line for line in header.splitlines() if line.startswith("Subject: "))
