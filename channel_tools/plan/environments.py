@@ -199,6 +199,9 @@ class EnvironmentSolver:
         records = [record for group in groups for record in group]
         if not records and name in self.own.unserved:
             return self.own.unserved[name]
+        if not records and name in self._foundation.optional:
+            how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
+            return f"{name}: {self._foundation.label} makes it only when it is asked for; {how}"
         if not records:
             return f"{name}: {self._foundation.label} has no package of this name"
         spec = MatchSpec(text)

@@ -52,9 +52,13 @@ class Foundation:
     """By ``subdir/file name``."""
     shares_channel: bool = False
     """Whether its packages lie in one channel with what is built here, so that neither goes before the other."""
+    optional: frozenset[str] = frozenset()
+    """Packages that it could have but makes only when they are asked for."""
 
 
-def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str) -> Foundation:
+def open_foundation(
+    location: Path | str, *, kind: FoundationKind, platform: str, optional: frozenset[str] = frozenset()
+) -> Foundation:
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
@@ -75,6 +79,7 @@ def open_foundation(location: Path | str, *, kind: FoundationKind, platform: str
         sources=sources,
         run_exports=_read_run_exports(folder, subdirs),
         shares_channel=kind == "registry",
+        optional=optional,
     )
 
 

@@ -101,9 +101,14 @@ def make_registry_foundation(
     return result
 
 
+def optional_packages() -> frozenset[str]:
+    """What the registry foundation makes only when it is asked for."""
+    return load_table().optional_names
+
+
 def optional_packages_of(names: Iterable[str]) -> frozenset[str]:
-    """Those of ``names`` that the registry foundation makes only when they are asked for."""
-    return load_table().optional_names.intersection(names)
+    """Those of ``names`` that it makes only then."""
+    return optional_packages().intersection(names)
 
 
 def foundation_packages(settings: Settings) -> list[Path]:

@@ -11,7 +11,7 @@ from channel_tools.errors import UsageError
 from channel_tools.matrix import expand_stack, find_stack, load_tree
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import DiskFiles, PublishedPackage, detect_virtual_packages, make_plan, open_foundation
-from channel_tools.workflow.foundations import choose_foundation, foundation_location
+from channel_tools.workflow.foundations import choose_foundation, foundation_location, optional_packages
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
@@ -52,7 +52,12 @@ def plan_stacks(settings: Settings, loaded: LoadedTree, foundation: Foundation, 
     """As plan_for, for a tree and a foundation that are known."""
     platform = current_platform()
     rendered = expand_stacks(loaded, foundation, request)
-    index = open_foundation(foundation_location(settings, foundation), kind=foundation.kind, platform=platform)
+    index = open_foundation(
+        foundation_location(settings, foundation),
+        kind=foundation.kind,
+        platform=platform,
+        optional=optional_packages() if foundation.kind == "registry" else frozenset(),
+    )
     return make_plan(
         rendered,
         root=settings.tree.root,

@@ -62,6 +62,22 @@ build:
     assert asked["libtoy"].waits_for == (asked["libwire"].file_name,)
 
 
+def test_a_package_made_only_when_asked_for_is_named_with_the_way_to_get_it(toy: Toy) -> None:
+    tree = load_tree(toy.tree())
+    lacking = write_foundation(toy.root / "lacking", [record for record in FOUNDATION if record[0] != "torch"])
+    plan = make_plan(
+        expand_stack(tree, tree.stacks["udp"], foundation_kind="registry", platform=PLATFORM, packages=()),
+        root=toy.tree_root,
+        foundation=open_foundation(lacking, kind="registry", platform=PLATFORM, optional=frozenset({"torch"})),
+        published={},
+        virtual_packages=VIRTUAL_PACKAGES,
+        reader=DiskFiles(),
+    )
+    reasons = [item.reason for item in plan.unserved if item.reason.startswith("torch: ")]
+    assert reasons[0].startswith("torch: the registry foundation makes it only when it is asked for")
+    assert "channel_tools foundation build --with torch" in reasons[0]
+
+
 def test_packages_stand_in_an_order_that_can_be_built(toy: Toy) -> None:
     plan = toy.plan()
     done: set[str] = set()
