@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PREFIX_LINE = re.compile(r"^prefix\s*=.*$", re.MULTILINE)
 _USR = re.compile(r"(?:(?<=-[IL])|(?<![\w./}]))/usr(?=/|\s|$)", re.MULTILINE)
 _BUILD_FLAGS = re.compile(r"\s*-f(?:file|debug|macro)-prefix-map=\S+|\s*-specs=\S+")
+_PRIVATE_LINE = re.compile(r"^(?:Requires|Libs)\.private:.*\n?", re.MULTILINE)
 _ABSOLUTE = re.compile(r"(?:(?<=-[IL])|(?<![\w.}/]))/(?:usr|lib|build|tmp|home)\b\S*")
 
 
@@ -32,6 +33,22 @@ def mend_pkgconfig(tree: Path, context: RepairContext) -> None:
         if left := _ABSOLUTE.search(_without_comments(text)):
             raise step_error(context, f"{where} still names {left.group()}")
         path.write_text(text)
+
+
+def forget_private_requires(tree: Path, context: RepairContext) -> None:
+    """Drop what only linking the static library needs: the library is not there, and neither are those it names.
+
+    pkgconf looks for the modules in ``Requires.private`` even where it lists compiler options alone. Raises
+    FoundationError when no ``.pc`` file has such a line, so that the step leaves the table when it is needed no more.
+    """
+    changed = False
+    for path in files_in(tree):
+        if path.suffix == ".pc" and not path.is_symlink():
+            text = path.read_text()
+            path.write_text(kept := _PRIVATE_LINE.sub("", text))
+            changed = changed or kept != text
+    if not changed:
+        raise step_error(context, "no .pc file has private requirements to forget")
 
 
 def relocatable_pkgconfig(text: str, *, up: str, multiarch: str) -> str:
@@ -51,4 +68,7 @@ def _without_comments(text: str) -> str:
     return "\n".join(kept)
 
 
-STEPS: dict[str, Repair] = {"mend_pkgconfig": mend_pkgconfig}
+STEPS: dict[str, Repair] = {
+    "mend_pkgconfig": mend_pkgconfig,
+    "forget_private_requires": forget_private_requires,
+}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.errors import FoundationError
-from channel_tools.foundation.repairs.pkgconfig import mend_pkgconfig
+from channel_tools.foundation.repairs.pkgconfig import forget_private_requires, mend_pkgconfig
 from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
 
 PLAIN = """\
@@ -72,3 +72,17 @@ def test_paths_in_flags_begin_at_the_prefix_too(tmp_path: Path) -> None:
 def test_an_absolute_path_that_is_left_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FoundationError, match=r"lib/pkgconfig/demo\.pc still names /build/x"):
         mended(tmp_path, "prefix=/usr\nName: demo\nLibs: -L/build/x\n")
+
+
+def test_private_requirements_are_forgotten(tmp_path: Path) -> None:
+    text = "Name: demo\nRequires: other\nLibs: -ldemo\nLibs.private: -lrt\nRequires.private:  krb5 norm\nCflags: -I.\n"
+    make_tree(tmp_path, {"lib/pkgconfig/demo.pc": text})
+    forget_private_requires(tmp_path, context())
+    left = (tmp_path / "lib/pkgconfig/demo.pc").read_text()
+    assert left == "Name: demo\nRequires: other\nLibs: -ldemo\nCflags: -I.\n"
+
+
+def test_a_step_that_changes_nothing_is_an_error(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"lib/pkgconfig/demo.pc": "Name: demo\nRequires: other\n"})
+    with pytest.raises(FoundationError, match="private requirements"):
+        forget_private_requires(tmp_path, context())
