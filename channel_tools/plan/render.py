@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EXTRA_KEY = "channel_tools"
 _RECIPE = "recipe.yaml"
 _VARIANTS = "variants.yaml"
+_ENGINE_KEYS = frozenset({"build_platform", "host_platform", "target_platform"})
 _FILE_MODE = 0o644
 _EXECUTABLE_MODE = 0o755
 _LINE_WIDTH = 120
@@ -114,7 +115,7 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
 
 def _variant_keys(package: PlannedPackage) -> list[str]:
     """The used keys that a variant file states; the platforms are the engine's own to say."""
-    return [key for key in sorted(package.rendered.variant) if not key.endswith("_platform")]
+    return [key for key in sorted(package.rendered.variant) if key not in _ENGINE_KEYS]
 
 
 def _dump(value: Mapping[str, object]) -> str:
