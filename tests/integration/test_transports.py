@@ -62,7 +62,8 @@ def exported(library: Path) -> dict[str, str]:
         return {
             symbol.name: symbol["st_info"]["type"]
             for symbol in table.iter_symbols()
-            if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_LOCAL"
+            # absolute: the name of the version itself
+            if symbol["st_shndx"] not in ("SHN_UNDEF", "SHN_ABS") and symbol["st_info"]["bind"] != "STB_LOCAL"
         }
 
 
