@@ -2,14 +2,18 @@
 """``recipe/conda_build_config.yaml``: the variants of a feedstock beside conda-forge's own pins.
 
 conda-smithy lays a feedstock's file over conda-forge's pinning file, so what conda-forge decides for all its packages
-(compilers, the oldest glibc, python, gRPC ...) stays out: repeated here it would stop following the migrations. What
-varies is written out combination by combination in one zip_keys group unless it is the full product.
+(compilers, the oldest glibc, python, gRPC ...) stays out where the stacks agree with it: repeated here it would stop
+following the migrations. Such keys are never zipped with ours, since conda-forge zips them among themselves and a key
+can be in one group only. What varies of our own is written out combination by combination in one group, unless it is
+the full product.
 """
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
+
+from channel_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,39 +30,61 @@ COMPILER_KEYS = frozenset(
 
 
 def feedstock_variants(
-    rendered: Iterable[RenderedPackage], *, pinned_elsewhere: frozenset[str]
+    rendered: Sequence[RenderedPackage], *, pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
 ) -> tuple[dict[str, tuple[VariantScalar, ...]], tuple[str, ...]]:
     """The keys with their values, and the keys that move together (none when every combination is there).
 
-    ``pinned_elsewhere`` are left out, but for those whose value decides which values of another key exist: left out,
-    they would give combinations that the stacks do not have.
+    ``pinned`` are the keys that conda-forge decides, ``base`` the values it gives them. Raises UsageError when stacks
+    want different values of such a key and none of them conda-forge's.
     """
-    combinations = _distinct([_used(package) for package in rendered])
-    keys = sorted({key for variant in combinations for key in variant})
-    own = [key for key in keys if key not in pinned_elsewhere]
-    kept = [key for key in keys if key in own or _decides(key, own, combinations)]
-    rows = _distinct([{key: variant[key] for key in kept if key in variant} for variant in combinations])
-    if not kept:
-        return {}, ()
-    values = {key: _ordered(row[key] for row in rows if key in row) for key in kept}
-    varying = tuple(key for key in kept if len(values[key]) > 1)
-    if len(rows) == math.prod(len(values[key]) for key in kept):
-        return values, ()
-    zipped = {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
-    return {**values, **zipped}, varying
+    rows = _distinct(
+        [
+            {key: value for key, value in package.variant.items() if key not in pinned | _ENGINE_DECIDES}
+            for package in rendered
+        ]
+    )
+    keys = sorted({key for row in rows for key in row})
+    values = {key: _ordered(row[key] for row in rows if key in row) for key in keys}
+    varying = tuple(key for key in keys if len(values[key]) > 1)
+    if len(rows) != math.prod(len(values[key]) for key in keys):
+        values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
+    else:
+        varying = ()
+    return values | _with_companions(_overrides(rendered, pinned, base)), varying
 
 
-def _used(package: RenderedPackage) -> dict[str, VariantScalar]:
-    return {key: value for key, value in package.variant.items() if key not in _ENGINE_DECIDES}
+def _overrides(
+    rendered: Sequence[RenderedPackage], pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
+) -> dict[str, tuple[VariantScalar, ...]]:
+    """The keys of conda-forge for which every stack has other values than conda-forge."""
+    overrides = {}
+    for key in sorted(pinned & {key for package in rendered for key in package.variant}):
+        by_stack: dict[str, dict[VariantScalar, None]] = {}
+        for package in rendered:
+            if key in package.variant:
+                by_stack.setdefault(package.stack, {})[package.variant[key]] = None
+        wanted = {tuple(values) for values in by_stack.values()}
+        if tuple(base.get(key, ())) in wanted:
+            continue
+        if len(wanted) > 1:
+            raise _disagreement(key, {stack: tuple(values) for stack, values in by_stack.items()})
+        overrides[key] = wanted.pop()
+    return overrides
 
 
-def _decides(key: str, own: Sequence[str], combinations: Sequence[Mapping[str, VariantScalar]]) -> bool:
-    """Whether some value of ``key`` goes with fewer of the own keys' values than there are."""
-    seen: dict[VariantScalar, set[tuple[object, ...]]] = {}
-    for variant in combinations:
-        if key in variant:
-            seen.setdefault(variant[key], set()).add(tuple(variant.get(name) for name in own))
-    return bool(own) and len({frozenset(rows) for rows in seen.values()}) > 1
+def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
+    found = "; ".join(f"{stack}: {', '.join(map(str, values))}" for stack, values in by_stack.items())
+    message = f"the stacks build it with different values of {key} ({found}), and one feedstock has one list"
+    return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
+
+
+def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:
+    """Add what conda-forge's pins zip with a key: the lists of a group are equally long."""
+    if "c_compiler_version" in overrides:
+        overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
+    if "python" in overrides:
+        overrides["is_python_min"] = tuple("false" for _python in overrides["python"])
+    return overrides
 
 
 def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:

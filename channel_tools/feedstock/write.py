@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.feedstock.model import FeedstockRequest
-    from channel_tools.matrix.model import RenderedPackage
+    from channel_tools.matrix.model import RenderedPackage, VariantScalar
     from channel_tools.settings import Tree
 
 _PROVIDER = "azure"
@@ -41,12 +41,14 @@ def write_feedstock(
     *,
     tree: Tree,
     request: FeedstockRequest,
-    pinned_elsewhere: frozenset[str],
+    pinned: frozenset[str],
+    base: Mapping[str, Sequence[VariantScalar]],
 ) -> Feedstock:
     """Write the feedstock of one recipe, of which ``rendered`` has every variant on every platform, to ``folder``.
 
-    Raises UsageError when ``folder`` exists, when a maintainer is missing, and when the recipe has no homepage and none
-    is given; nothing is written then.
+    ``pinned`` and ``base`` are as feedstock_variants takes them. Raises UsageError when ``folder`` exists, when a
+    maintainer is missing, when the recipe has no homepage and none is given, and when its stacks disagree; nothing is
+    written then.
     """
     if os.path.lexists(folder):
         message = f"{folder}: exists; a feedstock is written to a new folder"
@@ -57,7 +59,7 @@ def write_feedstock(
     text = feedstock_recipe(
         recipe_file, tree.root, outside=OUTSIDE_FOLDER, maintainers=request.maintainers, homepage=request.homepage
     )
-    keys, zipped = feedstock_variants(rendered, pinned_elsewhere=pinned_elsewhere)
+    keys, zipped = feedstock_variants(rendered, pinned=pinned, base=base)
     platforms = tuple(sorted({package.platform for package in rendered}))
     with disk_full_reported(folder.parent), atomic_path(folder) as temporary:
         (temporary / _RECIPE).mkdir(parents=True)

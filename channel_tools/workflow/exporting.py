@@ -9,15 +9,19 @@ from channel_tools.errors import UsageError
 from channel_tools.feedstock import write_feedstock
 from channel_tools.feedstock.variants import COMPILER_KEYS
 from channel_tools.matrix import expand_stack, find_stack, load_tree, nearest_names_hint
-from channel_tools.matrix.load import foundation_file
+from channel_tools.matrix.load import PINS_FILE, foundation_file
 from channel_tools.workflow.platforms import SUPPORTED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from channel_tools.feedstock import Feedstock, FeedstockRequest
-    from channel_tools.matrix import LoadedTree, RenderedPackage, Stack
+    from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
     from channel_tools.settings import Settings
+
+_OWN_PINS = frozenset({"pytorch"})
+"""Keys of pins.yaml for which conda-forge has one value and we build several."""
 
 
 def export_feedstock(
@@ -36,9 +40,21 @@ def export_feedstock(
         where = f"the stack {chosen[0].name!r}" if stack is not None else "any stack"
         message = f"{package!r} is no recipe of {where} in {settings.tree.stacks_file}"
         raise UsageError(message, hint=nearest_names_hint(package, known, what="recipe"))
-    conda_forge = loaded.variant_files.get(foundation_file("conda-forge"))
-    pinned = COMPILER_KEYS | {"python"} | (conda_forge.values.keys() if conda_forge is not None else set())
-    return write_feedstock(rendered, destination, tree=settings.tree, request=request, pinned_elsewhere=pinned)
+    base = _conda_forge_values(loaded)
+    pinned = COMPILER_KEYS | {"python"} | (base.keys() & _requirement_keys(rendered))
+    return write_feedstock(rendered, destination, tree=settings.tree, request=request, pinned=pinned, base=base)
+
+
+def _conda_forge_values(loaded: LoadedTree) -> dict[str, tuple[VariantScalar, ...]]:
+    """What our variant files take over from conda-forge's pins, before any stack's own file."""
+    names = (PINS_FILE, foundation_file("conda-forge"))
+    files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    return {key: values for file in files for key, values in file.values.items() if key not in _OWN_PINS}
+
+
+def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:
+    """The packages in its environments, as variant keys are spelled."""
+    return {name.replace("-", "_") for package in rendered for name in package.requirement_names()}
 
 
 def _variants(loaded: LoadedTree, stack: Stack, package: str) -> list[RenderedPackage]:

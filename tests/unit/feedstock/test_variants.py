@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.errors import UsageError
 from channel_tools.feedstock.variants import feedstock_variants
 from channel_tools.matrix import RenderedPackage, VariantScalar, expand_stack, load_tree
 from tests.unit.matrix.toytree import FILES, write_tree
 
 Variant = dict[str, VariantScalar]
+PINNED = frozenset({"python", "c_compiler_version"})
+BASE = {"python": ("3.11", "3.12"), "c_compiler_version": ("15",)}
 
 
 @pytest.fixture
@@ -20,39 +23,55 @@ def package(tmp_path: Path) -> RenderedPackage:
 
 
 @pytest.mark.parametrize(
-    ("variants", "pinned", "keys", "zipped"),
+    ("variants", "keys", "zipped"),
     [
-        ([{"a": "1", "target_platform": "linux-64"}], set(), {"a": ("1",)}, ()),
-        ([{"a": "1"}, {"a": "2"}, {"a": "1"}], set(), {"a": ("1", "2")}, ()),
+        ([{"a": "1", "target_platform": "linux-64"}], {"a": ("1",)}, ()),
+        ([{"a": "1"}, {"a": "2"}, {"a": "1"}], {"a": ("1", "2")}, ()),
         (
             [{"a": "1", "b": "x"}, {"a": "1", "b": "y"}, {"a": "2", "b": "x"}, {"a": "2", "b": "y"}],
-            set(),
             {"a": ("1", "2"), "b": ("x", "y")},
             (),
         ),
         (
             [{"a": "1", "b": "x", "c": "0"}, {"a": "2", "b": "y", "c": "0"}, {"a": "2", "b": "x", "c": "0"}],
-            set(),
             {"a": ("1", "2", "2"), "b": ("x", "y", "x"), "c": ("0",)},
             ("a", "b"),
         ),
-        ([{"a": "1", "python": "3.11"}, {"a": "1", "python": "3.12"}], {"python"}, {"a": ("1",)}, ()),
+        ([{"a": "1", "python": "3.11"}, {"a": "1", "python": "3.12"}], {"a": ("1",)}, ()),
         (
-            [{"a": "1", "python": "3.9"}, {"a": "2", "python": "3.12"}],
-            {"python"},
-            {"a": ("1", "2"), "python": ("3.9", "3.12")},
-            ("a", "python"),
+            [{"a": "1", "python": "3.9"}],
+            {"a": ("1",), "python": ("3.9",), "is_python_min": ("false",)},
+            (),
         ),
-        ([{"python": "3.11"}, {"python": "3.12"}], {"python"}, {}, ()),
+        (
+            [{"a": "1", "c_compiler_version": "10"}],
+            {"a": ("1",), "c_compiler_version": ("10",), "fortran_compiler_version": ("10",)},
+            (),
+        ),
+        ([{"python": "3.11"}, {"python": "3.12"}], {}, ()),
     ],
-    ids=["one", "list", "product", "zipped", "pinned", "pinned but deciding", "nothing of its own"],
+    ids=["one", "list", "product", "zipped", "as conda-forge", "other python", "other compiler", "nothing of its own"],
 )
 def test_the_keys_and_what_moves_together(
-    package: RenderedPackage,
-    variants: list[Variant],
-    pinned: set[str],
-    keys: dict[str, tuple[str, ...]],
-    zipped: tuple[str, ...],
+    package: RenderedPackage, variants: list[Variant], keys: dict[str, tuple[str, ...]], zipped: tuple[str, ...]
 ) -> None:
     rendered = [replace(package, variant=variant) for variant in variants]
-    assert feedstock_variants(rendered, pinned_elsewhere=frozenset(pinned)) == (keys, zipped)
+    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == (keys, zipped)
+
+
+def test_of_stacks_that_disagree_the_one_that_agrees_with_conda_forge_counts(package: RenderedPackage) -> None:
+    rendered = [
+        replace(package, stack="new", variant={"a": "1", "c_compiler_version": "15"}),
+        replace(package, stack="old", variant={"a": "1", "c_compiler_version": "10"}),
+    ]
+    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == ({"a": ("1",)}, ())
+
+
+def test_stacks_that_disagree_among_themselves_are_an_error(package: RenderedPackage) -> None:
+    rendered = [
+        replace(package, stack="middle", variant={"c_compiler_version": "12"}),
+        replace(package, stack="old", variant={"c_compiler_version": "10"}),
+    ]
+    with pytest.raises(UsageError, match=r"different values of c_compiler_version \(middle: 12; old: 10\)") as caught:
+        feedstock_variants(rendered, pinned=PINNED, base=BASE)
+    assert caught.value.hint == "give --variant with one of middle, old"
