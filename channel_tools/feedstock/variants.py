@@ -28,6 +28,8 @@ COMPILER_KEYS = frozenset(
 )
 """Keys that ``compiler()`` and ``stdlib()`` read, all of them conda-forge's to pin."""
 
+_CUDA_GROUP = ("c_compiler_version", "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version")
+
 
 def feedstock_variants(
     rendered: Sequence[RenderedPackage], *, pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
@@ -50,7 +52,10 @@ def feedstock_variants(
         values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
     else:
         varying = ()
-    return values | _with_companions(_overrides(rendered, pinned, base)), varying
+    overrides = _overrides(rendered, pinned, base)
+    if "cuda_compiler_version" in overrides:
+        overrides |= _cuda_group(rendered, base)
+    return values | _with_companions(overrides), varying
 
 
 def _overrides(
@@ -76,6 +81,24 @@ def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> 
     found = "; ".join(f"{stack}: {', '.join(map(str, values))}" for stack, values in by_stack.items())
     message = f"the stacks build it with different values of {key} ({found}), and one feedstock has one list"
     return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
+
+
+def _cuda_group(
+    rendered: Sequence[RenderedPackage], base: Mapping[str, Sequence[VariantScalar]]
+) -> dict[str, tuple[VariantScalar, ...]]:
+    """What moves with CUDA's compiler, with an entry for each combination.
+
+    conda-forge's pins zip these keys for recipes that use CUDA, and conda-smithy takes an override of one only with
+    all of them.
+    """
+    rows = _distinct(
+        [
+            {key: package.variant.get(key, next(iter(base.get(key, ("",))))) for key in _CUDA_GROUP}
+            for package in rendered
+            if "cuda_compiler_version" in package.variant
+        ]
+    )
+    return {key: tuple(row[key] for row in rows) for key in _CUDA_GROUP}
 
 
 def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:

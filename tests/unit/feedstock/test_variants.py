@@ -59,6 +59,25 @@ def test_the_keys_and_what_moves_together(
     assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == (keys, zipped)
 
 
+def test_what_conda_forge_zips_with_cuda_is_given_in_full(package: RenderedPackage) -> None:
+    variants: list[Variant] = [
+        {"cuda_compiler_version": cuda, "c_compiler_version": "12", "cxx_compiler_version": "12"}
+        for cuda in ("None", "12.2")
+    ]
+    rendered = [replace(package, variant=variant) for variant in variants]
+    pinned = PINNED | {"cuda_compiler_version", "cxx_compiler_version"}
+    assert feedstock_variants(rendered, pinned=pinned, base=BASE | {"c_stdlib_version": ("2.17",)}) == (
+        {
+            "c_compiler_version": ("12", "12"),
+            "cxx_compiler_version": ("12", "12"),
+            "fortran_compiler_version": ("12", "12"),
+            "c_stdlib_version": ("2.17", "2.17"),
+            "cuda_compiler_version": ("None", "12.2"),
+        },
+        (),
+    )
+
+
 def test_of_stacks_that_disagree_the_one_that_agrees_with_conda_forge_counts(package: RenderedPackage) -> None:
     rendered = [
         replace(package, stack="new", variant={"a": "1", "c_compiler_version": "15"}),
