@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sums over all ranks through oneCCL and compares every element with what it has to be.
-// Usage, under a launcher: allreduce TRANSPORT_LIBRARY...   (files that this process must have loaded from $PREFIX/lib)
+// Usage, under a launcher: allreduce RESULT LIBRARY...   Each rank that found everything right, and had loaded all the
+// library files, makes a file RESULT.<rank>: lines of several ranks mix on their way through a launcher.
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -102,11 +103,11 @@ int main(int count, char** arguments) {
       reduce_all<std::int32_t>(communicator, ranks);
       reduce_all<std::int64_t>(communicator, ranks);
     }
-    for (int index = 1; index < count; ++index) expect_loaded(arguments[index]);
+    for (int index = 2; index < count; ++index) expect_loaded(arguments[index]);
   } catch (const std::exception& error) {
     std::cerr << "rank " << ranks.rank << ": " << error.what() << std::endl;
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
-  std::cout << "rank " << ranks.rank << ": right" << std::endl;
+  std::ofstream(arguments[1] + ("." + std::to_string(ranks.rank))) << "right\n";
 }

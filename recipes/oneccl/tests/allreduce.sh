@@ -15,13 +15,20 @@ export CCL_LOG_LEVEL=info FI_PROVIDER=tcp
 
 sum() {
   local transport=$1
-  CCL_ATL_TRANSPORT=${transport} mpiexec -n 2 consumer/allreduce \
+  CCL_ATL_TRANSPORT=${transport} mpiexec -n 2 consumer/allreduce "result-${transport}" \
     "${PREFIX}/lib/libccl.so" "${PREFIX}/lib/libmpi.so.12" "${PREFIX}/lib/libfabric.so.1" >"${transport}.log" 2>&1 ||
     { cat "${transport}.log" >&2; exit 1; }
-  for expected in "rank 0: right" "rank 1: right" "finalized atl-${transport}"; do
-    grep -q "${expected}" "${transport}.log" ||
-      { echo "over ${transport}: expected '${expected}' in:" >&2; cat "${transport}.log" >&2; exit 1; }
-  done
+  if [[ ! -s result-${transport}.0 || ! -s result-${transport}.1 ]]; then
+    echo "over ${transport}: not both ranks came to their end:" >&2
+    cat "${transport}.log" >&2
+    exit 1
+  fi
+  # oneCCL falls back to its other transport when one does not start
+  if ! grep -q "finalized atl-${transport}" "${transport}.log"; then
+    echo "something else than ${transport} carried it:" >&2
+    cat "${transport}.log" >&2
+    exit 1
+  fi
 }
 
 sum mpi
