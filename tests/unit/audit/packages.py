@@ -15,7 +15,7 @@ from typing import Any
 import zstandard
 
 BUILD = "h0123456_0"
-BUILD_FOLDER = "/srv/builder/out/work/toy"
+BUILD_FOLDER = "/srv/builder/out/bld/toy"
 HOST_PREFIX = f"{BUILD_FOLDER}/bld/rattler-build_toy/host_env" + "_placehold" * 24
 
 
