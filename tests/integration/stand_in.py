@@ -26,12 +26,21 @@ def write_stand_in(folder: Path, rendered: Iterable[RenderedPackage], platform: 
     """A channel folder for ``platform`` that meets every requirement of ``rendered`` but those among themselves."""
     packages = list(rendered)
     own = {package.name for package in packages}
-    entries: dict[str, dict[str, object]] = {}
+    offers: dict[str, tuple[set[str], set[str]]] = {}
     for spec in sorted({spec for package in packages for spec in _specs(package)}):
         name = _name_of(spec)
         if name not in own and not name.startswith("__"):
-            entry = _meeting(MatchSpec(spec), name, platform)
-            entries[f"{name}-{entry['version']}-{entry['build']}.conda"] = entry
+            version, build = _meeting(MatchSpec(spec), name, platform)
+            versions, builds = offers.setdefault(name, (set(), set()))
+            versions.add(version)
+            builds.add(build)
+    # each version in each build: one requirement may ask for the version, another for the build
+    entries = {
+        f"{name}-{version}-{build}.conda": _entry(name, version, build, platform)
+        for name, (versions, builds) in sorted(offers.items())
+        for version in sorted(versions)
+        for build in sorted(builds)
+    }
     for subdir, content in ((platform, entries), ("noarch", {})):
         index = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": content, "repodata_version": 1}
         (folder / subdir).mkdir(parents=True, exist_ok=True)
@@ -51,14 +60,14 @@ def _name_of(spec: str) -> str:
     return re.split(r"[ =<>!~\[]", spec.rpartition("::")[2].strip(), maxsplit=1)[0].lower()
 
 
-def _meeting(spec: MatchSpec, name: str, platform: str) -> dict[str, object]:
-    """The first of some likely versions that the requirement takes."""
+def _meeting(spec: MatchSpec, name: str, platform: str) -> tuple[str, str]:
+    """The first of some likely versions that the requirement takes, and a build string."""
     text = str(spec.version or "")
     build = "h1_0" if spec.build is None else str(spec.build).strip("^$").replace(".*", "x").replace("*", "x")
     for version in _likely_versions(text):
         record = PackageRecord(name, version, BuildString(build), 0, platform)
         if spec.matches(record):
-            return _entry(name, version, build, platform)
+            return version, build
     message = f"no version for {spec} could be made up from {text!r}: teach _likely_versions about it"
     raise AssertionError(message)
 

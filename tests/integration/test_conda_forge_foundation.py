@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +54,9 @@ def make_tree(folder: Path, name: str, recipe: str) -> Path:
 
 def tool(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "channel_tools", *map(str, arguments), "--root", str(tree)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    # a cache of its own: what one test put into the source store must not serve the next
+    environment = os.environ | {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
 
 
 @pytest.fixture

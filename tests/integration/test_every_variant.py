@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 _TREE = Tree(root=Path(__file__).parents[2])
 _LIMIT_S = 300
-_X86_ONLY = frozenset({"oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})
+_X86_ONLY = frozenset({"accl-xrt", "oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})
 """Stacks that have packages for linux-64 alone."""
 
 

@@ -25,7 +25,7 @@ from tests.unit.validate.fakes import small_plan
 
 pytestmark = pytest.mark.integration
 
-SPECS = ("pytorch-switchml", "switchml-switch")
+SPECS = ("pytorch-switchml", "libswitchml * udp*", "switchml-switch")
 SUBDIR = "linux-64"
 SECONDS_TO_AN_ERROR = 30.0
 
