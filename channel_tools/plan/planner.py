@@ -62,7 +62,7 @@ def make_plan(
     for package in rendered:
         stacks.setdefault(package.stack, []).append(package)
     planned: dict[str, PlannedPackage] = {}
-    unserved: list[UnservedPackage] = []
+    unserved: dict[tuple[object, ...], UnservedPackage] = {}
     for packages in stacks.values():
         solver = EnvironmentSolver(
             foundation=foundation,
@@ -74,8 +74,11 @@ def make_plan(
         # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
         found, missing = asyncio.run(planner.plan(packages))
         planned |= {f"{item.subdir}/{item.file_name}": item for item in found if item.file_name not in planned}
-        unserved += missing
-    return Plan(packages=_with_reasons(tuple(planned.values()), published, force=force), unserved=tuple(unserved))
+        for item in missing:  # stacks share packages: each is told once
+            variant = tuple(sorted(item.rendered.variant.items()))
+            unserved.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
+    made = _with_reasons(tuple(planned.values()), published, force=force)
+    return Plan(packages=made, unserved=tuple(unserved.values()))
 
 
 def _with_reasons(

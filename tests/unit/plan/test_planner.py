@@ -297,6 +297,19 @@ def test_two_stacks_share_equal_packages_and_keep_different_ones(toy: Toy) -> No
     assert {item.digest for item in alone.packages} <= {item.digest for item in both.packages}
 
 
+def test_a_variant_that_two_stacks_cannot_have_is_told_once(toy: Toy) -> None:
+    stacks = FILES["variants/stacks.yaml"] + (
+        "  again:\n    description: The same\n    variants: [udp.yaml]\n"
+        "    packages: [libtoy, toy-switch, toy-plugin]\n"
+        "    install: [libtoy]\n    validate: {method: switchml}\n"
+    )
+    changes = {"variants/stacks.yaml": stacks}
+    alone = [(item.rendered.name, item.reason) for item in toy.plan(changes).unserved]
+    both = [(item.rendered.name, item.reason) for item in toy.plan(changes, stacks=("udp", "again")).unserved]
+    assert alone
+    assert both == alone
+
+
 def test_outputs_of_one_recipe_pin_each_other_by_our_names(toy: Toy) -> None:
     recipe = """\
 recipe: {name: multi, version: "1.0"}
