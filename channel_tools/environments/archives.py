@@ -8,11 +8,9 @@ under the name. A folder is how this project's channels are mostly read, so the 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
+from channel_tools.addresses import local_path
 from channel_tools.environments.failures import damaged_package_error
 from channel_tools.files import sha256_of_file
 
@@ -26,20 +24,15 @@ _THREADS = 4
 
 def check_local_archives(records: Iterable[RepoDataRecord]) -> None:
     """Raise IntegrityError for the first record (by file name) whose local archive is absent or of other bytes."""
-    local = sorted((record for record in records if _local_path(record)), key=lambda record: record.file_name)
+    local = sorted((record for record in records if local_path(record.url)), key=lambda record: record.file_name)
     with ThreadPoolExecutor(_THREADS) as threads:
         for record, fault in zip(local, threads.map(_fault, local), strict=True):
             if fault is not None:
                 raise damaged_package_error(record.file_name, fault)
 
 
-def _local_path(record: RepoDataRecord) -> Path | None:
-    url = urlsplit(record.url)
-    return Path(url2pathname(url.path)) if url.scheme == "file" else None
-
-
 def _fault(record: RepoDataRecord) -> str | None:
-    path = _local_path(record)
+    path = local_path(record.url)
     if path is None:
         return None
     if not path.is_file():

@@ -13,23 +13,25 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import rattler
-from rattler.exceptions import GatewayError, InstallerError, InvalidMatchSpecError, IoError, SolverError
+from rattler.exceptions import InstallerError, IoError
 
+from channel_tools.addresses import channel_address
 from channel_tools.environments.archives import check_local_archives
-from channel_tools.environments.failures import gateway_error, install_error, solve_error
+from channel_tools.environments.failures import install_error
 from channel_tools.environments.model import EnvironmentResult, InstalledPackage
 from channel_tools.environments.reporter import TransactionReporter
 from channel_tools.environments.walk import walk_entries
 from channel_tools.errors import IntegrityError, UsageError
 from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
+from channel_tools.solving import make_gateway, parse_spec, solve_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rattler.install import InstallerReporter
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 _META = "conda-meta"
 _LOCK = ".channel_tools.lock"
 _MARKER = ".channel_tools-unfinished"
-_REPODATA_CACHE = ".repodata"
 _STAT_BLOCK_BYTES = 512
 
 Unfinished = Literal["creating", "updating"]
@@ -77,8 +78,8 @@ def create_environment(
     _check_prefix(prefix)
     request = _Request(
         prefix=prefix,
-        specs={spec: _parse_spec(spec) for spec in specs},
-        channels=tuple(_channel_address(channel) for channel in channels),
+        specs={spec: parse_spec(spec) for spec in specs},
+        channels=tuple(channel_address(channel) for channel in channels),
         package_cache=package_cache.absolute(),
         subdir=subdir,
         virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
@@ -117,32 +118,14 @@ def _unusable_place_reported() -> Iterator[None]:
         raise UsageError(message, hint="choose another prefix or cache") from err
 
 
-def _parse_spec(spec: str) -> rattler.MatchSpec:
-    try:
-        # not strict, as conda reads specs: the strict form of py-rattler 0.28 refuses ``name=*=build*``
-        return rattler.MatchSpec(spec, strict=False)
-    except InvalidMatchSpecError as err:
-        raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
-
-
-def _channel_address(channel: str) -> str:
-    return channel if "://" in channel else Path(channel).absolute().as_uri()
-
-
 async def _solve(request: _Request) -> list[rattler.RepoDataRecord]:
-    try:
-        return await rattler.solve(
-            sources=request.channels,
-            specs=list(request.specs.values()),
-            gateway=rattler.Gateway(cache_dir=request.package_cache / _REPODATA_CACHE),
-            platforms=[rattler.Subdir(request.subdir), rattler.Subdir("noarch")],
-            virtual_packages=request.virtual_packages,
-            channel_relations="disabled",
-        )
-    except GatewayError as err:
-        raise gateway_error(err, channels=request.channels) from err
-    except SolverError as err:
-        raise solve_error(err, specs=list(request.specs), channels=request.channels) from err
+    return await solve_specs(
+        list(request.specs),
+        request.channels,
+        subdir=request.subdir,
+        gateway=make_gateway(request.package_cache),
+        virtual_packages=request.virtual_packages,
+    )
 
 
 def _bring_to(solution: list[rattler.RepoDataRecord], request: _Request, progress: Progress) -> int:

@@ -33,28 +33,42 @@ class ToyChannel:
     def address(self) -> str:
         return self.root.as_uri()
 
-    def archive(self, name: str, version: str = "1.0") -> Path:
-        return self.root / SUBDIR / f"{name}-{version}-0.conda"
+    def archive(self, name: str, version: str = "1.0", *, build: str = "0", subdir: str = SUBDIR) -> Path:
+        return self.root / subdir / f"{name}-{version}-{build}.conda"
 
     def add(
         self,
         name: str,
         *,
         version: str = "1.0",
+        build: str = "0",
+        subdir: str = SUBDIR,
         depends: Sequence[str] = (),
+        constrains: Sequence[str] = (),
         files: Mapping[str, bytes] | None = None,
         index: bool = True,
     ) -> Path:
         """Write a package; files with the placeholder get the prefix at installation."""
-        archive = self.archive(name, version)
+        archive = self.archive(name, version, build=build, subdir=subdir)
         archive.parent.mkdir(parents=True, exist_ok=True)
-        _write_package(archive, name, version, depends, files or {f"share/{name}": name.encode()})
+        said = {
+            "name": name,
+            "version": version,
+            "build": build,
+            "build_number": 0,
+            "depends": list(depends),
+            "constrains": list(constrains),
+            "subdir": subdir,
+        }
+        said |= {"noarch": "generic"} if subdir == "noarch" else {}
+        _write_package(archive, said, files or {f"share/{name}": name.encode()})
         if index:
             self.index()
         return archive
 
     def index(self) -> None:
-        for subdir in (SUBDIR, "noarch"):
+        present = {folder.name for folder in self.root.iterdir() if folder.is_dir()}
+        for subdir in sorted({SUBDIR, "noarch", *present}):
             folder = self.root / subdir
             folder.mkdir(parents=True, exist_ok=True)
             records = {archive.name: _record(archive) for archive in sorted(folder.glob("*.conda"))}
@@ -81,15 +95,7 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
         del format, args
 
 
-def _write_package(archive: Path, name: str, version: str, depends: Sequence[str], files: Mapping[str, bytes]) -> None:
-    index = {
-        "name": name,
-        "version": version,
-        "build": "0",
-        "build_number": 0,
-        "depends": list(depends),
-        "subdir": SUBDIR,
-    }
+def _write_package(archive: Path, index: Mapping[str, object], files: Mapping[str, bytes]) -> None:
     paths = {"paths": [_path_entry(path, content) for path, content in files.items()], "paths_version": 1}
     info = {"info/index.json": json.dumps(index).encode(), "info/paths.json": json.dumps(paths).encode()}
     with zipfile.ZipFile(archive, "w") as container:
@@ -130,4 +136,8 @@ def _record(archive: Path) -> dict[str, object]:
         stream = members.extractfile("info/index.json")
         assert stream is not None
         record: dict[str, object] = json.load(stream)
-    return record | {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    return record | {
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
+        "size": len(content),
+    }

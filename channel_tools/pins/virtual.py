@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The virtual packages that a lock assumes (CEP 30): what the machine is taken to have.
+
+A lock is for other machines too, so ``__archspec`` (this very processor) is assumed only when it is asked for. For
+platforms other than this machine's the values are those that conda-forge builds for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import rattler
+from rattler.exceptions import InvalidVersionError
+
+from channel_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_TEXT = re.compile(r"(?:(?P<platform>[a-z0-9-]+):)?(?P<name>__[a-z0-9_]+)=(?P<value>|[^\s=]+(?:=[^\s=]+)?)")
+_LEFT_OUT = frozenset({"__archspec"})
+_ELSEWHERE = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
+_HINT = "write __cuda=12.9, __glibc=2.28=0, linux-64:__cuda=12.9, or __cuda= for a machine without it"
+
+
+def assumed_virtual_packages(platforms: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """For each platform the assumed virtual packages as ``name=version=build``, in order of name.
+
+    ``overrides`` are ``[PLATFORM:]NAME=VERSION[=BUILD]``; an empty version takes the package away. Raises UsageError.
+    """
+    chosen = [_parse_override(text, platforms) for text in overrides]
+    assumed = {}
+    for platform in platforms:
+        values = _defaults(platform)
+        for only, name, value in chosen:
+            if only in {None, platform}:
+                values[name] = value
+        assumed[platform] = tuple(_checked(f"{name}={value}") for name, value in sorted(values.items()) if value)
+    return assumed
+
+
+def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
+    """The solver's form of ``name=version=build`` texts. Raises UsageError."""
+    generic = []
+    for text in packages:
+        name, version, build = split_virtual_package(text)
+        try:
+            parsed = rattler.Version(version)
+        except InvalidVersionError as err:
+            raise UsageError(f"{text}: {version!r} is no version: {err}", hint=_HINT) from None
+        generic.append(rattler.GenericVirtualPackage(rattler.PackageName(name), parsed, rattler.BuildString(build)))
+    return generic
+
+
+def detected_virtual_packages() -> dict[str, rattler.GenericVirtualPackage]:
+    """Those of this machine, by name."""
+    found = [package.into_generic() for package in rattler.VirtualPackage.detect()]
+    return {str(package.name.normalized): package for package in found}
+
+
+def split_virtual_package(text: str) -> tuple[str, str, str]:
+    """Name, version and build of ``name=version[=build]``; the build is ``0`` where none is given."""
+    name, _, rest = text.partition("=")
+    version, _, build = rest.partition("=")
+    return name, version, build or "0"
+
+
+def _checked(text: str) -> str:
+    to_generic([text])
+    return "=".join(split_virtual_package(text))
+
+
+def _defaults(platform: str) -> dict[str, str]:
+    if platform != str(rattler.Subdir.current()):
+        return dict(_ELSEWHERE)
+    found = detected_virtual_packages()
+    return {
+        name: f"{package.version}={package.build_string}" for name, package in found.items() if name not in _LEFT_OUT
+    }
+
+
+def _parse_override(text: str, platforms: Sequence[str]) -> tuple[str | None, str, str]:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no virtual package", hint=_HINT)
+    parts: Mapping[str, str | None] = found.groupdict()
+    platform = parts["platform"]
+    if platform is not None and platform not in platforms:
+        message = f"{text}: {platform} is none of the platforms to lock ({', '.join(platforms)})"
+        raise UsageError(message, hint=f"add --platform {platform}")
+    return platform, str(parts["name"]), str(parts["value"])

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from channel_tools.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
+from channel_tools.pins import Lock
+from channel_tools.pins.solve import solve_lock
+from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
+
+VIRTUAL = ("__glibc=2.28=0", "__linux=4.18=0", "__unix=0=0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver:
+    root: Path
+
+    def __call__(
+        self,
+        *specs: str,
+        channels: Sequence[str | Path],
+        platforms: Sequence[str] = (SUBDIR,),
+        virtual: Sequence[str] = VIRTUAL,
+        previous: Lock | None = None,
+        update: Sequence[str] = (),
+    ) -> Lock:
+        return solve_lock(
+            "toy",
+            specs,
+            [str(channel) for channel in channels],
+            platforms,
+            virtual_packages=dict.fromkeys(platforms, virtual),
+            package_cache=self.root / "pkgs",
+            previous=previous,
+            update=update,
+        )
+
+
+@pytest.fixture
+def solve(tmp_path: Path) -> Solver:
+    return Solver(root=tmp_path)
+
+
+def names(lock: Lock, platform: int = 0) -> list[str]:
+    return [f"{package.name}-{package.version}" for package in lock.platforms[platform].packages]
+
+
+def test_says_all_that_was_asked_and_chosen(solve: Solver, channel: ToyChannel) -> None:
+    lock = solve("app", channels=[channel.root])
+    assert (lock.stack, lock.specs, lock.channels) == ("toy", ("app",), (channel.address,))
+    (only,) = lock.platforms
+    assert (only.platform, only.virtual_packages) == (SUBDIR, VIRTUAL)
+    app = only.packages[-1]
+    archive = channel.archive("app", build="udp_h1")
+    assert (app.name, app.version, app.build, app.subdir, app.file_name) == (
+        "app",
+        "1.0",
+        "udp_h1",
+        SUBDIR,
+        archive.name,
+    )
+    assert (app.channel, app.url) == (channel.address, archive.as_uri())
+    assert app.size_bytes == archive.stat().st_size
+    assert app.depends == ("library >=1", "data", "__glibc >=2.17")
+
+
+def test_dependencies_come_first(solve: Solver, channel: ToyChannel) -> None:
+    assert names(solve("app", channels=[channel.root])) == ["data-1.0", "library-2.0", "app-1.0"]
+
+
+def test_several_platforms(solve: Solver, channel: ToyChannel) -> None:
+    channel.add("app", subdir="linux-aarch64", depends=["data"])
+    lock = solve("app", channels=[channel.root], platforms=["linux-aarch64", "linux-64"])
+    assert [one.platform for one in lock.platforms] == ["linux-64", "linux-aarch64"]
+    assert names(lock, 1) == ["data-1.0", "app-1.0"]
+
+
+def test_the_first_channel_goes_first(solve: Solver, channel: ToyChannel, tmp_path: Path) -> None:
+    other = ToyChannel(root=tmp_path / "other")
+    other.add("library", version="1.5", depends=["data"])
+    lock = solve("app", channels=[other.root, channel.root])
+    assert names(lock) == ["data-1.0", "library-1.5", "app-1.0"]
+    assert lock.channels == (other.address, channel.address)
+
+
+@pytest.mark.parametrize("form", ["http://user:secret@{host}", "http://{host}/t/secret", "http://{host}/t/secret/"])
+def test_credentials_are_used_and_not_written(solve: Solver, tmp_path: Path, form: str) -> None:
+    behind = ToyChannel(root=tmp_path / "site" / ("t/secret" if "/t/" in form else ""))
+    behind.add("data", subdir="noarch")
+    with served(tmp_path / "site") as address:
+        host = address.removeprefix("http://")
+        lock = solve("data", channels=[form.format(host=host)])
+    assert "secret" not in repr(lock)
+    assert lock.channels == (address,)
+    assert lock.platforms[0].packages[0].url == f"{address}/noarch/data-1.0-0.conda"
+
+
+class TestEarlierLock:
+    def test_is_kept_where_possible(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        channel.add("library", version="3.0", depends=["data"])
+        assert solve("app", channels=[channel.root], previous=earlier) == earlier
+        assert names(solve("app", channels=[channel.root]))[1] == "library-3.0"
+
+    def test_what_is_named_moves_alone(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        channel.add("library", version="3.0", depends=["data"], index=False)
+        channel.add("data", version="2.0", subdir="noarch")
+        lock = solve("app", channels=[channel.root], previous=earlier, update=["library"])
+        assert names(lock) == ["data-1.0", "library-3.0", "app-1.0"]
+
+    def test_what_the_named_one_needs_moves_with_it(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        channel.add("library", version="3.0", depends=["data >=2"], index=False)
+        channel.add("data", version="2.0", subdir="noarch")
+        lock = solve("app", channels=[channel.root], previous=earlier, update=["library"])
+        assert names(lock) == ["data-2.0", "library-3.0", "app-1.0"]
+
+    def test_what_is_no_longer_listed_goes(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        channel.archive("library", "2.0").unlink()
+        channel.index()
+        assert names(solve("app", channels=[channel.root], previous=earlier))[1] == "library-1.0"
+
+    def test_other_bytes_under_the_name_are_no_reason_to_stay(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        channel.add("library", version="2.0", depends=["data"], files={"lib/x": b"other"})
+        lock = solve("app", channels=[channel.root], previous=earlier)
+        assert lock.platforms[0].packages[1].sha256 != earlier.platforms[0].packages[1].sha256
+
+    def test_only_what_is_in_it_can_be_updated(self, solve: Solver, channel: ToyChannel) -> None:
+        earlier = solve("app", channels=[channel.root])
+        with pytest.raises(UsageError, match="libary: not in the earlier lock"):
+            solve("app", channels=[channel.root], previous=earlier, update=["libary"])
+
+
+class TestNoLock:
+    def test_nothing_for_a_platform(self, solve: Solver, channel: ToyChannel) -> None:
+        with pytest.raises(ChannelError, match=r"channel: no packages for linux-aarch64") as caught:
+            solve("app", channels=[channel.root], platforms=["linux-64", "linux-aarch64"])
+        assert caught.value.hint is not None
+        assert "--platform linux-aarch64" in caught.value.hint
+
+    def test_no_solution_names_the_platform(self, solve: Solver, channel: ToyChannel) -> None:
+        with pytest.raises(SolveError, match=r"(?s)^linux-64: no set of packages.*nowhere"):
+            solve("nowhere", channels=[channel.root])
+
+    def test_virtual_packages_decide(self, solve: Solver, channel: ToyChannel) -> None:
+        with pytest.raises(SolveError, match="__glibc"):
+            solve("app", channels=[channel.root], virtual=["__glibc=2.12=0"])
+
+    def test_no_channel(self, solve: Solver, tmp_path: Path) -> None:
+        with pytest.raises(ChannelError, match="index cannot be read"):
+            solve("app", channels=[tmp_path / "nowhere"])
+
+    def test_a_channel_out_of_reach_is_named_without_its_token(self, solve: Solver) -> None:
+        with pytest.raises(NetworkError, match="cannot be reached") as caught:
+            solve("app", channels=["http://user:secret@127.0.0.1:1/t/secret/channel"])
+        assert "secret" not in str(caught.value)
+        assert "http://127.0.0.1:1/channel" in str(caught.value)
+
+    def test_an_index_without_hashes(self, solve: Solver, channel: ToyChannel) -> None:
+        index = channel.root / "noarch/repodata.json"
+        index.write_text(index.read_text().replace('"sha256"', '"sha"'))
+        with pytest.raises(IntegrityError, match=r"data-1\.0-0\.conda: the index of .* names no sha256"):
+            solve("data", channels=[channel.root])
