@@ -7,27 +7,18 @@ replaced atomically, packages come before the index that names them, what did no
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-import zstandard
 
-from channel_tools.channel.channeldata import make_channeldata, make_run_exports
+from channel_tools.channel.channeldata import make_channeldata
+from channel_tools.channel.content import CHANNELDATA, INDEX_FILES, REPODATA, SubdirContent, not_listed, subdir_content
 from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Finding
 from channel_tools.channel.records import CachedPackage, Records, Stamp, encode_json, refresh_records, stamp_of
-from channel_tools.channel.shards import (
-    SHARD_INDEX,
-    ShardSet,
-    make_shards,
-    remove_stale_shards,
-    shard_index,
-    shards_on_disk,
-    write_shards,
-)
+from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import Listing, SubdirState, read_listing, read_state, write_state
 from channel_tools.files import write_bytes_atomically
 
@@ -35,18 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from channel_tools.channel.archive import JsonObject
-
 _log = logging.getLogger(__name__)
-REPODATA = "repodata.json"
-REPODATA_ZST = "repodata.json.zst"
-RUN_EXPORTS = "run_exports.json"
-CHANNELDATA = "channeldata.json"
 DEFAULT_SHARD_GRACE_S = 24 * 3600.0
 
 _SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
-_INDEX_FILES = (REPODATA, REPODATA_ZST, RUN_EXPORTS, SHARD_INDEX)
-_ZSTD_LEVEL = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,20 +49,12 @@ class _SubdirIndex:
     folder: Path
     state: SubdirState
     records: Records
-    listed: dict[str, JsonObject]
-    removed: list[str]
-    repodata: bytes
-    shards: ShardSet
-
-    @property
-    def content(self) -> str:
-        """Decides, with the files' stamps, whether anything must be written."""
-        return _digest(self.repodata, encode_json(self.shards.shards))
+    content: SubdirContent
 
     def is_current(self) -> bool:
         """Whether the index files on disk are those that would be written."""
-        stamps = {name: _stamp_or_none(self.folder / name) for name in _INDEX_FILES}
-        return not self.shards.new and self.state.content == self.content and stamps == self.state.files
+        stamps = {name: _stamp_or_none(self.folder / name) for name in INDEX_FILES}
+        return not self.content.shards.new and self.state.content == self.content.digest and stamps == self.state.files
 
 
 def subdirs_of(channel_path: Path) -> list[str]:
@@ -107,22 +82,16 @@ def index_channel(
     written = [name for part in parts for name in _write_subdir(part, now_s=now_s)]
     channeldata_file = channel.path / CHANNELDATA
     if written or not channeldata_file.is_file():
-        rows = {part.subdir: {name: part.records.packages[name] for name in part.listed} for part in parts}
+        rows = {part.subdir: {name: part.records.packages[name] for name in part.content.listed} for part in parts}
         write_bytes_atomically(channeldata_file, encode_json(make_channeldata(rows)) + b"\n")
         written.append(CHANNELDATA)
     for part in parts:
         _finish_subdir(channel, part, now_s=now_s, grace_s=shard_grace_s)
     return IndexReport(
-        listed=sum(len(part.listed) for part in parts),
+        listed=sum(len(part.content.listed) for part in parts),
         written=tuple(written),
         refused=tuple(finding for part in parts for finding in part.records.findings(part.folder)),
     )
-
-
-def not_listed(listing: Listing) -> dict[str, str]:
-    """``subdir/file name`` of what new solves must not see, with the reason."""
-    superseded = dict.fromkeys(listing.superseded, "superseded by the foundation in force")
-    return superseded | listing.hidden
 
 
 def _read_subdir(
@@ -140,25 +109,15 @@ def _read_subdir(
         now_ms=int(now_s * 1000),
     )
     _warn_of_lost(folder, state.records, records, expected=not_listed(listing))
-    hidden = not_listed(listing)
-    removed = [name for name in records.packages if f"{subdir}/{name}" in hidden]
-    listed = {name: row.record for name, row in records.packages.items() if f"{subdir}/{name}" not in hidden}
-    removed_names = [(str(records.packages[name].record["name"]), name) for name in removed]
     return _SubdirIndex(
         subdir=subdir,
         folder=folder,
         state=state,
         records=records,
-        listed=listed,
-        removed=removed,
-        repodata=encode_json(_repodata(subdir, listed, removed)),
-        shards=make_shards(listed, removed_names, state.shards, shards_on_disk(folder)),
+        content=subdir_content(
+            subdir, records.packages, listing, known_shards=state.shards, present_shards=shards_on_disk(folder)
+        ),
     )
-
-
-def _repodata(subdir: str, listed: Mapping[str, JsonObject], removed: list[str]) -> JsonObject:
-    body: JsonObject = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed, "repodata_version": 1}
-    return body | {"removed": removed} if removed else body
 
 
 def _write_subdir(part: _SubdirIndex, *, now_s: float) -> list[str]:
@@ -166,23 +125,20 @@ def _write_subdir(part: _SubdirIndex, *, now_s: float) -> list[str]:
     if part.is_current():
         return []
     part.folder.mkdir(parents=True, exist_ok=True)
-    write_shards(part.folder, part.shards.new)
-    packed = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(part.repodata)
-    run_exports = encode_json(make_run_exports(part.subdir, part.listed)) + b"\n"
-    write_bytes_atomically(part.folder / SHARD_INDEX, shard_index(part.subdir, part.shards.shards, now_s=now_s))
-    write_bytes_atomically(part.folder / REPODATA, part.repodata)
-    write_bytes_atomically(part.folder / REPODATA_ZST, packed)
-    write_bytes_atomically(part.folder / RUN_EXPORTS, run_exports)
-    return [f"{part.subdir}/{name}" for name in _INDEX_FILES]
+    write_shards(part.folder, part.content.shards.new)
+    files = part.content.index_files(now_s=now_s)
+    for name, body in files.items():
+        write_bytes_atomically(part.folder / name, body)
+    return [f"{part.subdir}/{name}" for name in files]
 
 
 def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
-    used = {shard.sha256 for shard in part.shards.shards.values()}
+    used = {shard.sha256 for shard in part.content.shards.shards.values()}
     state = SubdirState(
         records=part.records,
-        content=part.content,
-        files={name: stamp_of(part.folder / name) for name in _INDEX_FILES},
-        shards=part.shards.shards,
+        content=part.content.digest,
+        files={name: stamp_of(part.folder / name) for name in INDEX_FILES},
+        shards=part.content.shards.shards,
         stale_since_s=remove_stale_shards(part.folder, used, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
     )
     if state != part.state:
@@ -209,10 +165,3 @@ def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Co
 
 def _stamp_or_none(path: Path) -> Stamp | None:
     return stamp_of(path) if path.is_file() else None
-
-
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel.model import ChannelWriter, PublishedPackage
+    from channel_tools.channel.state import Listing
 
 
 def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
@@ -66,18 +67,24 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
     is what makes going back to an earlier recipe work: its package is there already, but a newer one would win.
     """
     listing = read_listing(writer.channel)
-    packages = {f"{package.subdir}/{package.file_name}": package for package in published_packages(writer.channel)}
-    wanted = {_variant_key(packages[name]): name for name in names if name in packages}
+    preferred = prefer(listing, published_packages(writer.channel), names)
+    if preferred != listing:
+        write_listing(writer.channel, preferred)
+    return index_channel(writer)
+
+
+def prefer(listing: Listing, packages: Iterable[PublishedPackage], names: Iterable[str]) -> Listing:
+    """The listing in which the own packages ``names`` are seen and no other build of the same variant; pure."""
+    by_name = {f"{package.subdir}/{package.file_name}": package for package in packages}
+    wanted = {_variant_key(by_name[name]): name for name in names if name in by_name}
     hidden = dict(listing.hidden)
-    for name, package in packages.items():
+    for name, package in by_name.items():
         chosen = wanted.get(_variant_key(package))
         if chosen == name:
             hidden.pop(name, None)
         elif chosen is not None and package.variant is not None:
             hidden[name] = f"superseded by {chosen}"
-    if hidden != listing.hidden:
-        write_listing(writer.channel, dataclasses.replace(listing, hidden=hidden))
-    return index_channel(writer)
+    return dataclasses.replace(listing, hidden=hidden)
 
 
 def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:

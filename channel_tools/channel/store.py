@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
-from channel_tools.channel.index import index_channel, not_listed, subdirs_of
+from channel_tools.channel.content import not_listed
+from channel_tools.channel.index import index_channel, subdirs_of
 from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, PublishedPackage
 from channel_tools.channel.shards import SHARDS_FOLDER
 from channel_tools.channel.state import (
@@ -142,7 +143,7 @@ def published_packages(channel: Channel) -> list[PublishedPackage]:
         for file_name, row in sorted(packages.items()):
             key = f"{subdir}/{file_name}"
             if key not in foreign and file_name in present:
-                found.append(_published(channel.path / key, row, hidden.get(key)))
+                found.append(published_package(channel.path / key, row, hidden.get(key)))
     return found
 
 
@@ -150,7 +151,8 @@ def _names_in(folder: Path) -> set[str]:
     return set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names only, much faster than Paths
 
 
-def _published(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
+def published_package(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
+    """What the record cache knows of a package at ``.../subdir/file name``."""
     record = row.record
     depends = record["depends"]
     return PublishedPackage(
