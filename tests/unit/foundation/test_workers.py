@@ -68,7 +68,10 @@ def test_workers_end_with_the_run_that_started_them(tmp_path: Path, number: sign
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as run:
         writing = os.open(pipe, os.O_WRONLY)  # waits until the worker has opened the other end
         os.kill(run.pid, number)
-        assert run.wait(timeout=_DEADLINE_MS / 1000) != 0
+        try:
+            assert run.wait(timeout=_DEADLINE_MS / 1000) != 0
+        finally:
+            run.kill()
     poll = select.poll()
     poll.register(writing, select.POLLERR)
     ended = poll.poll(_DEADLINE_MS)
