@@ -2,9 +2,16 @@
 """The channel stage: a folder of immutable packages and the indexes that conda clients read."""
 
 from channel_tools.channel.index import IndexReport, index_channel
-from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, PublishedPackage
-from channel_tools.channel.publish import add_packages, link_foundation, prefer_packages
-from channel_tools.channel.store import channel_writer, create_channel, ensure_channel, open_channel, published_packages
+from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, HeldFile, PublishedPackage
+from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages
+from channel_tools.channel.store import (
+    channel_writer,
+    create_channel,
+    ensure_channel,
+    held_files,
+    open_channel,
+    published_packages,
+)
 from channel_tools.channel.verify import verify_channel
 
 __all__ = [
@@ -12,12 +19,15 @@ __all__ = [
     "ChannelWriter",
     "Finding",
     "Foundation",
+    "HeldFile",
     "IndexReport",
     "PublishedPackage",
     "add_packages",
+    "add_set",
     "channel_writer",
     "create_channel",
     "ensure_channel",
+    "held_files",
     "index_channel",
     "link_foundation",
     "open_channel",

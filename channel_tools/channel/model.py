@@ -73,6 +73,17 @@ class ChannelWriter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldFile:
+    """A sound package file of the channel; ``hidden`` says why new solves do not see it (None: they do)."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    foundation: bool
+    hidden: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedPackage:
     """One of our own packages as the channel holds it.
 

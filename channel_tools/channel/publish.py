@@ -38,15 +38,35 @@ def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
     return prefer_packages(writer, [_key(path) for path in files])
 
 
+def add_set(writer: ChannelWriter, own: Sequence[Path], foundation: Sequence[Path]) -> IndexReport:
+    """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown in one step.
+
+    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do.
+    """
+    files = [*foundation, *own]
+    known = _enter(writer, files)
+    if foundation:
+        _replace_foundation(writer, foundation)
+    _insist(writer, files, index_channel(writer, known=known))
+    return prefer_packages(writer, [_key(path) for path in own])
+
+
 def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
     """Make ``files`` (``.../subdir/name.conda``) the foundation packages of the channel and index it.
 
     They are hard links where the file system allows. Packages of an earlier foundation that are not among them stay in
     the folder for lock files but leave the indexes, so that new solves see one coherent set. Raises as add_packages.
     """
+    known = _enter(writer, files)
+    _replace_foundation(writer, files)
+    report = index_channel(writer, known=known)
+    _insist(writer, files, report)
+    return report
+
+
+def _replace_foundation(writer: ChannelWriter, files: Sequence[Path]) -> None:
     names = sorted(_key(path) for path in files)
     before = read_listing(writer.channel)
-    known = _enter(writer, files)
     listing = dataclasses.replace(
         before,
         incoming=(),
@@ -55,9 +75,6 @@ def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport
     )
     if listing != before:
         write_listing(writer.channel, listing)
-    report = index_channel(writer, known=known)
-    _insist(writer, files, report)
-    return report
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:

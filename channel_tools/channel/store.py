@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from channel_tools import __version__
 from channel_tools.channel.content import not_listed
 from channel_tools.channel.index import index_channel, subdirs_of
-from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, PublishedPackage
+from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, HeldFile, PublishedPackage
 from channel_tools.channel.shards import SHARDS_FOLDER
 from channel_tools.channel.state import (
     CHANNEL_SCHEMA,
@@ -33,7 +33,7 @@ from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported, remove_lef
 from channel_tools.locks import exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from channel_tools.channel.records import CachedPackage
 
@@ -145,6 +145,29 @@ def published_packages(channel: Channel) -> list[PublishedPackage]:
             if key not in foreign and file_name in present:
                 found.append(published_package(channel.path / key, row, hidden.get(key)))
     return found
+
+
+def held_files(channel: Channel, subdirs: Collection[str]) -> dict[str, HeldFile]:
+    """Every package file of ``subdirs`` that the channel's last index read and that is there, by ``subdir/file name``.
+
+    Foundation packages and hidden ones too; damaged and changed ones not. Needs no lock.
+    """
+    listing = read_listing(channel)
+    foundation, hidden = {*listing.foundation, *listing.superseded}, not_listed(listing)
+    held = {}
+    for subdir in sorted(subdirs):
+        present = _names_in(channel.path / subdir)
+        for file_name, row in sorted(read_state(channel, subdir).records.packages.items()):
+            key = f"{subdir}/{file_name}"
+            if file_name in present and key not in listing.incoming:
+                held[key] = HeldFile(
+                    path=channel.path / key,
+                    sha256=row.sha256,
+                    size_bytes=row.stamp.size_bytes,
+                    foundation=key in foundation,
+                    hidden=hidden.get(key),
+                )
+    return held
 
 
 def _names_in(folder: Path) -> set[str]:

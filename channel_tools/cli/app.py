@@ -17,6 +17,7 @@ from channel_tools.cli import (
     foundation,
     lists,
     plan,
+    publish,
     render,
     sources,
     validate,
@@ -59,6 +60,8 @@ app.command("plan")(plan.plan)
 app.command("build")(build.build)
 app.command("validate")(validate.validate)
 app.command("audit")(audit.audit)
+app.command("publish")(publish.publish)
+app.command("promote")(publish.promote)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")

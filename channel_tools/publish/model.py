@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from channel_tools.channel import Foundation
     from channel_tools.progress import Progress
 
 MAIN_LABEL = "main"
@@ -37,10 +38,15 @@ class PackageFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSet:
-    """What is published together: readers see all of ``files`` or none. ``name`` is for people (``stack udp``)."""
+    """What is published together: readers see all of ``files`` or none. ``name`` is for people (``stack udp``).
+
+    ``foundation`` is what the packages were built on: a target holds packages of one foundation only, and with the
+    registry foundation its packages are among ``files``.
+    """
 
     name: str
     files: tuple[PackageFile, ...]
+    foundation: Foundation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
+from channel_tools.errors import ChannelError, FoundationError, IntegrityError, UsageError
+from channel_tools.progress import SilentProgress
+from channel_tools.publish import PackageSet, PublishReport
+from channel_tools.publish.folder import FolderTarget
+from tests.unit.channel.toys import CONDA_FORGE, make_conda, own
+from tests.unit.publish.sets import make_set
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> FolderTarget:
+    return FolderTarget(root=tmp_path / "target")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    return tmp_path / "made"
+
+
+def publish(target: FolderTarget, packages: PackageSet, label: str = "main") -> PublishReport:
+    return target.publish(target.plan(packages, label=label), progress=SilentProgress())
+
+
+def listed(folder: Path) -> list[str]:
+    subdirs = ("linux-64", "noarch")
+    return [
+        f"{subdir}/{name}"
+        for subdir in subdirs
+        for name in json.loads((folder / subdir / "repodata.json").read_bytes())["packages.conda"]
+    ]
+
+
+def test_a_set_is_published_with_its_foundation(target: FolderTarget, made: Path) -> None:
+    toy, zlib = make_conda(made, "toy"), make_conda(made, "zlib", subdir="noarch", index={"noarch": "generic"})
+    packages = make_set([toy], [zlib])
+    plan = target.plan(packages, label="main")
+    assert (plan.upload, plan.upload_bytes) == (packages.files, toy.stat().st_size + zlib.stat().st_size)
+    assert not target.root.exists()
+    report = publish(target, packages)
+    assert report.uploaded == ("linux-64/toy-1.0-0.conda", "noarch/zlib-1.0-0.conda")
+    assert listed(target.root) == list(report.uploaded)
+    assert (target.root / "linux-64" / toy.name).samefile(toy)
+    assert publish(target, packages).uploaded == ()
+    assert target.plan(packages, label="main").present == packages.files
+    assert verify_channel(open_channel(target.root)) == []
+
+
+def test_labels_share_bytes_and_are_channels_of_their_own(target: FolderTarget, made: Path) -> None:
+    packages = make_set([make_conda(made, "toy")])
+    publish(target, packages, "testing")
+    assert (listed(target.root), listed(target.root / "label" / "testing")) == ([], ["linux-64/toy-1.0-0.conda"])
+    assert target.plan(packages, label="main").link == packages.files
+    report = publish(target, packages)
+    assert (report.uploaded, report.linked) == ((), ("linux-64/toy-1.0-0.conda",))
+    assert report.address == target.address
+    assert target.labels() == ["main", "testing"]
+
+
+def test_promoting_links_the_same_bytes(target: FolderTarget, made: Path) -> None:
+    toy, zlib = make_conda(made, "toy"), make_conda(made, "zlib")
+    publish(target, make_set([toy], [zlib]), "testing")
+    keys = ("linux-64/toy-1.0-0.conda", "linux-64/zlib-1.0-0.conda")
+    report = target.promote(keys, source="testing", label="main", progress=SilentProgress())
+    assert (report.uploaded, report.linked) == ((), keys)
+    assert listed(target.root) == list(keys)
+    assert (target.root / keys[0]).samefile(toy)
+    assert target.promote(keys, source="testing", label="main", progress=SilentProgress()).linked == ()
+
+
+def test_promoting_what_a_label_does_not_list_is_refused(target: FolderTarget, made: Path) -> None:
+    with pytest.raises(UsageError, match="has no label 'testing'"):
+        target.promote(("linux-64/x.conda",), source="testing", label="main", progress=SilentProgress())
+    publish(target, make_set([make_conda(made, "toy", build="h1", about=own("d1"), variant={})]), "testing")
+    publish(target, make_set([make_conda(made, "toy", build="h2", about=own("d2"), variant={})]), "testing")
+    for name in ("toy-1.0-h1", "nothing-1-0"):
+        with pytest.raises(ChannelError, match=f"label testing does not list linux-64/{name}"):
+            target.promote((f"linux-64/{name}.conda",), source="testing", label="main", progress=SilentProgress())
+
+
+@pytest.mark.parametrize("label", ["main", "testing"])
+def test_other_bytes_under_a_name_of_any_label_are_refused(target: FolderTarget, made: Path, label: str) -> None:
+    publish(target, make_set([make_conda(made / "1", "toy", files={"a": b"1"})]), label)
+    other = make_set([make_conda(made / "2", "toy", files={"a": b"2"}), make_conda(made / "2", "more")])
+    with pytest.raises(ChannelError, match="holds other bytes under this name"):
+        target.plan(other, label="main")
+    assert not (target.root / "linux-64" / "more-1.0-0.conda").exists()
+
+
+def test_a_name_taken_by_another_publisher_after_planning_is_refused(target: FolderTarget, made: Path) -> None:
+    plan = target.plan(make_set([make_conda(made / "1", "toy", files={"a": b"1"})]), label="main")
+    publish(target, make_set([make_conda(made / "2", "toy", files={"a": b"2"})]), "testing")
+    with pytest.raises(ChannelError, match="holds other bytes under this name"):
+        target.publish(plan, progress=SilentProgress())
+
+
+def test_a_set_built_on_another_foundation_is_refused(target: FolderTarget, made: Path) -> None:
+    publish(target, make_set([make_conda(made, "toy")]))
+    with pytest.raises(FoundationError, match="registry, not conda-forge at"):
+        target.plan(make_set([make_conda(made, "other")], on=CONDA_FORGE), label="main")
+
+
+def test_a_folder_that_is_no_channel_of_ours_is_left_alone(target: FolderTarget, made: Path) -> None:
+    (target.root / "linux-64").mkdir(parents=True)
+    with pytest.raises(ChannelError, match="no channel here"):
+        target.plan(make_set([make_conda(made, "toy")]), label="main")
+
+
+def test_nothing_is_published_when_one_package_is_damaged(target: FolderTarget, made: Path) -> None:
+    good, bad = make_conda(made, "good"), make_conda(made, "bad")
+    bad.write_bytes(bad.read_bytes()[:-30])
+    with pytest.raises(IntegrityError, match=r"bad-1\.0-0\.conda"):
+        publish(target, make_set([good, bad]))
+    assert listed(target.root) == []
+
+
+def test_a_damaged_file_in_the_target_is_replaced(target: FolderTarget, made: Path) -> None:
+    packages = make_set([make_conda(made, "toy")])
+    publish(target, packages)
+    entered = target.root / "linux-64" / "toy-1.0-0.conda"
+    sound = entered.read_bytes()
+    entered.unlink()
+    entered.write_bytes(sound[:-10] + b"0123456789")
+    with channel_writer(open_channel(target.root)) as writer:
+        index_channel(writer)
+    publish(target, packages)
+    assert entered.read_bytes() == sound
+    assert listed(target.root) == ["linux-64/toy-1.0-0.conda"]
