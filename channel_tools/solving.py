@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rattler.networking import Client
+
 REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _SOLVER_HEADER = "Cannot solve the request because of: "
@@ -39,9 +41,9 @@ def parse_spec(spec: str) -> rattler.MatchSpec:
         raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
 
 
-def make_gateway(package_cache: Path) -> rattler.Gateway:
-    """What reads the channels' indexes, with its cache below the package cache."""
-    return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE)
+def make_gateway(package_cache: Path, client: Client | None = None) -> rattler.Gateway:
+    """What reads the channels' indexes through ``client``, with its cache below the package cache."""
+    return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client)
 
 
 async def solve_specs(

@@ -19,7 +19,9 @@ from channel_tools.cli import (
     plan,
     publish,
     render,
+    serve,
     sources,
+    tokens,
     validate,
 )
 from channel_tools.cli.console import print_line
@@ -67,3 +69,5 @@ app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")
 app.add_typer(channel.app, name="channel")
 app.add_typer(export.app, name="export")
+app.command("serve")(serve.serve)
+app.add_typer(tokens.app, name="token")

@@ -19,6 +19,7 @@ import rattler
 from rattler.exceptions import InstallerError, IoError
 
 from channel_tools.addresses import channel_address
+from channel_tools.clients import make_client
 from channel_tools.environments.archives import check_local_archives
 from channel_tools.environments.failures import install_error
 from channel_tools.environments.model import EnvironmentResult, InstalledPackage
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rattler.install import InstallerReporter
+    from rattler.networking import Client
 
     from channel_tools.progress import Progress
 
@@ -51,6 +53,8 @@ class _Request:
     specs: dict[str, rattler.MatchSpec]
     """As written, and parsed."""
     channels: tuple[str, ...]
+    """Addresses without credentials; ``client`` sends those."""
+    client: Client
     package_cache: Path
     subdir: str
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage]
@@ -68,18 +72,21 @@ def create_environment(
 ) -> EnvironmentResult:
     """Install ``specs`` from ``channels`` alone (in order of priority) into ``prefix``, or update it to the solution.
 
-    ``channels`` are addresses (``file://``, ``http://``) or folders. Nothing is done where the prefix already holds the
-    solution. ``virtual_packages`` None means those of this machine. Raises UsageError (the prefix is something else, a
-    spec does not parse), SolveError, NetworkError, ChannelError (no such channel; the prefix is in use by another run),
-    IntegrityError (a damaged package, by name) and DiskFullError; the same call afterwards completes the environment.
+    ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used and not written.
+    Nothing is done where the prefix already holds the solution. ``virtual_packages`` None means those of this machine.
+    Raises UsageError (the prefix is something else, a spec does not parse), SolveError, NetworkError, ChannelError (no
+    such channel; the prefix is in use by another run), IntegrityError (a damaged package, by name) and DiskFullError;
+    the same call afterwards completes the environment.
     """
     started = time.monotonic()
     prefix = prefix.absolute()
     _check_prefix(prefix)
+    addresses, client = make_client([channel_address(channel) for channel in channels])
     request = _Request(
         prefix=prefix,
         specs={spec: parse_spec(spec) for spec in specs},
-        channels=tuple(channel_address(channel) for channel in channels),
+        channels=addresses,
+        client=client,
         package_cache=package_cache.absolute(),
         subdir=subdir,
         virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
@@ -123,7 +130,7 @@ async def _solve(request: _Request) -> list[rattler.RepoDataRecord]:
         list(request.specs),
         request.channels,
         subdir=request.subdir,
-        gateway=make_gateway(request.package_cache),
+        gateway=make_gateway(request.package_cache, request.client),
         virtual_packages=request.virtual_packages,
     )
 
@@ -169,6 +176,7 @@ async def _install(
                 platform=rattler.Subdir(request.subdir),
                 execute_link_scripts=False,
                 show_progress=False,
+                client=request.client,
                 reporter=cast("InstallerReporter", TransactionReporter(task)),
             )
         except InstallerError as err:

@@ -20,6 +20,7 @@ import msgspec
 import rattler
 import zstandard
 from rattler.index import index_fs
+from rattler.networking import Client
 from rattler.repo_data import SourceConfig
 
 from channel_tools.channel import (
@@ -142,7 +143,8 @@ def install(address: str, prefix: Path, spec: str, *, sharded: bool) -> list[str
 async def _install(
     address: str, prefix: Path, spec: str, cache: Path, config: SourceConfig
 ) -> list[rattler.RepoDataRecord]:
-    gateway = rattler.Gateway(cache_dir=cache / "repodata", default_config=config)
+    client = Client.default_client()  # as pixi's
+    gateway = rattler.Gateway(cache_dir=cache / "repodata", default_config=config, client=client)
     records = await rattler.solve(
         [rattler.Channel(address)],
         [spec],
@@ -150,7 +152,7 @@ async def _install(
         ["linux-64", "noarch"],
         virtual_packages=rattler.VirtualPackage.detect(),
     )
-    await rattler.install(records, prefix, cache_dir=cache / "pkgs", show_progress=False)
+    await rattler.install(records, prefix, cache_dir=cache / "pkgs", show_progress=False, client=client)
     return records
 
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools serve``: channels over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_note
+from channel_tools.cli.handling import handled
+
+DEFAULT_PORT = 8734
+
+ChannelsRoot = Annotated[
+    Path, typer.Option("--root", help="The folder of the channels: each of its folders is served under its name.")
+]
+TokensFile = Annotated[
+    Path | None,
+    typer.Option("--tokens", help="The file of tokens.", show_default="ROOT/.channel_tools/tokens.json"),
+]
+
+
+@handled
+def serve(
+    *,
+    root: ChannelsRoot,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")] = DEFAULT_PORT,
+    tokens: TokensFile = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that answer.", show_default="the cores")] = None,
+    public: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A channel that everybody may read, CHANNEL or CHANNEL/LABEL; may be repeated.", show_default="none"
+        ),
+    ] = None,
+    access_log: Annotated[
+        Path | None, typer.Option(help="The file of the access log, one JSON object per line.", show_default="stderr")
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The address of a proxy whose X-Forwarded-For is believed; may be repeated.", show_default="none"
+        ),
+    ] = None,
+) -> None:
+    """Serve the channels of a folder over HTTP; who may read and write is said by tokens."""
+    from channel_tools.serve.server import serve as run  # noqa: PLC0415
+    from channel_tools.serve.settings import ServeSettings, default_tokens_file  # noqa: PLC0415
+
+    settings = ServeSettings(
+        root=root,
+        tokens_file=tokens or default_tokens_file(root),
+        host=host,
+        port=port,
+        workers=workers or options.available_cores(),
+        public=tuple(public or ()),
+        access_log=access_log,
+        proxies=tuple(proxy or ()),
+    )
+    run(settings, ready=lambda address: print_note(f"serving {root} at {address}"))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools token``: who may read from and publish to a server's channels."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations at run time
+from channel_tools.cli.console import print_json, print_line, print_note, print_table
+from channel_tools.cli.handling import handled
+from channel_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from channel_tools.serve.tokens import TokenRecord
+
+app = typer.Typer(no_args_is_help=True, help="Tokens of a server: who may read and publish.")
+
+Root = Annotated[
+    Path | None, typer.Option("--root", help="The folder that the server serves; its tokens.", show_default=False)
+]
+TokensFile = Annotated[
+    Path | None, typer.Option("--tokens", help="The file of tokens that the server was given.", show_default=False)
+]
+
+
+@app.command("create")
+@handled
+def create(
+    name: Annotated[str, typer.Argument(help="What the token is for; only people read it.")],
+    *,
+    root: Root = None,
+    tokens: TokensFile = None,
+    channel: Annotated[
+        list[str] | None, typer.Option(help="A channel it is good for; may be repeated.", show_default=False)
+    ] = None,
+    all_channels: Annotated[bool, typer.Option("--all-channels", help="It is good for every channel.")] = False,
+    label: Annotated[
+        list[str] | None, typer.Option(help="A label it is good for; may be repeated.", show_default="main")
+    ] = None,
+    all_labels: Annotated[bool, typer.Option("--all-labels", help="It is good for every label.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="It may publish, not only read.")] = False,
+    expires: Annotated[
+        str, typer.Option(help="When it ends: days (90d), hours (12h), a date (2030-01-31) or never.")
+    ] = "365d",
+    as_json: options.Json = False,
+) -> None:
+    """Make a token and print it: it is kept only as a hash and never shown again."""
+    from channel_tools.serve.expiry import parse_expiry  # noqa: PLC0415
+    from channel_tools.serve.tokens import TokenRequest, create_token  # noqa: PLC0415
+
+    if bool(channel) == all_channels:
+        raise UsageError("a token needs a scope", hint="give --channel NAME (may be repeated) or --all-channels")
+    request = TokenRequest(
+        name=name,
+        channels=None if all_channels else tuple(channel or ()),
+        labels=None if all_labels else tuple(label or ("main",)),
+        access="write" if write else "read",
+        expires_s=parse_expiry(expires, now_s=time.time()),
+    )
+    token, record = create_token(_file(root, tokens), request, clock=time.time)
+    if as_json:
+        print_json({"schema": 1, "token": token, **_described(record)})
+        return
+    print_line(token)
+    print_note(f"token {record.id} ({name}); this is the only time that it is shown")
+
+
+@app.command("list")
+@handled
+def list_tokens(*, root: Root = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
+    """The tokens that there are, with their scopes and states."""
+    from channel_tools.serve.tokens import read_tokens  # noqa: PLC0415
+
+    records = read_tokens(_file(root, tokens))
+    if as_json:
+        print_json({"schema": 1, "tokens": [_described(record) for record in records]})
+        return
+    columns = ("id", "name", "channels", "labels", "access", "state", "expires")
+    print_table(columns, [_row(record) for record in records])
+
+
+@app.command("revoke")
+@handled
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `token list` shows it.")],
+    *,
+    root: Root = None,
+    tokens: TokensFile = None,
+) -> None:
+    """Make a token useless at once; the server need not be restarted."""
+    from channel_tools.serve.tokens import revoke_token  # noqa: PLC0415
+
+    record = revoke_token(_file(root, tokens), token_id, clock=time.time)
+    print_line(f"token {record.id} ({record.name}) is revoked")
+
+
+def _file(root: Path | None, tokens: Path | None) -> Path:
+    from channel_tools.serve.settings import default_tokens_file  # noqa: PLC0415
+
+    if tokens is not None:
+        return tokens
+    if root is None:
+        raise UsageError(
+            "no file of tokens is named", hint="give --root FOLDER, as to channel_tools serve, or --tokens FILE"
+        )
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder", hint="give the folder of the channels, as to channel_tools serve")
+    return default_tokens_file(root)
+
+
+def _state(record: TokenRecord) -> str:
+    if record.revoked_s is not None:
+        return "revoked"
+    return "valid" if record.is_valid(time.time()) else "expired"
+
+
+def _described(record: TokenRecord) -> dict[str, object]:
+    fields = {key: value for key, value in asdict(record).items() if key != "sha256"}
+    return {**fields, "state": _state(record)}
+
+
+def _row(record: TokenRecord) -> tuple[str, ...]:
+    return (
+        record.id,
+        record.name,
+        "all" if record.channels is None else ", ".join(record.channels),
+        "all" if record.labels is None else ", ".join(record.labels),
+        record.access,
+        _state(record),
+        "never"
+        if record.expires_s is None
+        else datetime.fromtimestamp(record.expires_s, UTC).strftime("%Y-%m-%d %H:%M"),
+    )

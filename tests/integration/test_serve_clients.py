@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clients of conda channels install from the server with every form of a token that they know."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import Channel, add_packages, channel_writer, create_channel
+from tests.integration.serving import Server, make_token, running
+from tests.unit.channel.toys import REGISTRY, make_conda
+
+pytestmark = pytest.mark.integration
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    server: Server
+    token: str
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+
+def fill(channel: Channel, work: Path) -> None:
+    libtoy = make_conda(work, "libtoy", files={"lib/libtoy.txt": b"lib"})
+    toy = make_conda(work, "toy", index={"depends": ["libtoy >=1"]}, files={"share/toy.txt": b"toy"})
+    with channel_writer(channel) as writer:
+        add_packages(writer, [libtoy, toy])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    work = tmp_path_factory.mktemp("served")
+    root = work / "channels"
+    fill(create_channel(root / "ours", REGISTRY), work / "made")
+    token = make_token(root, "--channel", "ours")
+    with running(root, work=work) as server:
+        yield Served(server=server, token=token)
+    assert token not in server.log_file.read_text()
+    assert {row["token"] for row in server.log() if row["status"] == 200} == {token[3:11]}
+
+
+def drive(*arguments: object, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *map(str, arguments)]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("RATTLER")}
+    return subprocess.run(
+        command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, env=clean | environ
+    )
+
+
+def auth_file(folder: Path, host: str, content: dict[str, object]) -> dict[str, str]:
+    """The environment that makes rattler read these credentials."""
+    file = folder / "credentials.json"
+    file.write_text(json.dumps({host: content}))
+    return {"RATTLER_AUTH_FILE": str(file)}
+
+
+@pytest.mark.parametrize("form", ["path", "bearer", "basic", "conda-token", "user-info"])
+def test_an_environment_is_made_with_each_form_of_a_token(served: Served, tmp_path: Path, form: str) -> None:
+    token, address = served.token, f"{served.server.address}/ours"
+    environ: dict[str, str] = {}
+    if form == "path":
+        address = f"http://{served.host}/t/{token}/ours"
+    elif form == "user-info":
+        address = f"http://anybody:{token}@{served.host}/ours"
+    else:
+        stored: dict[str, dict[str, object]] = {
+            "bearer": {"BearerToken": token},
+            "basic": {"BasicHTTP": {"username": "anybody", "password": token}},
+            "conda-token": {"CondaToken": token},
+        }
+        environ = auth_file(tmp_path, "127.0.0.1", stored[form])
+    prefix, cache = tmp_path / "env", tmp_path / "cache"
+    done = drive("tests.integration.install_driver", address, cache, prefix, "toy", environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["libtoy-1.0-0", "toy-1.0-0"]
+    assert (prefix / "share" / "toy.txt").read_bytes() == b"toy"
+    assert [path for folder in (prefix, cache) for path in naming(token, folder)] == []
+    record = json.loads((prefix / "conda-meta" / "toy-1.0-0.json").read_text())
+    if form != "conda-token":  # rattler itself puts that one into the address that it asks for
+        assert record["url"] == f"{served.server.address}/ours/linux-64/toy-1.0-0.conda"
+
+
+@pytest.mark.parametrize("how", ["sharded", "plain"])
+@pytest.mark.parametrize("form", ["path", "bearer"])
+def test_pixis_engine_reads_both_kinds_of_index(served: Served, tmp_path: Path, form: str, how: str) -> None:
+    address = f"http://{served.host}/t/{served.token}/ours" if form == "path" else f"{served.server.address}/ours"
+    environ = auth_file(tmp_path, "127.0.0.1", {"BearerToken": served.token}) if form == "bearer" else {}
+    driver = "tests.integration.channel_drivers"
+    for prefix in ("first", "again"):  # the second time from what the client kept, after asking whether it changed
+        done = drive(driver, "install", address, tmp_path / prefix, "toy", how, environ=environ)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == ["libtoy-1.0-0.conda", "toy-1.0-0.conda"]
+
+
+@pytest.mark.parametrize("token", [None, "ct-00000000-" + "0" * 48, "nonsense"])
+def test_without_a_right_token_the_error_says_so_and_shows_none(
+    served: Served, tmp_path: Path, token: str | None
+) -> None:
+    address = f"{served.server.address}/ours" if token is None else f"http://{served.host}/t/{token}/ours"
+    done = drive("tests.integration.install_driver", address, tmp_path / "c", tmp_path / "e", "toy", environ={})
+    assert done.returncode != 0
+    assert "NetworkError" in done.stderr
+    assert "401" in done.stderr
+    assert token is None or token not in done.stderr
+
+
+def naming(secret: str, folder: Path) -> list[Path]:
+    """The files below a folder that hold the secret."""
+    return [path for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]

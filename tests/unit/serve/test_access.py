@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.serve.access import Gatekeeper, GuessLimit, TooManyGuesses, credentials_of, parse_public
+from channel_tools.serve.tokens import Access, TokenRequest, create_token, revoke_token
+
+WRONG = "ct-00000000-" + "0" * 48
+
+
+@dataclass
+class Clock:
+    now_s: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Door:
+    """A gatekeeper with its file of tokens and clocks."""
+
+    file: Path
+    clock: Clock = field(default_factory=Clock)
+    gate: Gatekeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit = GuessLimit(burst=3, seconds_each=10, clock=self.clock)
+        self.gate = Gatekeeper(self.file, parse_public(("open", "open/beta")), limit=limit, clock=self.clock)
+
+    def token(self, access: Access = "read", channels: tuple[str, ...] | None = ("ours",)) -> str:
+        request = TokenRequest(
+            name="x", channels=channels, labels=("main",), access=access, expires_s=self.clock.now_s + 60
+        )
+        return create_token(self.file, request, clock=self.clock)[0]
+
+    def may(self, token: str | None, access: Access, channel: str, label: str = "main") -> bool:
+        record = self.gate.identify(credentials_of(token, None, None), "10.0.0.1")
+        return self.gate.may(record, access, channel, label)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path / "tokens.json")
+
+
+def test_nothing_is_open_but_what_is_declared_public(door: Door) -> None:
+    assert not door.may(None, "read", "ours")
+    assert door.may(None, "read", "open")
+    assert door.may(None, "read", "open", "beta")
+    assert not door.may(None, "read", "open", "testing")
+    assert not door.may(None, "write", "open")
+
+
+def test_a_token_opens_what_it_is_for(door: Door) -> None:
+    reading, writing, everywhere = door.token(), door.token("write"), door.token("read", None)
+    assert door.may(reading, "read", "ours")
+    assert not door.may(reading, "write", "ours")
+    assert not door.may(reading, "read", "theirs")
+    assert not door.may(reading, "read", "ours", "testing")
+    assert door.may(writing, "read", "ours")
+    assert door.may(writing, "write", "ours")
+    assert not door.may(writing, "write", "theirs")
+    assert door.may(everywhere, "read", "theirs")
+
+
+def test_expiry_and_revocation_hold_at_once(door: Door) -> None:
+    first, second = door.token(), door.token()
+    assert door.may(first, "read", "ours")
+    revoke_token(door.file, first[3:11], clock=door.clock)
+    assert not door.may(first, "read", "ours")
+    assert door.may(second, "read", "ours")
+    door.clock.now_s += 60
+    assert not door.may(second, "read", "ours")
+
+
+def test_a_damaged_or_missing_file_opens_nothing(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    token = door.token()
+    assert door.may(token, "read", "ours")
+    content = door.file.read_bytes()
+    door.file.write_bytes(b"{")
+    with caplog.at_level(logging.ERROR):
+        assert not door.may(token, "read", "ours")
+    assert "every token is refused" in caplog.text
+    door.file.write_bytes(content)
+    assert door.may(token, "read", "ours")
+    door.file.unlink()
+    assert not door.may(token, "read", "ours")
+
+
+def test_an_address_that_guesses_is_not_looked_at_any_more(door: Door) -> None:
+    known, unknown = door.token(), door.token()
+    assert door.may(known, "read", "ours")
+    for _ in range(3):
+        assert not door.may(WRONG, "read", "ours")
+    assert not door.may(WRONG, "read", "ours")
+    with pytest.raises(TooManyGuesses) as refused:
+        door.may(WRONG, "read", "ours")
+    assert 0 < refused.value.wait_s <= 10
+    with pytest.raises(TooManyGuesses):
+        door.may(unknown, "read", "ours")  # a right one is not told from a wrong one
+    assert door.may(known, "read", "ours")  # who was in stays in
+    assert door.gate.identify(credentials_of(unknown, None, None), "10.0.0.2") is not None
+    door.clock.now_s += 10.1
+    assert door.may(unknown, "read", "ours")
+
+
+def basic(user: str, password: str) -> bytes:
+    return b"Basic " + base64.b64encode(f"{user}:{password}".encode())
+
+
+@pytest.mark.parametrize(
+    ("path_token", "authorization", "api_key", "tokens"),
+    [
+        (None, None, None, ()),
+        ("abc", b"Bearer other", b"third", ("abc",)),
+        ("", None, None, ("",)),
+        (None, b"Bearer abc", None, ("abc",)),
+        (None, b"bearer  abc ", b"other", ("abc",)),
+        (None, b"token abc", None, ("abc",)),
+        (None, basic("user", "abc"), None, ("abc", "user")),
+        (None, basic("abc", ""), None, ("abc",)),
+        (None, basic("a", "b:c"), None, ("b:c", "a")),
+        (None, b"Basic !!", None, ()),
+        (None, b"Basic", None, ()),
+        (None, b"Digest abc", None, ()),
+        (None, b"", b"abc", ()),
+        (None, None, b"abc", ("abc",)),
+    ],
+)
+def test_credentials(
+    path_token: str | None, authorization: bytes | None, api_key: bytes | None, tokens: tuple[str, ...]
+) -> None:
+    assert credentials_of(path_token, authorization, api_key).tokens == tokens
+
+
+def test_the_memory_of_guessers_is_bounded() -> None:
+    clock = Clock()
+    limit = GuessLimit(clock=clock)
+    wrong: Callable[[str], None] = limit.wrong
+    for number in range(30_000):
+        wrong(f"address {number}")
+        clock.now_s += 0.01
+    assert len(limit._until) <= 10_001
