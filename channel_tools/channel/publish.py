@@ -65,16 +65,21 @@ def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport
 
 
 def _replace_foundation(writer: ChannelWriter, files: Sequence[Path]) -> None:
-    names = sorted(_key(path) for path in files)
     before = read_listing(writer.channel)
-    listing = dataclasses.replace(
-        before,
-        incoming=(),
-        foundation=tuple(names),
-        superseded=tuple(sorted({*before.foundation, *before.superseded} - set(names))),
-    )
+    listing = with_foundation(before, map(_key, files))
     if listing != before:
         write_listing(writer.channel, listing)
+
+
+def with_foundation(listing: Listing, names: Iterable[str]) -> Listing:
+    """The listing in which ``names`` are the foundation packages in force, and earlier ones are superseded; pure."""
+    chosen = set(names)
+    return dataclasses.replace(
+        listing,
+        incoming=(),
+        foundation=tuple(sorted(chosen)),
+        superseded=tuple(sorted({*listing.foundation, *listing.superseded} - chosen)),
+    )
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _BACK_ENDS: Mapping[str, tuple[str, str]] = {
     "": ("channel_tools.publish.folder", "open_folder"),
     "file": ("channel_tools.publish.folder", "open_folder"),
+    "s3": ("channel_tools.publish.objects", "open_bucket"),
 }
 
 

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The verbs of an S3-like object store that a channel needs, and the only module that sends requests to one.
+
+Every write of an object that may change is conditional on what it replaces. Every body is sent with its MD5, which the
+server checks, so bytes that change on the way are refused there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import NetworkError
+from channel_tools.publish.objects_errors import ConditionFailedError, NotThereError, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from types_boto3_s3.client import S3Client
+    from types_boto3_s3.type_defs import (
+        GetObjectOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        ObjectIdentifierTypeDef,
+        PutObjectRequestTypeDef,
+    )
+
+CONNECTIONS = 8
+_DELETE_LIMIT = 1000
+_READ_ATTEMPTS = 3
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """With which headers an object is handed out to readers."""
+
+    content_type: str = "application/octet-stream"
+    cache_control: str = "no-store"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectHead:
+    """An object as the server describes it; ``age_s`` is by the server's own clock."""
+
+    size_bytes: int
+    etag: str
+    metadata: Mapping[str, str]
+    age_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UploadedPart:
+    """A part of an unfinished upload; ``etag`` is the MD5 of its bytes where the store does not encrypt."""
+
+    number: int
+    size_bytes: int
+    etag: str
+
+
+class ObjectStore:
+    """One bucket. Methods raise NetworkError, UsageError and IntegrityError as objects_errors.reported says."""
+
+    def __init__(self, client: S3Client, *, bucket: str) -> None:
+        self._client = client
+        self.bucket = bucket
+
+    @property
+    def endpoint(self) -> str:
+        """The server's address."""
+        return str(self._client.meta.endpoint_url)
+
+    def head(self, key: str) -> ObjectHead | None:
+        """What the object is, None when there is none."""
+        try:
+            with self._reported(f"look at {key}"):
+                return _head_of(self._client.head_object(Bucket=self.bucket, Key=key))
+        except NotThereError:
+            return None
+
+    def get(self, key: str) -> tuple[bytes, ObjectHead] | None:
+        """The whole object, None when there is none; only for what fits into memory."""
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                with self._reported(f"read {key}"):
+                    answer = self._client.get_object(Bucket=self.bucket, Key=key)
+                    return answer["Body"].read(), _head_of(answer)
+            except NotThereError:
+                return None
+            except NetworkError:  # cut off while the body came, which the library does not try again
+                if attempt + 1 == _READ_ATTEMPTS:
+                    raise
+        return None
+
+    def stream(self, key: str) -> Iterator[bytes]:
+        """The bytes of an object of any size. Raises NetworkError when it is cut off."""
+        with self._reported(f"read {key}"):
+            yield from self._client.get_object(Bucket=self.bucket, Key=key)["Body"].iter_chunks(_CHUNK_BYTES)
+
+    def put(
+        self, key: str, body: bytes, *, served: Served, replaces: str | None, conditional: bool = True
+    ) -> str | None:
+        """Write an object if what is there has the ETag ``replaces`` (None: if nothing is); returns its new ETag.
+
+        Returns None, and changes nothing, when something else is there. With ``conditional`` off it is written anyhow:
+        for names that are the hash of the bytes.
+        """
+        arguments: PutObjectRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": key,
+            "Body": body,
+            "ContentMD5": _md5(body),
+            "ContentType": served.content_type,
+            "CacheControl": served.cache_control,
+            "Metadata": served.metadata,
+        }
+        if conditional and replaces is None:
+            arguments["IfNoneMatch"] = "*"
+        elif conditional and replaces is not None:
+            arguments["IfMatch"] = replaces
+        try:
+            with self._reported(f"write {key}"):
+                return self._client.put_object(**arguments)["ETag"]
+        except (ConditionFailedError, NotThereError):  # NotThere: what it should replace has gone
+            return None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there do not matter."""
+        for start in range(0, len(keys), _DELETE_LIMIT):
+            chunk: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + _DELETE_LIMIT]]
+            with self._reported(f"delete {keys[start]}"):
+                answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": chunk, "Quiet": True})
+            if failed := answer.get("Errors"):
+                message = f"s3://{self.bucket}/{failed[0].get('Key')}: could not be deleted ({failed[0].get('Code')})"
+                raise NetworkError(message, hint="publishing needs to be allowed to delete objects")
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """The keys that begin with ``prefix``, in order."""
+        with self._reported(f"list {prefix}"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+                yield from (str(row["Key"]) for row in page.get("Contents", ()))
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names directly below ``prefix`` (which ends with a slash) that have something below them."""
+        pages = self._client.get_paginator("list_objects_v2")
+        with self._reported(f"list {prefix}"):
+            rows = [
+                str(row["Prefix"])
+                for page in pages.paginate(Bucket=self.bucket, Prefix=prefix, Delimiter="/")
+                for row in page.get("CommonPrefixes", ())
+            ]
+        return [row.removeprefix(prefix).rstrip("/") for row in rows]
+
+    def begin_upload(self, key: str, *, served: Served) -> str:
+        """Begin an upload in parts; returns its id. Nothing is seen under ``key`` until it is completed."""
+        with self._reported(f"write {key}"):
+            answer = self._client.create_multipart_upload(
+                Bucket=self.bucket,
+                Key=key,
+                ContentType=served.content_type,
+                CacheControl=served.cache_control,
+                Metadata=dict(served.metadata),
+            )
+        return answer["UploadId"]
+
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """Unfinished uploads of keys that begin with ``prefix``: (key, upload id)."""
+        pages = self._client.get_paginator("list_multipart_uploads")
+        with self._reported(f"list the uploads of {prefix}"):
+            return [
+                (str(row["Key"]), str(row["UploadId"]))
+                for page in pages.paginate(Bucket=self.bucket, Prefix=prefix)
+                for row in page.get("Uploads", ())
+            ]
+
+    def parts(self, key: str, upload: str) -> list[UploadedPart]:
+        """The parts of an unfinished upload that have arrived; none for one that does not exist any more."""
+        try:
+            with self._reported(f"list the parts of {key}"):
+                pages = self._client.get_paginator("list_parts").paginate(Bucket=self.bucket, Key=key, UploadId=upload)
+                return [
+                    UploadedPart(number=row["PartNumber"], size_bytes=row["Size"], etag=row["ETag"])
+                    for page in pages
+                    for row in page.get("Parts", ())
+                ]
+        except NotThereError:
+            return []
+
+    def put_part(self, key: str, upload: str, number: int, body: bytes) -> UploadedPart:
+        """Send one part (numbers begin with 1). Raises NotThereError when the upload has been ended by another."""
+        with self._reported(f"write part {number} of {key}"):
+            answer = self._client.upload_part(
+                Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number, Body=body, ContentMD5=_md5(body)
+            )
+        return UploadedPart(number=number, size_bytes=len(body), etag=answer["ETag"])
+
+    def copy_part(self, key: str, upload: str, number: int, source: tuple[str, str], span: tuple[int, int]) -> str:
+        """Make bytes ``span`` (first, last) of another object a part; ``source`` is its key and ETag. Returns the ETag.
+
+        The server copies; nothing is sent. Raises ConditionFailedError when the source has changed.
+        """
+        with self._reported(f"copy {source[0]}"):
+            answer = self._client.upload_part_copy(
+                Bucket=self.bucket,
+                Key=key,
+                UploadId=upload,
+                PartNumber=number,
+                CopySource={"Bucket": self.bucket, "Key": source[0]},
+                CopySourceIfMatch=source[1],
+                CopySourceRange=f"bytes={span[0]}-{span[1]}",
+            )
+        return str(answer["CopyPartResult"]["ETag"])
+
+    def complete_upload(self, key: str, upload: str, etags: Sequence[str]) -> bool:
+        """Make the parts, in order, the object ``key`` unless there is one; returns whether it was made."""
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
+        try:
+            with self._reported(f"complete {key}"):
+                self._client.complete_multipart_upload(
+                    Bucket=self.bucket,
+                    Key=key,
+                    UploadId=upload,
+                    MultipartUpload={"Parts": parts},  # type: ignore[typeddict-item]
+                    IfNoneMatch="*",
+                )
+        except (ConditionFailedError, NotThereError):
+            return False
+        return True
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Give an unfinished upload up, with its parts."""
+        try:
+            with self._reported(f"abort the upload of {key}"):
+                self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
+        except NotThereError:
+            return
+
+    def _reported(self, what: str) -> AbstractContextManager[None]:
+        return reported(what, bucket=self.bucket, endpoint=self.endpoint)
+
+
+def md5_of(body: bytes) -> str:
+    """The MD5 in hexadecimal, as S3 has it in ETags."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _md5(body: bytes) -> str:
+    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode("ascii")
+
+
+def _head_of(answer: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> ObjectHead:
+    modified = answer["LastModified"]
+    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    now = parsedate_to_datetime(headers["date"]) if "date" in headers else modified
+    return ObjectHead(
+        size_bytes=answer["ContentLength"],
+        etag=answer["ETag"],
+        metadata=answer["Metadata"],
+        age_s=(now - modified).total_seconds(),
+    )
