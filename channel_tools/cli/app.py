@@ -16,6 +16,7 @@ from channel_tools.cli import (
     export,
     foundation,
     lists,
+    mirror,
     plan,
     publish,
     render,
@@ -71,3 +72,4 @@ app.add_typer(channel.app, name="channel")
 app.add_typer(export.app, name="export")
 app.command("serve")(serve.serve)
 app.add_typer(tokens.app, name="token")
+app.add_typer(mirror.app, name="mirror")

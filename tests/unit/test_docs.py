@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
-GROUPS = {"channel", "env", "export", "foundation", "sources", "token"}
+GROUPS = {"channel", "env", "export", "foundation", "mirror", "sources", "token"}
 
 
 @cache

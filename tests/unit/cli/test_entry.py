@@ -16,7 +16,17 @@ from channel_tools.errors import ChannelToolsError
 
 ROOT = Path(__file__).parents[3]
 HELP_LIMIT_S = 0.3
-SUBCOMMANDS = ["list", "render", "plan", "build", "validate", "env create", "foundation build", "channel verify"]
+SUBCOMMANDS = [
+    "list",
+    "render",
+    "plan",
+    "build",
+    "validate",
+    "env create",
+    "foundation build",
+    "channel verify",
+    "mirror create",
+]
 
 
 def run_tool(*arguments: str, cwd: Path, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools mirror``: signed bundles for places without a network, and their import there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import mirror_keys, options
+from channel_tools.cli.console import print_json, print_line
+from channel_tools.cli.handling import handled
+
+if TYPE_CHECKING:
+    from channel_tools.mirror.create import BundleRequest, CreateReport
+
+app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
+app.add_typer(mirror_keys.app, name="keys")
+
+_Bundle = Annotated[Path, typer.Argument(metavar="DIR|FILE", help="The bundle: a folder or a tar file.")]
+_RootSha256 = Annotated[
+    str | None,
+    typer.Option(
+        "--root-sha256",
+        help="The fingerprint of the keys to trust, received by another way; needed once per far side.",
+        show_default="what the far side trusts already",
+    ),
+]
+_Far = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The mirror's folder on the far side.")]
+
+
+@app.command("create")
+@handled
+def create(
+    *,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")],
+    stacks: Annotated[
+        list[str] | None,
+        typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
+    ] = None,
+    platforms: Annotated[
+        list[str] | None,
+        typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
+    ] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            "-c",
+            help="Mirror from this address or folder, ours first; may be repeated.",
+            show_default="the local channel and its foundation",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8,
+    limit_rate: Annotated[
+        int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
+    ] = None,
+    keys: mirror_keys.Keys = None,
+    passphrase_file: mirror_keys.PassphraseFile = None,
+    expires_days: Annotated[
+        int | None,
+        typer.Option("--expires-days", min=1, help="How long the far side may take it.", show_default="the keys' own"),
+    ] = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Bring what stacks need, packages, indexes and locks, into one signed bundle."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.mirror.fetch import FetchOptions  # noqa: PLC0415
+    from channel_tools.mirror.ratelimit import RateLimit  # noqa: PLC0415
+    from channel_tools.workflow import mirroring  # noqa: PLC0415
+
+    settings = options.settings_from(root, output)
+    request = mirroring.MirrorRequest(
+        stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())
+    )
+    signing = None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days)
+    limit = None if limit_rate is None else RateLimit(limit_rate)
+    with shown_progress() as progress:
+        bundle = mirroring.plan_bundle(settings, request, mirroring.lock_stacks(settings, request), since=None)
+        report = None
+        if signing is not None:
+            how = FetchOptions(jobs=jobs, limit=limit)
+            report = mirroring.make_bundle(bundle, to, signing=signing, options=how, progress=progress)
+    _print_created(bundle, report, to, as_json=as_json)
+
+
+def _print_created(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:
+    from channel_tools.workflow.mirroring import in_words  # noqa: PLC0415
+
+    if as_json:
+        planned = {"packages": len(bundle.wanted), "package_bytes": sum(item.size_bytes for item in bundle.wanted)}
+        planned |= {"omitted": len(bundle.packages.omitted), "bytes": bundle.size_bytes}
+        made = None if report is None else {**asdict(report), "path": str(report.path)}
+        print_json({"schema": 1, "path": str(to), "planned": planned, "made": made})
+    elif report is None:
+        print_line(f"{to}: would hold {in_words(bundle)}")
+    else:
+        print_line(f"{report.path}: bundle {report.version}, {report.files} files, {report.size_bytes / 1e6:.1f} MB")
+        print_line(f"root fingerprint {report.root_sha256}; to be imported by {report.expires}")
+
+
+@app.command("verify")
+@handled
+def verify(
+    bundle: _Bundle,
+    *,
+    root_sha256: _RootSha256 = None,
+    far: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Judge it as this far side would.", show_default="no far side"),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Verify signatures and every file of a bundle; nothing is changed and no network is used."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.mirror.farside import far_state  # noqa: PLC0415
+    from channel_tools.mirror.reading import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.verify import verify_bundle  # noqa: PLC0415
+
+    state = None if far is None else far_state(far)
+    with shown_progress() as progress:
+        report = verify_bundle(
+            open_bundle(bundle),
+            trusted={} if state is None else state.trusted(),
+            root_sha256=root_sha256,
+            received=None if state is None else state.received(),
+            progress=progress,
+        )
+    if as_json:
+        found: dict[str, object] = {"version": report.bundle.version, "files": report.files, "bytes": report.size_bytes}
+        found |= {"expires": report.bundle.expires, "root_sha256": report.bundle.root_sha256}
+        print_json({"schema": 1, "path": str(bundle), **found, "manifest": asdict(report.manifest)})
+        return
+    absent = len(report.manifest.omitted)
+    known = f", {absent} more are taken to be on the far side" if absent else ""
+    print_line(
+        f"{bundle}: bundle {report.bundle.version} is right: {report.files} files, "
+        f"{report.size_bytes / 1e6:.1f} MB{known}; to be imported by {report.bundle.expires}"
+    )
+
+
+@app.command("import")
+@handled
+def import_(
+    bundle: _Bundle,
+    *,
+    to: _Far,
+    root_sha256: _RootSha256 = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Verify a bundle and take it into a folder; readers of its channels see all of it or nothing."""
+    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.mirror.reading import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.receive import import_bundle  # noqa: PLC0415
+
+    with shown_progress() as progress:
+        report = import_bundle(open_bundle(bundle), to, root_sha256=root_sha256, dry_run=dry_run, progress=progress)
+    if as_json:
+        print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
+        return
+    would = "would bring" if dry_run else "brought"
+    print_line(f"{to}: bundle {report.version} {would} {report.files} files, {report.size_bytes / 1e6:.1f} MB")
+    for name, address in report.addresses.items():
+        print_line(f"{name}: {address}")

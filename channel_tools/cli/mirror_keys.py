@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools mirror keys``: who signs bundles."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options  # noqa: TC001  (typer reads the annotations of commands at run time)
+from channel_tools.cli.console import print_json, print_line
+from channel_tools.cli.handling import handled
+
+if TYPE_CHECKING:
+    from channel_tools.mirror.create import Signing
+    from channel_tools.mirror.model import Role
+    from channel_tools.mirror.rotation import RootState
+
+
+class _Role(StrEnum):
+    """The roles of channel_tools.mirror.model, which is too slow to import for --help."""
+
+    ROOT = "root"
+    TARGETS = "targets"
+    SNAPSHOT = "snapshot"
+    TIMESTAMP = "timestamp"
+
+
+app = typer.Typer(no_args_is_help=True, help="The keys that sign bundles, and the root metadata that names them.")
+
+Keys = Annotated[
+    Path | None,
+    typer.Option("--keys", metavar="FOLDER", help="The key folder.", show_default="in the user's settings folder"),
+]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
+]
+_RootKeys = Annotated[
+    list[Path] | None,
+    typer.Option("--root-key", help="Sign with this key file; may be repeated.", show_default="those in the folder"),
+]
+_Days = Annotated[int | None, typer.Option("--expires-days", min=1, help="How long a bundle may be imported.")]
+_RootDays = Annotated[int | None, typer.Option("--root-expires-days", min=1, help="How long root metadata counts.")]
+
+
+@app.command("create")
+@handled
+def create(
+    *,
+    keys: Keys = None,
+    root_keys: Annotated[int, typer.Option("--root-keys", min=1, help="How many root keys.")] = 1,
+    threshold: Annotated[int, typer.Option("--threshold", min=1, help="How many of them must sign.")] = 1,
+    expires_days: _Days = None,
+    root_expires_days: _RootDays = None,
+    passphrase_file: PassphraseFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a key folder; then move its root keys to where no machine reads them."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from channel_tools.mirror.rotation import create_keys, show_keys  # noqa: PLC0415
+
+    folder = create_keys(
+        keys_folder(keys),
+        root_keys=root_keys,
+        threshold=threshold,
+        expiry_days=_expiry(expires_days, root_expires_days),
+        passphrase=read_passphrase(passphrase_file),
+        now=datetime.now(UTC),
+    )
+    _print_state(folder.path, show_keys(folder), as_json=as_json)
+    if not as_json:
+        print_line(f"now move {folder.private}/root-*.pem to media that are in no machine")
+
+
+@app.command("rotate")
+@handled
+def rotate(
+    *,
+    keys: Keys = None,
+    roles: Annotated[
+        list[_Role] | None, typer.Option("--role", help="Give this role new keys; may be repeated.")
+    ] = None,
+    root_keys: Annotated[int | None, typer.Option("--root-keys", min=1, help="How many new root keys.")] = None,
+    threshold: Annotated[int | None, typer.Option("--threshold", min=1, help="How many of them must sign.")] = None,
+    expires_days: _Days = None,
+    root_expires_days: _RootDays = None,
+    root_key_files: _RootKeys = None,
+    passphrase_file: PassphraseFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make the next root metadata: new keys for roles, or a later expiry; far sides follow by themselves."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
+    from channel_tools.mirror.rotation import Rotation, rotate_keys  # noqa: PLC0415
+
+    folder = KeyFolder(path=keys_folder(keys))
+    rotation = Rotation(
+        roles=tuple(role.value for role in roles or ()),
+        root_keys=root_keys,
+        threshold=threshold,
+        expiry_days=_expiry(expires_days, root_expires_days),
+    )
+    state = rotate_keys(
+        folder,
+        rotation,
+        root_files=root_key_files or (),
+        passphrase=read_passphrase(passphrase_file),
+        now=datetime.now(UTC),
+    )
+    _print_state(folder.path, state, as_json=as_json)
+
+
+@app.command("sign")
+@handled
+def sign(
+    *,
+    keys: Keys = None,
+    root_key_files: _RootKeys = None,
+    passphrase_file: PassphraseFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Add signatures to root metadata that waits for them."""
+    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
+    from channel_tools.mirror.rotation import sign_pending  # noqa: PLC0415
+
+    folder = KeyFolder(path=keys_folder(keys))
+    state = sign_pending(folder, root_files=root_key_files or (), passphrase=read_passphrase(passphrase_file))
+    _print_state(folder.path, state, as_json=as_json)
+
+
+@app.command("show")
+@handled
+def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
+    """Show the fingerprint to tell a far side, and whose keys are in force; no private key is read."""
+    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
+    from channel_tools.mirror.rotation import show_keys  # noqa: PLC0415
+
+    folder = KeyFolder(path=keys_folder(keys))
+    _print_state(folder.path, show_keys(folder), as_json=as_json)
+
+
+def keys_folder(keys: Path | None) -> Path:
+    """The key folder of a command."""
+    import platformdirs  # noqa: PLC0415
+
+    if keys is not None:
+        return keys
+    return Path(platformdirs.user_config_path("channel_tools", appauthor=False)) / "mirror-keys"
+
+
+def read_passphrase(path: Path | None) -> bytes | None:
+    """The first line of a file. Raises UsageError when it cannot be read or is empty."""
+    from channel_tools.errors import UsageError  # noqa: PLC0415
+
+    if path is None:
+        return None
+    try:
+        passphrase = path.read_bytes().splitlines()[0].strip()
+    except (OSError, IndexError) as err:
+        raise UsageError(f"{path}: no passphrase can be read from it: {err}") from None
+    if not passphrase:
+        raise UsageError(f"{path}: its first line is empty; expected a passphrase")
+    return passphrase
+
+
+def signing_from(keys: Path | None, passphrase_file: Path | None, expires_days: int | None) -> Signing:
+    """The keys that a command signs with."""
+    from channel_tools.workflow.mirroring import SigningRequest, open_signing  # noqa: PLC0415
+
+    passphrase = read_passphrase(passphrase_file)
+    return open_signing(SigningRequest(keys=keys_folder(keys), passphrase=passphrase, expires_days=expires_days))
+
+
+def _expiry(days: int | None, root_days: int | None) -> dict[Role, int]:
+    chosen: dict[Role, int] = {}
+    if days is not None:
+        chosen |= {"targets": days, "snapshot": days, "timestamp": days}
+    if root_days is not None:
+        chosen["root"] = root_days
+    return chosen
+
+
+def _print_state(folder: Path, state: RootState, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": 1, "keys": str(folder), **asdict(state)})
+        return
+    print_line(f"{folder}: root metadata {state.version}, expires {state.expires}")
+    print_line(f"root fingerprint {state.fingerprint}")
+    for role, keyids in state.keyids.items():
+        needed = f" ({state.threshold} must sign)" if role == "root" else ""
+        print_line(f"{role}: {', '.join(keyid[:16] for keyid in keyids)}{needed}")
+    if state.pending is not None:
+        print_line(f"waiting for signatures: {state.pending}")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes into a bundle: from locks and channels to a list of files with their hashes; nothing is fetched yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.addresses import without_credentials
+from channel_tools.channel.model import NOARCH, PACKAGE_SUFFIX
+from channel_tools.errors import IntegrityError, UsageError
+from channel_tools.mirror.fetch import WantedFile
+from channel_tools.mirror.model import CHANNELS_FOLDER, BundleFile, channel_path, is_safe_path
+from channel_tools.mirror.upstream import SubdirRecords, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.mirror.model import Received
+    from channel_tools.pins import Lock, LockedPackage
+
+OLD_SUFFIX = ".tar.bz2"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceChannel:
+    """A channel that is mirrored: its folder in the bundle, its address with any credentials, whether it is ours."""
+
+    name: str
+    address: str
+    own: bool
+
+    @property
+    def shown(self) -> str:
+        """The address without credentials."""
+        return without_credentials(self.address).rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelPart:
+    """What of a channel goes into a bundle.
+
+    ``packages`` are wanted files by ``subdir/file name``, ``records`` by subdir. ``removed`` are packages whose files
+    the far side has or gets for its lock files, and that no new solve may see.
+    """
+
+    channel: SourceChannel
+    packages: Mapping[str, WantedFile]
+    records: Mapping[str, SubdirRecords]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagePlan:
+    """The packages of a bundle, and what of them the far side has already (target paths)."""
+
+    parts: tuple[ChannelPart, ...]
+    omitted: frozenset[str]
+
+    @property
+    def wanted(self) -> list[WantedFile]:
+        """What has to be in the bundle."""
+        return [item for part in self.parts for item in part.packages.values() if item.path not in self.omitted]
+
+    @property
+    def files(self) -> list[BundleFile]:
+        """All packages that the far side has afterwards."""
+        return [
+            BundleFile(path=item.path, size_bytes=item.size_bytes, sha256=item.sha256)
+            for part in self.parts
+            for item in part.packages.values()
+        ]
+
+
+def plan_packages(
+    locks: Sequence[Lock], channels: Sequence[SourceChannel], *, since: Received | None = None
+) -> PackagePlan:
+    """What the locks need from the channels, and what the far side keeps of what it has (``since``).
+
+    Raises UsageError for a lock with packages of another channel, IntegrityError when a channel lists other bytes than
+    were locked, ChannelError and NetworkError for channels that cannot be read.
+    """
+    locked = [package for lock in locks for platform in lock.platforms for package in platform.packages]
+    by_address = {channel.shown: channel for channel in channels}
+    for package in locked:
+        if package.channel.rstrip("/") not in by_address:
+            message = f"{package.file_name} is locked from {package.channel}, which is none of the channels mirrored"
+            raise UsageError(message, hint=f"add --channel {package.channel}, or lock again from the channels given")
+    platforms = sorted({platform.platform for lock in locks for platform in lock.platforms})
+    parts = []
+    for channel in channels:
+        mine = [package for package in locked if package.channel.rstrip("/") == channel.shown]
+        parts.append(_plan_channel(channel, mine, [NOARCH, *platforms], _held(channel, since)))
+    held = {} if since is None else since.files
+    omitted = {item.path for part in parts for item in part.packages.values() if held.get(item.path) == item.sha256}
+    return PackagePlan(parts=tuple(parts), omitted=frozenset(omitted))
+
+
+def _held(channel: SourceChannel, since: Received | None) -> dict[str, str]:
+    """Packages of the channel that the far side has: ``subdir/file name`` to sha256."""
+    prefix = f"{CHANNELS_FOLDER}/{channel.name}/"
+    files = {} if since is None else since.files
+    return {
+        path.removeprefix(prefix): sha256
+        for path, sha256 in files.items()
+        if path.startswith(prefix) and path.endswith((PACKAGE_SUFFIX, OLD_SUFFIX))
+    }
+
+
+def _plan_channel(
+    channel: SourceChannel, locked: Sequence[LockedPackage], subdirs: Sequence[str], held: Mapping[str, str]
+) -> ChannelPart:
+    wanted = {f"{package.subdir}/{package.file_name}": package for package in locked}
+    names = sorted({*wanted, *held})
+    all_subdirs = sorted({*subdirs, *(name.partition("/")[0] for name in names)})
+    records = {subdir: read_records(channel.address, subdir, _names_in(subdir, names)) for subdir in all_subdirs}
+    packages: dict[str, WantedFile] = {}
+    removed: list[str] = []
+    for key in names:
+        subdir, _, file_name = key.partition("/")
+        record = records[subdir].get(file_name)
+        if record is None:
+            removed.append(key)
+        if key in wanted:
+            packages[key] = _of_lock(channel, wanted[key], record)
+        elif record is not None and record.get("sha256") == held[key]:
+            packages[key] = _wanted(channel, key, held[key], record.get("size"))
+    return ChannelPart(channel=channel, packages=packages, records=records, removed=tuple(removed))
+
+
+def _names_in(subdir: str, keys: Sequence[str]) -> set[str]:
+    return {key.partition("/")[2] for key in keys if key.startswith(subdir + "/")}
+
+
+def _of_lock(channel: SourceChannel, package: LockedPackage, record: Mapping[str, object] | None) -> WantedFile:
+    if record is not None and record.get("sha256") != package.sha256:
+        message = (
+            f"{channel.shown}/{package.subdir}/{package.file_name}: the channel lists other bytes "
+            f"(sha256 {record.get('sha256')}) than were locked ({package.sha256})"
+        )
+        raise IntegrityError(message, hint="published files never change: find out who changed it, then lock again")
+    return _wanted(channel, f"{package.subdir}/{package.file_name}", package.sha256, package.size_bytes)
+
+
+def _wanted(channel: SourceChannel, key: str, sha256: str, size_bytes: object) -> WantedFile:
+    path = channel_path(channel.name, key)
+    if not isinstance(size_bytes, int) or not is_safe_path(path):
+        message = f"{channel.shown}/{key}: the index gives it no size, or a name that no bundle can hold"
+        raise IntegrityError(message, hint="index the channel again")
+    return WantedFile(path=path, size_bytes=size_bytes, sha256=sha256, url=f"{channel.address.rstrip('/')}/{key}")

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Verifying a bundle: signed metadata first, then the list of what is there against the list of what was signed for.
+
+Sizes and names are judged before a byte of a target is read, so a bundle with too much in it costs no time.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.mirror.model import (
+    BUNDLE_SCHEMA,
+    COPY_AGAIN,
+    MANIFEST,
+    METADATA_FOLDER,
+    BundleFile,
+    BundleRefusedError,
+    Manifest,
+    VerifyReport,
+)
+from channel_tools.mirror.trust import verify_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from channel_tools.mirror.model import Fault, Received, TrustedBundle
+    from channel_tools.mirror.reading import BundleReader
+    from channel_tools.progress import Progress
+
+_CHUNK_BYTES = 1 << 20
+_THREADS = 4
+_SMALL_LIMIT_BYTES = 256 << 20
+_NAMED_FILES = 5
+
+
+def open_trusted(
+    reader: BundleReader, *, trusted: Mapping[str, bytes], root_sha256: str | None, received: Received | None
+) -> tuple[TrustedBundle, Manifest]:
+    """What the bundle says, with its metadata verified and its list of files compared; no package is read yet.
+
+    ``received`` is what the far side has; None where that is not known: then a bundle of what is new is believed about
+    what it leaves out. Raises BundleRefusedError, and UsageError as verify_metadata.
+    """
+    bundle = verify_metadata(reader, trusted=trusted, root_sha256=root_sha256)
+    manifest = _read_manifest(reader, bundle)
+    _check_names(reader, bundle, frozenset(manifest.omitted), received)
+    return bundle, manifest
+
+
+def verify_bundle(
+    reader: BundleReader,
+    *,
+    trusted: Mapping[str, bytes],
+    root_sha256: str | None,
+    received: Received | None = None,
+    progress: Progress,
+) -> VerifyReport:
+    """Read and hash every file of the bundle. Raises as open_trusted, for the first file that is wrong."""
+    bundle, manifest = open_trusted(reader, trusted=trusted, root_sha256=root_sha256, received=received)
+    files = present_files(reader, bundle)
+    total = sum(file.size_bytes for file in files)
+    with progress.task("verifying", total=total, unit="bytes") as task:
+        each_file(files, lambda file: check_content(reader, file, on_bytes=task.advance))
+    return VerifyReport(bundle=bundle, manifest=manifest, files=len(files), size_bytes=total)
+
+
+def present_files(reader: BundleReader, bundle: TrustedBundle) -> list[BundleFile]:
+    """The targets that are in the bundle itself, in order of path."""
+    return [file for path, file in sorted(bundle.targets.items()) if path in reader.sizes]
+
+
+def each_file(files: Iterable[BundleFile], action: Callable[[BundleFile], None]) -> None:
+    """Call ``action`` for all files, several at once; the first error ends it."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        futures = [pool.submit(action, file) for file in files]
+        try:
+            for done in concurrent.futures.as_completed(futures):
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def check_content(
+    reader: BundleReader, file: BundleFile, *, on_bytes: Callable[[int], None], writing: IO[bytes] | None = None
+) -> None:
+    """Hash a file of the bundle, copying it to ``writing`` meanwhile. Raises BundleRefusedError unless it is right."""
+    digest = hashlib.sha256()
+    left = file.size_bytes
+    with reader.open(file.path) as stream:
+        while left > 0 and (chunk := stream.read(min(_CHUNK_BYTES, left))):
+            digest.update(chunk)
+            if writing is not None:
+                writing.write(chunk)
+            left -= len(chunk)
+            on_bytes(len(chunk))
+        more = bool(stream.read(1))
+    if left or more or digest.hexdigest() != file.sha256:
+        message = f"{reader.path}: {file.path} is not what was signed (sha256 {digest.hexdigest()}, not {file.sha256})"
+        raise BundleRefusedError("changed", message, hint=COPY_AGAIN)
+
+
+def read_target(reader: BundleReader, bundle: TrustedBundle, path: str) -> bytes:
+    """A small file of the bundle, verified. Raises BundleRefusedError."""
+    file = bundle.targets.get(path)
+    if file is None or path not in reader.sizes:
+        raise BundleRefusedError("missing", f"{reader.path}: {path} is not in the bundle", hint=COPY_AGAIN)
+    if file.size_bytes > _SMALL_LIMIT_BYTES:
+        raise BundleRefusedError("too long", f"{reader.path}: {path} has {file.size_bytes} bytes", hint=COPY_AGAIN)
+    with reader.open(path) as stream:
+        content = stream.read(file.size_bytes + 1)
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise BundleRefusedError("changed", f"{reader.path}: {path} is not what was signed", hint=COPY_AGAIN)
+    return content
+
+
+def _read_manifest(reader: BundleReader, bundle: TrustedBundle) -> Manifest:
+    content = read_target(reader, bundle, MANIFEST)
+    try:
+        schema = msgspec.json.decode(content, type=_Schema).schema
+        if schema > BUNDLE_SCHEMA:
+            message = f"{reader.path}: {MANIFEST} has schema {schema}; this channel_tools reads {BUNDLE_SCHEMA}"
+            hint = "install the channel_tools that the bundle holds: python bootstrap.py in it"
+            raise BundleRefusedError("newer schema", message, hint=hint)
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as err:
+        raise BundleRefusedError("damaged", f"{reader.path}: {MANIFEST} cannot be read: {err}") from None
+    if manifest.version != bundle.version:
+        message = f"{reader.path}: {MANIFEST} is of bundle {manifest.version}, the metadata of {bundle.version}"
+        raise BundleRefusedError("mixed", message, hint=COPY_AGAIN)
+    return manifest
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+def _check_names(
+    reader: BundleReader, bundle: TrustedBundle, omitted: frozenset[str], received: Received | None
+) -> None:
+    found = {name for name in reader.sizes if not name.startswith(f"{METADATA_FOLDER}/")}
+    if added := sorted(found - bundle.targets.keys()) or _added_metadata(reader, bundle):
+        message = f"{reader.path}: holds {_some(added)}, which nobody signed for"
+        raise BundleRefusedError("added", message, hint="take it away, or copy the bundle again")
+    held = None if received is None else received.files
+    absent = sorted(bundle.targets.keys() - found)
+    if missing := [path for path in absent if path not in omitted]:
+        message = f"{reader.path}: {_some(missing)} was signed for but is not there"
+        raise BundleRefusedError("missing", message, hint=COPY_AGAIN)
+    if held is not None and (lacking := [path for path in absent if held.get(path) != bundle.targets[path].sha256]):
+        message = f"{reader.path}: brings only what is new, and {_some(lacking)} of earlier bundles is not here"
+        hint = "import the earlier bundles first, or have a complete one made: channel_tools mirror create"
+        raise BundleRefusedError("missing", message, hint=hint)
+    for file in present_files(reader, bundle):
+        size_bytes = reader.sizes[file.path]
+        if size_bytes != file.size_bytes:
+            fault: Fault = "too long" if size_bytes > file.size_bytes else "changed"
+            message = f"{reader.path}: {file.path} has {size_bytes} bytes; signed for are {file.size_bytes}"
+            raise BundleRefusedError(fault, message, hint=COPY_AGAIN)
+
+
+def _added_metadata(reader: BundleReader, bundle: TrustedBundle) -> list[str]:
+    known = {f"{METADATA_FOLDER}/{name}" for name in _metadata_names(bundle)}
+    names = [name for name in reader.sizes if name.startswith(f"{METADATA_FOLDER}/")]
+    return sorted(name for name in names if name not in known)
+
+
+def _metadata_names(bundle: TrustedBundle) -> set[str]:
+    roots = {f"{version}.root.json" for version in range(1, bundle.root_version + 1)}
+    return roots | {"timestamp.json", f"{bundle.version}.snapshot.json", f"{bundle.version}.targets.json"}
+
+
+def _some(paths: list[str]) -> str:
+    shown = ", ".join(paths[:_NAMED_FILES])
+    return shown if len(paths) <= _NAMED_FILES else f"{shown} and {len(paths) - _NAMED_FILES} more"

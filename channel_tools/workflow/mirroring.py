@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From stacks to a signed bundle: lock, plan, say how much, fetch, sign."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from channel_tools.addresses import channel_address, without_credentials
+from channel_tools.errors import UsageError
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.mirror.create import BundleRequest, Signing, create_bundle, index_files
+from channel_tools.mirror.keys import KeyFolder, signing_keys
+from channel_tools.mirror.plan import SourceChannel, plan_packages
+from channel_tools.pins.solve import solve_lock
+from channel_tools.pins.virtual import assumed_virtual_packages
+from channel_tools.workflow.installing import InstallRequest, install_channels
+from channel_tools.workflow.platforms import current_platform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.mirror.create import CreateReport
+    from channel_tools.mirror.fetch import FetchOptions
+    from channel_tools.mirror.model import Received, Role
+    from channel_tools.pins import Lock
+    from channel_tools.progress import Progress
+    from channel_tools.settings import Settings
+
+_MEGA = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirrorRequest:
+    """What is to be mirrored: stacks (none: the default one) for platforms (none: this machine's), from channels.
+
+    ``channels`` are addresses or folders in order of priority, ours first (none: the local channel and its
+    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``.
+    """
+
+    stacks: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    virtual_packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SigningRequest:
+    """With which keys, and for how many days what is signed counts (None: as the key folder says)."""
+
+    keys: Path
+    passphrase: bytes | None
+    expires_days: int | None
+
+
+def open_signing(request: SigningRequest) -> Signing:
+    """The keys, read before anything else is done. Raises UsageError and ConfigError as signing_keys."""
+    folder = KeyFolder(path=request.keys)
+    folder.root_files()
+    days: Mapping[Role, int] = folder.settings().expiry_days
+    if request.expires_days is not None:
+        days = dict.fromkeys(days, request.expires_days)
+    return Signing(
+        folder=folder,
+        keys=signing_keys(folder, passphrase=request.passphrase),
+        expiry_days=days,
+        now=datetime.now(UTC),
+    )
+
+
+def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
+    """A lock for every stack of the request. Raises as solve_lock, UsageError for a stack that there is not."""
+    loaded = load_tree(settings.tree)
+    platforms = request.platforms or (current_platform(),)
+    virtual = assumed_virtual_packages(platforms, request.virtual_packages)
+    stacks = [find_stack(loaded, name) for name in request.stacks or (None,)]
+    return [
+        solve_lock(
+            stack.name,
+            stack.install,
+            _addresses(settings, request),
+            platforms,
+            virtual_packages=virtual,
+            package_cache=settings.package_cache,
+        )
+        for stack in stacks
+    ]
+
+
+def plan_bundle(
+    settings: Settings, request: MirrorRequest, locks: Sequence[Lock], *, since: Received | None
+) -> BundleRequest:
+    """Everything that goes into the bundle, with sizes; nothing is fetched. Raises as plan_packages."""
+    packages = plan_packages(locks, source_channels(_addresses(settings, request)), since=since)
+    small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
+    return BundleRequest(locks=locks, packages=packages, small=small, since=since)
+
+
+def make_bundle(
+    bundle: BundleRequest, destination: Path, *, signing: Signing, options: FetchOptions, progress: Progress
+) -> CreateReport:
+    """Say how much it is, then fetch and sign. Raises as create_bundle."""
+    progress.note(in_words(bundle))
+    return create_bundle(bundle, destination, signing=signing, options=options, progress=progress)
+
+
+def in_words(bundle: BundleRequest) -> str:
+    """What a bundle will hold, in one line."""
+    omitted = len(bundle.packages.omitted)
+    known = f"; {omitted} packages are on the far side already" if omitted else ""
+    files = len(bundle.wanted) + len(bundle.brought) + len(bundle.small)
+    return f"{len(bundle.wanted)} packages, {files} files, {bundle.size_bytes / _MEGA:.1f} MB{known}"
+
+
+def source_channels(addresses: Sequence[str]) -> list[SourceChannel]:
+    """The channels with names for their folders, the first one ours. Raises UsageError for one without a name."""
+    named: dict[str, SourceChannel] = {}
+    for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", without_credentials(address).rstrip("/").rpartition("/")[2]).strip(".-")
+        if not name:
+            raise UsageError(
+                f"{without_credentials(address)}: the address ends in no name", hint="name a channel in it"
+            )
+        while name in named:
+            name += "-2"
+        named[name] = SourceChannel(name=name, address=address, own=number == 0)
+    return list(named.values())
+
+
+def _addresses(settings: Settings, request: MirrorRequest) -> tuple[str, ...]:
+    return install_channels(settings, InstallRequest(channels=request.channels))

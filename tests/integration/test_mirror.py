@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mirroring through the command line; the far side runs in a network namespace where not even loopback is up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import Channel
+from tests.unit.mirror.bundles import toy_channel
+
+pytestmark = pytest.mark.integration
+
+_LIMIT_S = 120
+_STACKS = """\
+default_stack: toy
+stacks:
+  toy:
+    description: toys
+    packages: [toy]
+    install: [toy]
+"""
+_RECIPE = """\
+schema_version: 1
+package: {name: toy, version: '1.0'}
+build: {noarch: generic, number: 0}
+about: {license: BSD-3-Clause}
+"""
+
+
+class Tool:
+    """The command line in a tree of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tree = folder / "tree"
+        (self.tree / "recipes" / "toy").mkdir(parents=True)
+        (self.tree / "variants").mkdir()
+        (self.tree / "recipes" / "toy" / "recipe.yaml").write_text(_RECIPE)
+        (self.tree / "variants" / "stacks.yaml").write_text(_STACKS)
+
+    def __call__(self, *words: object, code: int = 0, offline: bool = False) -> str:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
+        outside = ["unshare", "--user", "--map-root-user", "--net"] if offline else []
+        result = subprocess.run(
+            [*outside, sys.executable, "-m", "channel_tools", *map(str, words)],
+            cwd=self.tree,
+            env={**kept, "CHANNEL_TOOLS_CACHE": str(self.folder / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+        assert result.returncode == code, result.stderr
+        return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Tool:
+    return Tool(tmp_path)
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    return toy_channel(tmp_path)
+
+
+@pytest.fixture
+def needs_namespaces() -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("network namespaces need util-linux's unshare")
+    refused = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True, text=True, check=False
+    )
+    if refused.returncode != 0:
+        pytest.skip(f"no network namespaces: {refused.stderr.strip()}")
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_far_side_needs_no_network(tmp_path: Path, tool: Tool, channel: Channel) -> None:
+    keys, bundle, far = tmp_path / "keys", tmp_path / "bundle.tar", tmp_path / "far"
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    tool("mirror", "create", "--keys", keys, "--to", bundle, "--channel", channel.path)
+    shutil.move(channel.path, tmp_path / "out of reach")
+    tool("mirror", "verify", bundle, "--root-sha256", fingerprint, offline=True)
+    words = ("mirror", "import", bundle, "--to", far, "--root-sha256", fingerprint, "--json")
+    address = json.loads(tool(*words, offline=True))["addresses"]["channel"]
+    tool("env", "create", "--channel", address, tmp_path / "env", offline=True)
+    assert (tmp_path / "env" / "share" / "toy.txt").read_text() == "hello\n"
+    assert (tmp_path / "env" / "share" / "zlib.txt").read_text() == "hello\n"

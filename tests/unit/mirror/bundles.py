@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Toy channels, keys and bundles: small, real, signed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
+from channel_tools.mirror.create import BundleRequest, CreateReport, Signing, create_bundle, index_files
+from channel_tools.mirror.fetch import FetchOptions
+from channel_tools.mirror.keys import KeyFolder, fingerprint, signing_keys
+from channel_tools.mirror.model import Received, VerifyReport
+from channel_tools.mirror.plan import SourceChannel, plan_packages
+from channel_tools.mirror.reading import open_bundle
+from channel_tools.mirror.receive import ImportReport, import_bundle
+from channel_tools.mirror.rotation import create_keys
+from channel_tools.mirror.verify import verify_bundle
+from channel_tools.pins import Lock, LockedPackage, PlatformLock
+from channel_tools.progress import SilentProgress
+from tests.unit.channel.toys import make_conda, new_channel, own
+
+PLATFORM = "linux-64"
+DAYS = {"root": 365, "targets": 90, "snapshot": 90, "timestamp": 90}
+
+
+def new_keys(folder: Path, *, root_keys: int = 1, threshold: int = 1, passphrase: bytes | None = None) -> KeyFolder:
+    return create_keys(
+        folder,
+        root_keys=root_keys,
+        threshold=threshold,
+        expiry_days={},
+        passphrase=passphrase,
+        now=datetime.now(UTC),
+    )
+
+
+def toy_channel(folder: Path, names: Sequence[str] = ("toy",), foundation: Sequence[str] = ("zlib",)) -> Channel:
+    """A channel with own packages (each needs all foundation packages) and foundation packages."""
+    channel = new_channel(folder)
+    add_toys(channel, names, foundation)
+    return channel
+
+
+def add_toys(channel: Channel, names: Sequence[str], foundation: Sequence[str] = (), *, version: str = "1.0") -> None:
+    made = channel.path.parent / "made"
+    linked = [make_conda(made, name) for name in foundation]
+    ours = [
+        make_conda(
+            made,
+            name,
+            version=version,
+            index={"depends": list(foundation)},
+            about=own(f"digest of {name} {version}"),
+            variant={"of": name},
+        )
+        for name in names
+    ]
+    with channel_writer(channel) as writer:
+        if linked:
+            link_foundation(writer, linked)
+        add_packages(writer, ours)
+
+
+def lock_of(*addresses: str, names: Sequence[str] | None = None, stack: str = "toy") -> Lock:
+    """A lock of the packages (None: all) that the channels list."""
+    packages = [package for address in addresses for package in _listed(address, names)]
+    platform = PlatformLock(platform=PLATFORM, virtual_packages=(), packages=tuple(packages))
+    return Lock(stack=stack, specs=("toy",), channels=addresses, platforms=(platform,))
+
+
+def _listed(address: str, names: Sequence[str] | None) -> list[LockedPackage]:
+    found = []
+    for subdir in (PLATFORM, "noarch"):
+        index = json.loads((Path(address.removeprefix("file://")) / subdir / "repodata.json").read_bytes())
+        for file_name, row in {**index["packages"], **index["packages.conda"]}.items():
+            if names is None or row["name"] in names:
+                found.append(_locked(address, subdir, file_name, row))
+    return found
+
+
+def _locked(address: str, subdir: str, file_name: str, row: Mapping[str, object]) -> LockedPackage:
+    return LockedPackage(
+        name=str(row["name"]),
+        version=str(row["version"]),
+        build=str(row["build"]),
+        build_number=0,
+        subdir=subdir,
+        file_name=file_name,
+        channel=address,
+        url=f"{address}/{subdir}/{file_name}",
+        sha256=str(row["sha256"]),
+        md5=None,
+        size_bytes=int(str(row["size"])),
+        depends=(),
+        constrains=(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearSide:
+    """Where bundles are made: a key folder and channels, ours first."""
+
+    keys: KeyFolder
+    channels: tuple[SourceChannel, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.keys.root_files()[0])
+
+    def request(self, locks: Sequence[Lock] | None = None, *, since: Received | None = None) -> BundleRequest:
+        locks = [lock_of(*(channel.address for channel in self.channels))] if locks is None else locks
+        packages = plan_packages(locks, self.channels, since=since)
+        small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
+        return BundleRequest(locks=locks, packages=packages, small=small, since=since)
+
+    def signing(self, *, now: datetime | None = None, passphrase: bytes | None = None) -> Signing:
+        return Signing(
+            folder=self.keys,
+            keys=signing_keys(self.keys, passphrase=passphrase),
+            expiry_days=self.keys.settings().expiry_days,
+            now=now or datetime.now(UTC),
+        )
+
+    def bundle(
+        self, destination: Path, *, request: BundleRequest | None = None, now: datetime | None = None
+    ) -> CreateReport:
+        return create_bundle(
+            request or self.request(),
+            destination,
+            signing=self.signing(now=now),
+            options=FetchOptions(),
+            progress=SilentProgress(),
+        )
+
+
+def near_side(folder: Path, *channels: Channel, keys: KeyFolder | None = None) -> NearSide:
+    """Keys, and one channel with toys unless others are given."""
+    used = channels or (toy_channel(folder),)
+    named = [
+        SourceChannel(name=channel.path.name, address=channel.address, own=number == 0)
+        for number, channel in enumerate(used)
+    ]
+    return NearSide(keys=keys or new_keys(folder / "keys"), channels=tuple(named))
+
+
+def verify(bundle: Path, root_sha256: str | None) -> VerifyReport:
+    return verify_bundle(open_bundle(bundle), trusted={}, root_sha256=root_sha256, progress=SilentProgress())
+
+
+def take_in(bundle: Path, far: Path, root_sha256: str | None = None) -> ImportReport:
+    return import_bundle(open_bundle(bundle), far, root_sha256=root_sha256, dry_run=False, progress=SilentProgress())
+
+
+def listed(channel: Path, subdir: str = PLATFORM) -> list[str]:
+    index = json.loads((channel / subdir / "repodata.json").read_bytes())
+    return sorted({**index["packages"], **index["packages.conda"]})
+
+
+def reopened(folder: Path) -> Channel:
+    return open_channel(folder)
+
+
+def copied(bundle: Path, destination: Path) -> Path:
+    shutil.copytree(bundle, destination)
+    return destination
