@@ -17,15 +17,37 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from channel_tools.settings import Settings, make_settings
 
+if TYPE_CHECKING:
+    from tests.integration.buckets import Bucket, Server
+
 ROOT = Path(__file__).parents[2]
 BUILD_LIMIT_S = 900
 OUT_OF_REACH = {4: "the foundation cannot be made", 5: "the registries cannot be reached"}
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Server]:
+    """An S3 server on loopback."""
+    from tests.integration.buckets import running_server  # noqa: PLC0415 - its libraries take half a second to import
+
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket, with credentials for it in the environment."""
+    from tests.integration.s3 import ACCESS_KEY, SECRET_KEY  # noqa: PLC0415 - as above
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    return s3_server.make_bucket()
 
 
 class Served(Protocol):

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Channels in buckets of the test server, and what their readers see."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import zstandard
+from types_boto3_s3.client import S3Client
+
+from channel_tools.progress import SilentProgress
+from channel_tools.publish import PackageSet, PublishReport
+from channel_tools.publish.objects import BucketTarget, open_bucket
+from channel_tools.publish.objects_connect import Patience, connect
+from tests.integration.s3 import StrictS3, s3_client, serve_s3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """The S3 server of the tests; its client is the tests' own."""
+
+    endpoint: str
+    app: StrictS3
+    client: S3Client
+
+    def make_bucket(self) -> Bucket:
+        name = f"toys-{uuid.uuid4().hex}"
+        self.client.create_bucket(Bucket=name)
+        return Bucket(server=self, name=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A bucket of the server; channels of the tests lie below ``chan``."""
+
+    server: Server
+    name: str
+
+    @property
+    def address(self) -> str:
+        return f"s3://{self.name}/chan?endpoint={self.server.endpoint}"
+
+    def target(
+        self, *, endpoint: str | None = None, patience: Patience | None = None, **settings: float
+    ) -> BucketTarget:
+        """The channel; ``settings`` are those of the publish stage's bucket (``lease_s``, ``wait_s``, ``grace_s``)."""
+        target = open_bucket(f"s3://{self.name}/chan?endpoint={endpoint or self.server.endpoint}", os.environ)
+        if patience is not None:
+            store = connect(target.bucket.where, patience=patience)
+            target = dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, store=store))
+        return dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, **settings))  # type: ignore[arg-type]
+
+    def get(self, key: str) -> bytes:
+        return self.server.client.get_object(Bucket=self.name, Key=key)["Body"].read()
+
+    def put(self, key: str, body: bytes) -> None:
+        self.server.client.put_object(Bucket=self.name, Key=key, Body=body)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        rows = self.server.client.list_objects_v2(Bucket=self.name, Prefix=prefix).get("Contents", ())
+        return [row["Key"] for row in rows]
+
+    def headers(self, key: str) -> dict[str, str]:
+        head = self.server.client.head_object(Bucket=self.name, Key=key)
+        return dict(head["ResponseMetadata"]["HTTPHeaders"])
+
+    def make_public(self) -> None:
+        """Let everybody read, as docs/how-to/publish-to-s3.md says."""
+        statement = {
+            "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{self.name}/*"
+        }  # fmt: skip
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        self.server.client.put_bucket_policy(Bucket=self.name, Policy=policy)
+
+    def listed(self, label: str = "") -> list[str]:
+        """What readers of a label see, all packages with the bytes that the indexes say and the indexes as one."""
+        return sorted(self.view(label))
+
+    def view(self, label: str = "") -> dict[str, str]:
+        """File names to sha256 of what the indexes name, after looking at each of the packages."""
+        base = f"chan/label/{label}" if label else "chan"
+        found: dict[str, str] = {}
+        for subdir in ("linux-64", "noarch"):
+            for rows in self._indexes(f"{base}/{subdir}"):
+                for name, sha256 in rows.items():
+                    if hashlib.sha256(self.get(f"{base}/{subdir}/{name}")).hexdigest() != sha256:
+                        raise AssertionError(f"{subdir}/{name}: other bytes than the index says")
+                found |= rows
+        return found
+
+    def views(self, label: str = "") -> list[frozenset[str]]:
+        """What a reader of each index of each subdir sees; the packages must be there with the right bytes."""
+        base = f"chan/label/{label}" if label else "chan"
+        self.view(label)
+        return [frozenset(rows) for subdir in ("linux-64", "noarch") for rows in self._indexes(f"{base}/{subdir}")]
+
+    def _indexes(self, folder: str) -> Iterator[dict[str, str]]:
+        plain = msgspec.json.decode(self.get(f"{folder}/repodata.json"))["packages.conda"]
+        packed = msgspec.json.decode(_unpack(self.get(f"{folder}/repodata.json.zst")))["packages.conda"]
+        yield {name: row["sha256"] for name, row in plain.items()}
+        yield {name: row["sha256"] for name, row in packed.items()}
+        sharded: dict[str, str] = {}
+        index = msgspec.msgpack.decode(_unpack(self.get(f"{folder}/repodata_shards.msgpack.zst")))
+        for sha256 in index["shards"].values():
+            body = self.get(f"{folder}/shards/{sha256.hex()}.msgpack.zst")
+            if hashlib.sha256(body).digest() != sha256:
+                raise AssertionError(f"{folder}: a shard has other bytes than its name says")
+            rows = msgspec.msgpack.decode(_unpack(body))["packages.conda"]
+            sharded |= {name: row["sha256"].hex() for name, row in rows.items()}
+        yield sharded
+
+
+def _unpack(body: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+
+
+def publish(target: BucketTarget, packages: PackageSet, label: str = "main") -> PublishReport:
+    return target.publish(target.plan(packages, label=label), progress=SilentProgress())
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[Server]:
+    with serve_s3() as (endpoint, app):
+        yield Server(endpoint=endpoint, app=app, client=s3_client(endpoint))
