@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,11 @@ from channel_tools.cli.console import print_json, print_line
 from channel_tools.cli.handling import handled
 
 if TYPE_CHECKING:
-    from channel_tools.mirror.create import BundleRequest, CreateReport
+    from channel_tools.mirror.create import BundleRequest, CreateReport, Signing
+    from channel_tools.mirror.fetch import FetchOptions
+    from channel_tools.mirror.model import Received
+    from channel_tools.settings import Settings
+    from channel_tools.workflow.mirroring import MirrorRequest
 
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
 app.add_typer(mirror_keys.app, name="keys")
@@ -29,74 +34,144 @@ _RootSha256 = Annotated[
     ),
 ]
 _Far = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The mirror's folder on the far side.")]
+_To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
+_Stacks = Annotated[
+    list[str] | None,
+    typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
+]
+_Platforms = Annotated[
+    list[str] | None,
+    typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
+]
+_Channels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel",
+        "-c",
+        help="Mirror from this address or folder, ours first; may be repeated.",
+        show_default="the local channel and its foundation",
+    ),
+]
+_Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")]
+_LimitRate = Annotated[
+    int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
+]
+_ExpiresDays = Annotated[
+    int | None,
+    typer.Option("--expires-days", min=1, help="How long the far side may take it.", show_default="the keys' own"),
+]
 
 
 @app.command("create")
 @handled
 def create(
     *,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")],
-    stacks: Annotated[
-        list[str] | None,
-        typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
-    ] = None,
-    platforms: Annotated[
-        list[str] | None,
-        typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
-    ] = None,
-    channels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--channel",
-            "-c",
-            help="Mirror from this address or folder, ours first; may be repeated.",
-            show_default="the local channel and its foundation",
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8,
-    limit_rate: Annotated[
-        int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
-    ] = None,
+    to: _To,
+    stacks: _Stacks = None,
+    platforms: _Platforms = None,
+    channels: _Channels = None,
+    jobs: _Jobs = 8,
+    limit_rate: _LimitRate = None,
     keys: mirror_keys.Keys = None,
     passphrase_file: mirror_keys.PassphraseFile = None,
-    expires_days: Annotated[
-        int | None,
-        typer.Option("--expires-days", min=1, help="How long the far side may take it.", show_default="the keys' own"),
-    ] = None,
+    expires_days: _ExpiresDays = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Bring what stacks need, packages, indexes and locks, into one signed bundle."""
+    from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
+
+    _make(
+        MirrorRequest(stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())),
+        options.settings_from(root, output),
+        to,
+        fetching=_fetching(jobs, limit_rate),
+        signing=None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days),
+        as_json=as_json,
+    )
+
+
+@app.command("update")
+@handled
+def update(
+    *,
+    since: Annotated[
+        Path,
+        typer.Option(
+            "--since", metavar="FILE|BUNDLE", help="What the far side has: its received.json, or its last bundle."
+        ),
+    ],
+    to: _To,
+    stacks: _Stacks = None,
+    platforms: _Platforms = None,
+    channels: _Channels = None,
+    jobs: _Jobs = 8,
+    limit_rate: _LimitRate = None,
+    keys: mirror_keys.Keys = None,
+    passphrase_file: mirror_keys.PassphraseFile = None,
+    expires_days: _ExpiresDays = None,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Bring only what the far side lacks into a bundle; none is made when it lacks nothing."""
+    from channel_tools.mirror.farside import read_since  # noqa: PLC0415
+    from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
+
+    _make(
+        MirrorRequest(stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())),
+        options.settings_from(root, output),
+        to,
+        since=read_since(since),
+        fetching=_fetching(jobs, limit_rate),
+        signing=None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days),
+        as_json=as_json,
+    )
+
+
+def _fetching(jobs: int, limit_rate: int | None) -> FetchOptions:
+    from channel_tools.workflow.mirroring import make_fetching  # noqa: PLC0415
+
+    return make_fetching(jobs=jobs, bytes_per_s=limit_rate, environ=os.environ, home=Path.home())
+
+
+def _make(
+    request: MirrorRequest,
+    settings: Settings,
+    to: Path,
+    *,
+    since: Received | None = None,
+    fetching: FetchOptions,
+    signing: Signing | None,
+    as_json: bool,
+) -> None:
+    """Plan, and with ``signing`` make what was planned."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.mirror.fetch import FetchOptions  # noqa: PLC0415
-    from channel_tools.mirror.ratelimit import RateLimit  # noqa: PLC0415
     from channel_tools.workflow import mirroring  # noqa: PLC0415
 
-    settings = options.settings_from(root, output)
-    request = mirroring.MirrorRequest(
-        stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())
-    )
-    signing = None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days)
-    limit = None if limit_rate is None else RateLimit(limit_rate)
     with shown_progress() as progress:
-        bundle = mirroring.plan_bundle(settings, request, mirroring.lock_stacks(settings, request), since=None)
+        locks = mirroring.lock_stacks(settings, request)
+        bundle = mirroring.plan_bundle(settings, request, locks, fetching=fetching, since=since)
         report = None
-        if signing is not None:
-            how = FetchOptions(jobs=jobs, limit=limit)
-            report = mirroring.make_bundle(bundle, to, signing=signing, options=how, progress=progress)
-    _print_created(bundle, report, to, as_json=as_json)
+        if signing is not None and not bundle.brings_nothing():
+            report = mirroring.make_bundle(bundle, to, signing=signing, fetching=fetching, progress=progress)
+    _print_made(bundle, report, to, as_json=as_json)
 
 
-def _print_created(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:
+def _print_made(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:
     from channel_tools.workflow.mirroring import in_words  # noqa: PLC0415
 
     if as_json:
         planned = {"packages": len(bundle.wanted), "package_bytes": sum(item.size_bytes for item in bundle.wanted)}
         planned |= {"omitted": len(bundle.packages.omitted), "bytes": bundle.size_bytes}
         made = None if report is None else {**asdict(report), "path": str(report.path)}
-        print_json({"schema": 1, "path": str(to), "planned": planned, "made": made})
+        nothing_new = bundle.brings_nothing()
+        print_json({"schema": 1, "path": str(to), "nothing_new": nothing_new, "planned": planned, "made": made})
+    elif bundle.brings_nothing():
+        print_line(f"{to}: not made: the far side has everything")
     elif report is None:
         print_line(f"{to}: would hold {in_words(bundle)}")
     else:

@@ -7,15 +7,19 @@ reads it, so that a killed import leaves a state that the client accepts and fro
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+from tuf.api.metadata import Metadata, Targets
+from tuf.api.serialization import DeserializationError
 
 from channel_tools.errors import ConfigError
 from channel_tools.files import write_bytes_atomically
 from channel_tools.locks import exclusive_lock
-from channel_tools.mirror.model import BUNDLE_SCHEMA, Received
+from channel_tools.mirror.model import BUNDLE_SCHEMA, METADATA_FOLDER, Received, bundle_damaged
+from channel_tools.mirror.reading import open_bundle
 from channel_tools.mirror.trust import TRUSTED_FILES
 
 if TYPE_CHECKING:
@@ -71,6 +75,28 @@ class FarState:
 def far_state(folder: Path) -> FarState:
     """The memory of the far side's folder."""
     return FarState(folder=folder / STATE_FOLDER)
+
+
+def read_since(path: Path) -> Received:
+    """What a far side has: from its received.json that was carried back, or from the last bundle that it took.
+
+    Neither is verified: what is wrongly left out of a bundle is missed on the far side, nothing worse. Raises
+    ConfigError, UsageError and BundleRefusedError for what is neither.
+    """
+    if path.is_file() and path.suffix == ".json":
+        return read_received(path)
+    reader = open_bundle(path)
+    names = [name for name in reader.sizes if re.fullmatch(rf"{METADATA_FOLDER}/\d+\.targets\.json", name)]
+    if len(names) != 1:
+        raise bundle_damaged(path, f"has {len(names)} lists of targets; expected one")
+    with reader.open(names[0]) as stream:
+        content = stream.read()
+    try:
+        targets = Metadata[Targets].from_bytes(content).signed
+    except DeserializationError as err:
+        raise bundle_damaged(path, f"{names[0]} is no TUF metadata ({err})") from None
+    files = {name: target.hashes.get("sha256", "") for name, target in targets.targets.items()}
+    return Received(version=targets.version, root_sha256="", files=files)
 
 
 def encode_received(received: Received) -> bytes:

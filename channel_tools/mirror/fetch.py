@@ -18,12 +18,13 @@ from typing import IO, TYPE_CHECKING
 from channel_tools.addresses import local_path, without_credentials
 from channel_tools.errors import ChannelError, IntegrityError, NetworkError
 from channel_tools.files import disk_full_reported, sha256_of_file
-from channel_tools.mirror.http import TIMEOUT_S, HttpReader, TryAgainError
+from channel_tools.mirror.http import TryAgainError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.ratelimit import RateLimit
     from channel_tools.progress import Progress, Task
 
@@ -48,9 +49,9 @@ class WantedFile:
 class FetchOptions:
     """How files are fetched; a server that sends less than ``slowest_bytes_per_s`` counts as stalled."""
 
+    reader: HttpReader
     jobs: int = 8
     limit: RateLimit | None = None
-    timeout_s: float = TIMEOUT_S
     slowest_bytes_per_s: float = 1000.0
 
 
@@ -64,7 +65,7 @@ class _Fetcher:
         self._options = options
         self._task = task
         self._cancelled = threading.Event()
-        self._reader = HttpReader(connections=options.jobs, timeout_s=options.timeout_s)
+        self._reader = options.reader
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -151,7 +152,7 @@ class _Fetcher:
             left -= len(chunk)
             came += len(chunk)
             self._task.advance(len(chunk))
-            if waited_s > self._options.timeout_s and came < waited_s * self._options.slowest_bytes_per_s:
+            if waited_s > self._reader.timeout_s and came < waited_s * self._options.slowest_bytes_per_s:
                 raise TryAgainError(f"only {came} bytes came in {waited_s:.0f} s")
             if limit is not None:
                 limit.spend(len(chunk))

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import http
-import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3.exceptions import HTTPError, LocationParseError
-from urllib3.util import Timeout, make_headers
+from urllib3.util import Timeout
 
 from channel_tools import __version__
 from channel_tools.addresses import without_credentials
@@ -25,7 +24,10 @@ if TYPE_CHECKING:
 
     from urllib3.response import BaseHTTPResponse
 
+    from channel_tools.mirror.credentials import Credentials
+
 TIMEOUT_S = 30.0
+_HEADERS = {"User-Agent": f"channel_tools/{__version__}", "Accept-Encoding": "identity"}
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 _REFUSED: Mapping[int, str] = {
     http.HTTPStatus.UNAUTHORIZED: "a token is needed, or the one given is wrong or has expired",
@@ -56,7 +58,9 @@ class Answer:
 class HttpReader:
     """Connections to any number of servers, for ``connections`` threads at once."""
 
-    def __init__(self, *, connections: int, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, *, connections: int, credentials: Credentials, timeout_s: float = TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+        self._credentials = credentials
         self._options = {"maxsize": connections, "block": False, "timeout": Timeout(connect=timeout_s, read=timeout_s)}
         self._direct = urllib3.PoolManager(retries=False, **self._options)  # type: ignore[arg-type]
         self._proxies: dict[str, urllib3.ProxyManager] = {}
@@ -67,7 +71,8 @@ class HttpReader:
 
         Raises NetworkError for an answer that will not change (no such file, no right to read), TryAgainError else.
         """
-        plain, headers = _request_of(url)
+        plain, headers = self._credentials.request_of(url)
+        headers |= _HEADERS
         if start:
             headers["Range"] = f"bytes={start}-"
         try:
@@ -101,17 +106,6 @@ def _redirects() -> urllib3.Retry:
     return urllib3.Retry(total=5, connect=0, read=0, status=0, other=0, redirect=5)
 
 
-def _request_of(url: str) -> tuple[str, dict[str, str]]:
-    """The address without user information, and headers that carry it."""
-    parts = urlsplit(url)
-    headers = {"User-Agent": f"channel_tools/{__version__}", "Accept-Encoding": "identity"}
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, headers
-    headers |= make_headers(basic_auth=unquote(user))
-    return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers
-
-
 def _check_status(response: BaseHTTPResponse, url: str, start: int) -> int:
     """From which byte on the body is."""
     status = response.status
@@ -142,4 +136,5 @@ def _words(err: Exception) -> str:
 
 def without_secrets(words: str) -> str:
     """Text of a library, with the credentials of any address in it taken out."""
-    return re.sub(r"[a-z]+://\S+", lambda found: without_credentials(found[0]), words).replace(os.linesep, " ")
+    shown = re.sub(r"[a-z]+://\S+", lambda found: without_credentials(found[0]), words)
+    return " ".join(re.sub(r"/t/[^/\s]+", "/t/***", shown).split())

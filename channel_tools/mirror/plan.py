@@ -16,6 +16,7 @@ from channel_tools.mirror.upstream import SubdirRecords, read_records
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.model import Received
     from channel_tools.pins import Lock, LockedPackage
 
@@ -73,7 +74,7 @@ class PackagePlan:
 
 
 def plan_packages(
-    locks: Sequence[Lock], channels: Sequence[SourceChannel], *, since: Received | None = None
+    locks: Sequence[Lock], channels: Sequence[SourceChannel], *, reader: HttpReader, since: Received | None = None
 ) -> PackagePlan:
     """What the locks need from the channels, and what the far side keeps of what it has (``since``).
 
@@ -90,7 +91,7 @@ def plan_packages(
     parts = []
     for channel in channels:
         mine = [package for package in locked if package.channel.rstrip("/") == channel.shown]
-        parts.append(_plan_channel(channel, mine, [NOARCH, *platforms], _held(channel, since)))
+        parts.append(_plan_channel(channel, mine, [NOARCH, *platforms], _held(channel, since), reader))
     held = {} if since is None else since.files
     omitted = {item.path for part in parts for item in part.packages.values() if held.get(item.path) == item.sha256}
     return PackagePlan(parts=tuple(parts), omitted=frozenset(omitted))
@@ -108,12 +109,18 @@ def _held(channel: SourceChannel, since: Received | None) -> dict[str, str]:
 
 
 def _plan_channel(
-    channel: SourceChannel, locked: Sequence[LockedPackage], subdirs: Sequence[str], held: Mapping[str, str]
+    channel: SourceChannel,
+    locked: Sequence[LockedPackage],
+    subdirs: Sequence[str],
+    held: Mapping[str, str],
+    reader: HttpReader,
 ) -> ChannelPart:
     wanted = {f"{package.subdir}/{package.file_name}": package for package in locked}
     names = sorted({*wanted, *held})
     all_subdirs = sorted({*subdirs, *(name.partition("/")[0] for name in names)})
-    records = {subdir: read_records(channel.address, subdir, _names_in(subdir, names)) for subdir in all_subdirs}
+    records = {
+        subdir: read_records(channel.address, subdir, _names_in(subdir, names), reader) for subdir in all_subdirs
+    }
     packages: dict[str, WantedFile] = {}
     removed: list[str] = []
     for key in names:

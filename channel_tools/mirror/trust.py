@@ -227,11 +227,11 @@ def _signature_fault(where: str, reader: BundleReader, name: str, folder: Path) 
     valid = _valid_signatures(reader, name, folder)
     role, root = _role_of(name), _root_in(folder)
     threshold = root.roles[role].threshold
-    if valid:
-        message = f"{where} has {valid} of the {threshold} signatures that it needs"
-        return BundleRefusedError("too few signatures", message, hint=COPY_AGAIN)
     content = _read(reader, name, limit=_TARGETS_LIMIT_BYTES) or b""
     signed_by = {signature["keyid"] for signature in json.loads(content)["signatures"]}
+    if valid or not signed_by:
+        message = f"{where} has {valid} of the {threshold} signatures that it needs"
+        return BundleRefusedError("too few signatures", message, hint=COPY_AGAIN)
     if signed_by & set(root.roles[role].keyids):
         return BundleRefusedError("changed", f"{where} is not what was signed", hint=COPY_AGAIN)
     message = f"{where} is signed by keys that are not trusted here for the role {role}"

@@ -19,13 +19,14 @@ import zstandard
 from channel_tools.addresses import local_path, without_credentials
 from channel_tools.errors import ChannelError, IntegrityError
 from channel_tools.mirror.fetch import read_small
-from channel_tools.mirror.http import HttpReader, MissingError
+from channel_tools.mirror.http import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from channel_tools.channel.archive import JsonObject
+    from channel_tools.mirror.http import HttpReader
 
 _INDEX_LIMIT_BYTES = 4 << 30
 _SHARD_LIMIT_BYTES = 256 << 20
@@ -59,7 +60,7 @@ class SubdirRecords:
         return {**self.old, **self.conda}
 
 
-def read_records(address: str, subdir: str, names: Collection[str]) -> SubdirRecords:
+def read_records(address: str, subdir: str, names: Collection[str], reader: HttpReader) -> SubdirRecords:
     """The records that the channel at ``address`` (with any credentials) lists for the files ``names`` of a subdir.
 
     What it does not list is left out. Raises ChannelError for a channel without an index, NetworkError, IntegrityError
@@ -70,7 +71,6 @@ def read_records(address: str, subdir: str, names: Collection[str]) -> SubdirRec
     local = local_path(address)
     if local is not None:
         return _select(_local_index(local / subdir), names, where=f"{local / subdir}")
-    reader = HttpReader(connections=_CONNECTIONS)
     base = f"{address.rstrip('/')}/{subdir}/"
     try:
         return _from_shards(reader, base, names)

@@ -12,8 +12,12 @@ from channel_tools.addresses import channel_address, without_credentials
 from channel_tools.errors import UsageError
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.mirror.create import BundleRequest, Signing, create_bundle, index_files
+from channel_tools.mirror.credentials import Credentials
+from channel_tools.mirror.fetch import FetchOptions
+from channel_tools.mirror.http import HttpReader
 from channel_tools.mirror.keys import KeyFolder, signing_keys
 from channel_tools.mirror.plan import SourceChannel, plan_packages
+from channel_tools.mirror.ratelimit import RateLimit
 from channel_tools.pins.solve import solve_lock
 from channel_tools.pins.virtual import assumed_virtual_packages
 from channel_tools.workflow.installing import InstallRequest, install_channels
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.mirror.create import CreateReport
-    from channel_tools.mirror.fetch import FetchOptions
     from channel_tools.mirror.model import Received, Role
     from channel_tools.pins import Lock
     from channel_tools.progress import Progress
@@ -54,6 +57,12 @@ class SigningRequest:
     keys: Path
     passphrase: bytes | None
     expires_days: int | None
+
+
+def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, str], home: Path) -> FetchOptions:
+    """How to fetch, with the credentials that users keep for channels."""
+    reader = HttpReader(connections=jobs, credentials=Credentials(environ, home))
+    return FetchOptions(reader=reader, jobs=jobs, limit=None if bytes_per_s is None else RateLimit(bytes_per_s))
 
 
 def open_signing(request: SigningRequest) -> Signing:
@@ -91,20 +100,26 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
 
 
 def plan_bundle(
-    settings: Settings, request: MirrorRequest, locks: Sequence[Lock], *, since: Received | None
+    settings: Settings,
+    request: MirrorRequest,
+    locks: Sequence[Lock],
+    *,
+    fetching: FetchOptions,
+    since: Received | None = None,
 ) -> BundleRequest:
     """Everything that goes into the bundle, with sizes; nothing is fetched. Raises as plan_packages."""
-    packages = plan_packages(locks, source_channels(_addresses(settings, request)), since=since)
+    channels = source_channels(_addresses(settings, request))
+    packages = plan_packages(locks, channels, reader=fetching.reader, since=since)
     small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
     return BundleRequest(locks=locks, packages=packages, small=small, since=since)
 
 
 def make_bundle(
-    bundle: BundleRequest, destination: Path, *, signing: Signing, options: FetchOptions, progress: Progress
+    bundle: BundleRequest, destination: Path, *, signing: Signing, fetching: FetchOptions, progress: Progress
 ) -> CreateReport:
     """Say how much it is, then fetch and sign. Raises as create_bundle."""
     progress.note(in_words(bundle))
-    return create_bundle(bundle, destination, signing=signing, options=options, progress=progress)
+    return create_bundle(bundle, destination, signing=signing, options=fetching, progress=progress)
 
 
 def in_words(bundle: BundleRequest) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
 from channel_tools.mirror.create import BundleRequest, CreateReport, Signing, create_bundle, index_files
+from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.fetch import FetchOptions
+from channel_tools.mirror.http import HttpReader
 from channel_tools.mirror.keys import KeyFolder, fingerprint, signing_keys
 from channel_tools.mirror.model import Received, VerifyReport
 from channel_tools.mirror.plan import SourceChannel, plan_packages
@@ -114,7 +116,7 @@ class NearSide:
 
     def request(self, locks: Sequence[Lock] | None = None, *, since: Received | None = None) -> BundleRequest:
         locks = [lock_of(*(channel.address for channel in self.channels))] if locks is None else locks
-        packages = plan_packages(locks, self.channels, since=since)
+        packages = plan_packages(locks, self.channels, reader=http_reader(), since=since)
         small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
         return BundleRequest(locks=locks, packages=packages, small=small, since=since)
 
@@ -133,9 +135,13 @@ class NearSide:
             request or self.request(),
             destination,
             signing=self.signing(now=now),
-            options=FetchOptions(),
+            options=FetchOptions(reader=http_reader()),
             progress=SilentProgress(),
         )
+
+
+def http_reader(*, timeout_s: float = 5.0) -> HttpReader:
+    return HttpReader(connections=4, credentials=Credentials({}, Path("/nowhere")), timeout_s=timeout_s)
 
 
 def near_side(folder: Path, *channels: Channel, keys: KeyFolder | None = None) -> NearSide:
