@@ -44,11 +44,12 @@ def disk_full_reported(where: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atomic_path(destination: Path) -> Iterator[Path]:
+def atomic_path(destination: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``destination``; rename it there on success, remove it on failure.
 
     The caller creates a file or a folder at the yielded path. An existing file is replaced; an existing folder makes
-    the rename fail (OSError), since folders cannot be replaced atomically.
+    the rename fail (OSError), since folders cannot be replaced atomically. Without ``durable`` the file is not flushed
+    to the disk first: for caches, which may be lost with the power.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=destination.parent))
@@ -56,16 +57,16 @@ def atomic_path(destination: Path) -> Iterator[Path]:
     try:
         with disk_full_reported(destination.parent):
             yield temporary
-            if temporary.is_file():
+            if durable and temporary.is_file():
                 _sync_file(temporary)
             temporary.replace(destination)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-def write_bytes_atomically(destination: Path, content: bytes) -> None:
+def write_bytes_atomically(destination: Path, content: bytes, *, durable: bool = True) -> None:
     """Replace ``destination`` by ``content``; readers see the old or the new bytes, never a mixture."""
-    with atomic_path(destination) as temporary:
+    with atomic_path(destination, durable=durable) as temporary:
         temporary.write_bytes(content)
 
 

@@ -9,59 +9,88 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from rattler import Version
+import msgspec
+
+from channel_tools.channel.records import encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from channel_tools.channel.archive import JsonObject
     from channel_tools.channel.records import CachedPackage
+
+    Row = tuple[str, CachedPackage, JsonObject]  # the subdir, the package, its record
 
 _MS = 1000
 _LATER_THAN_SECONDS = 253402300799  # 9999-12-31: greater timestamps are in milliseconds (CEP 36)
 
 
-def make_run_exports(subdir: str, listed: Mapping[str, JsonObject]) -> JsonObject:
+def make_run_exports(subdir: str, listed: Mapping[str, CachedPackage]) -> bytes:
     """run_exports.json of a subdir: every listed package, also those that export nothing."""
-    rows = {name: {"run_exports": record.get("run_exports", {})} for name, record in sorted(listed.items())}
-    return {"info": {"subdir": subdir, "version": 1}, "packages": {}, "packages.conda": rows}
+    rows = {name: {"run_exports": msgspec.Raw(row.exports_json)} for name, row in listed.items()}
+    body = {"info": {"subdir": subdir, "version": 1}, "packages": {}, "packages.conda": rows}
+    return encode_json(body) + b"\n"
 
 
-def make_channeldata(listed: Mapping[str, Mapping[str, CachedPackage]]) -> JsonObject:
-    """channeldata.json over all subdirs: what each package is, taken from its newest version."""
+def make_channeldata(
+    listed: Mapping[str, Mapping[str, CachedPackage]],
+    *,
+    before: bytes | None = None,
+    changed: Collection[str] = (),
+) -> bytes:
+    """channeldata.json over all subdirs: what each package is, taken from its newest version.
+
+    With ``before``, the channeldata.json of the last index, only the rows of the package names ``changed`` are made.
+    """
+    kept = _kept_rows(before, changed)
     by_name: defaultdict[str, list[tuple[str, CachedPackage]]] = defaultdict(list)
     for subdir, rows in sorted(listed.items()):
-        for _file_name, row in sorted(rows.items()):
-            by_name[str(row.record["name"])].append((subdir, row))
+        for row in rows.values():
+            if row.name not in kept:
+                by_name[row.name].append((subdir, row))
+    made = {name: msgspec.Raw(encode_json(_package_row(rows))) for name, rows in by_name.items()}
+    body = {"channeldata_version": 1, "packages": kept | made, "subdirs": sorted(listed)}
+    return encode_json(body) + b"\n"
+
+
+class _Channeldata(msgspec.Struct):
+    packages: dict[str, msgspec.Raw]
+
+
+def _kept_rows(before: bytes | None, changed: Collection[str]) -> dict[str, msgspec.Raw]:
+    if before is None:
+        return {}
+    rows = msgspec.json.decode(before, type=_Channeldata).packages
+    return {name: row for name, row in rows.items() if name not in changed}
+
+
+def _package_row(packages: list[tuple[str, CachedPackage]]) -> JsonObject:
+    rows = _by_age([(subdir, row, row.record) for subdir, row in packages])
+    _subdir, newest, record = rows[-1]
+    about = newest.about
     return {
-        "channeldata_version": 1,
-        "packages": {name: _package_row(rows) for name, rows in sorted(by_name.items())},
-        "subdirs": sorted(listed),
+        **about,
+        "license": record.get("license") or about.get("license"),
+        "run_exports": {
+            str(found["version"]): found["run_exports"] for _, _, found in rows if found.get("run_exports")
+        },
+        "subdirs": sorted({subdir for subdir, _, _ in rows}),
+        "timestamp": _seconds(record.get("timestamp")),
+        "version": record["version"],
     }
 
 
-def _package_row(rows: list[tuple[str, CachedPackage]]) -> JsonObject:
-    newest = max((row for _subdir, row in rows), key=_age_key)
-    exports: dict[str, object] = {}
-    for _subdir, row in sorted(rows, key=lambda pair: _age_key(pair[1])):
-        if row.record.get("run_exports"):
-            exports[str(row.record["version"])] = row.record["run_exports"]
-    return {
-        **newest.about,
-        "license": newest.record.get("license") or newest.about.get("license"),
-        "run_exports": exports,
-        "subdirs": sorted({subdir for subdir, _row in rows}),
-        "timestamp": _seconds(newest.record.get("timestamp")),
-        "version": newest.record["version"],
-    }
+def _by_age(rows: list[Row]) -> list[Row]:
+    """Oldest first."""
+    if len(rows) == 1:
+        return rows
+    from rattler import Version  # noqa: PLC0415 - slow to import, and most names have one version
 
+    def age(row: Row) -> tuple[object, int, int]:
+        record = row[2]
+        return Version(str(record["version"])), _number(record["build_number"]), _seconds(record.get("timestamp"))
 
-def _age_key(row: CachedPackage) -> tuple[object, int, int]:
-    return (
-        Version(str(row.record["version"])),
-        _number(row.record["build_number"]),
-        _seconds(row.record.get("timestamp")),
-    )
+    return sorted(rows, key=age)
 
 
 def _seconds(timestamp: object) -> int:

@@ -8,28 +8,43 @@ replaced atomically, packages come before the index that names them, what did no
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from channel_tools.channel.channeldata import make_channeldata
-from channel_tools.channel.content import CHANNELDATA, INDEX_FILES, REPODATA, SubdirContent, not_listed, subdir_content
-from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Finding
-from channel_tools.channel.records import CachedPackage, Records, Stamp, encode_json, refresh_records, stamp_of
+from channel_tools.channel.commit import put_in_place, staged
+from channel_tools.channel.content import (
+    CHANNELDATA,
+    INDEX_FILES,
+    REPODATA,
+    REPODATA_FROM_PACKAGES,
+    SubdirContent,
+    not_listed,
+    subdir_content,
+)
+from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records, stamp_of
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
-from channel_tools.channel.state import Listing, SubdirState, read_listing, read_state, write_state
-from channel_tools.files import write_bytes_atomically
+from channel_tools.channel.state import (
+    Listing,
+    LoadedChannel,
+    SubdirState,
+    load_channel,
+    read_channeldata_stamp,
+    write_channeldata_stamp,
+    write_state,
+)
+from channel_tools.channel.steps import SubdirChange, contents_in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
+
+    from channel_tools.channel.model import Channel, ChannelWriter, Finding
 
 _log = logging.getLogger(__name__)
 DEFAULT_SHARD_GRACE_S = 24 * 3600.0
-
-_SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,41 +65,43 @@ class _SubdirIndex:
     state: SubdirState
     records: Records
     content: SubdirContent
+    present_shards: set[str]
 
     def is_current(self) -> bool:
         """Whether the index files on disk are those that would be written."""
-        stamps = {name: _stamp_or_none(self.folder / name) for name in INDEX_FILES}
+        names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
+        stamps = {name: stamp for name in names if (stamp := _stamp_or_none(self.folder / name))}
         return not self.content.shards.new and self.state.content == self.content.digest and stamps == self.state.files
 
-
-def subdirs_of(channel_path: Path) -> list[str]:
-    """The subdirs that a channel folder has, in order; noarch is always one."""
-    found = {path.name for path in channel_path.iterdir() if path.is_dir() and _SUBDIR_NAME.fullmatch(path.name)}
-    return sorted(found | {NOARCH})
+    def changed_names(self) -> set[str]:
+        """The package names whose records are others than at the last index."""
+        before, now = self.state.shards, self.content.shards.shards
+        changed = {name for name, shard in now.items() if name not in before or before[name].content != shard.content}
+        return changed | (before.keys() - now.keys())
 
 
 def index_channel(
     writer: ChannelWriter,
     *,
+    loaded: LoadedChannel | None = None,
     known: Mapping[str, CachedPackage] | None = None,
     shard_grace_s: float = DEFAULT_SHARD_GRACE_S,
 ) -> IndexReport:
     """Bring all indexes in step with the package files; with nothing to do, nothing is written.
 
     Damaged files, and files whose bytes changed under a published name, are left out of every index and reported; they
-    do not stop the others. ``known`` (by ``subdir/file name``) spares reading files that the caller has just checked.
-    Shards unused for ``shard_grace_s`` are removed. Readers never see a half-written index, or one that names a file
-    that is not there. Raises DiskFullError, and ChannelError for damaged records of the channel.
+    do not stop the others. ``known`` (by ``subdir/file name``) spares reading files that the caller has just checked,
+    ``loaded`` the records that it has just read. Shards unused for ``shard_grace_s`` are removed. Readers never see a
+    half-written index, one that names a file that is not there, or a package without what it needs of those that came
+    with it. Raises DiskFullError, and ChannelError for damaged records of the channel.
     """
     channel, now_s = writer.channel, writer.clock()
-    listing = read_listing(channel)
-    parts = [_read_subdir(channel, subdir, listing, known or {}, now_s=now_s) for subdir in subdirs_of(channel.path)]
-    written = [name for part in parts for name in _write_subdir(part, now_s=now_s)]
-    channeldata_file = channel.path / CHANNELDATA
-    if written or not channeldata_file.is_file():
-        rows = {part.subdir: {name: part.records.packages[name] for name in part.content.listed} for part in parts}
-        write_bytes_atomically(channeldata_file, encode_json(make_channeldata(rows)) + b"\n")
-        written.append(CHANNELDATA)
+    loaded = loaded or load_channel(channel)
+    parts = [
+        _read_subdir(channel, subdir, state, loaded.listing, known or {}, now_s=now_s)
+        for subdir, state in loaded.states.items()
+    ]
+    written = _write_indexes(channel, parts, loaded.listing, now_s=now_s)
     for part in parts:
         _finish_subdir(channel, part, now_s=now_s, grace_s=shard_grace_s)
     return IndexReport(
@@ -95,10 +112,15 @@ def index_channel(
 
 
 def _read_subdir(
-    channel: Channel, subdir: str, listing: Listing, known: Mapping[str, CachedPackage], *, now_s: float
+    channel: Channel,
+    subdir: str,
+    state: SubdirState,
+    listing: Listing,
+    known: Mapping[str, CachedPackage],
+    *,
+    now_s: float,
 ) -> _SubdirIndex:
     folder = channel.path / subdir
-    state = read_state(channel, subdir)
     first_seen = {} if state.records.packages else _first_seen(folder / REPODATA)
     fresh = {name.partition("/")[2]: row for name, row in known.items() if name.startswith(subdir + "/")}
     records = refresh_records(
@@ -109,35 +131,66 @@ def _read_subdir(
         now_ms=int(now_s * 1000),
     )
     _warn_of_lost(folder, state.records, records, expected=not_listed(listing))
+    present = shards_on_disk(folder)
+    content = subdir_content(subdir, records.packages, listing, known_shards=state.shards, present_shards=present)
     return _SubdirIndex(
-        subdir=subdir,
-        folder=folder,
-        state=state,
-        records=records,
-        content=subdir_content(
-            subdir, records.packages, listing, known_shards=state.shards, present_shards=shards_on_disk(folder)
-        ),
+        subdir=subdir, folder=folder, state=state, records=records, content=content, present_shards=present
     )
 
 
-def _write_subdir(part: _SubdirIndex, *, now_s: float) -> list[str]:
-    """Write what differs, shards before the index that names them; returns the names of the index files written."""
-    if part.is_current():
-        return []
-    part.folder.mkdir(parents=True, exist_ok=True)
-    write_shards(part.folder, part.content.shards.new)
-    files = part.content.index_files(now_s=now_s)
-    for name, body in files.items():
-        write_bytes_atomically(part.folder / name, body)
-    return [f"{part.subdir}/{name}" for name in files]
+def _write_indexes(channel: Channel, parts: Sequence[_SubdirIndex], listing: Listing, *, now_s: float) -> list[str]:
+    """Write what differs; returns the names of the index files written."""
+    changed = {part.subdir: part for part in parts if not part.is_current()}
+    channeldata = _new_channeldata(channel, parts, changed)
+    ways = contents_in_order(
+        [
+            SubdirChange(
+                final=part.content, packages=part.records.packages, before=part.state, patch=listing.patches.get(subdir)
+            )
+            for subdir, part in changed.items()
+        ],
+        present_shards={part.subdir: part.present_shards for part in parts},
+    )
+    files: list[tuple[Path, bytes]] = []
+    for content in ways:  # shards before the index that names them
+        folder = channel.path / content.subdir
+        write_shards(folder, content.shards.new)
+        files += [(folder / name, body) for name, body in content.index_files(now_s=now_s).items()]
+    if channeldata is not None:
+        files.append((channel.path / CHANNELDATA, channeldata))
+    if files:
+        with staged(files) as moves:
+            put_in_place(moves)
+    for part in changed.values():
+        if part.content.from_packages is None:
+            (part.folder / REPODATA_FROM_PACKAGES).unlink(missing_ok=True)
+    if channeldata is not None:
+        write_channeldata_stamp(channel, stamp_of(channel.path / CHANNELDATA))
+    return list(dict.fromkeys(path.relative_to(channel.path).as_posix() for path, _body in files))
+
+
+def _new_channeldata(
+    channel: Channel, parts: Sequence[_SubdirIndex], changed: Mapping[str, _SubdirIndex]
+) -> bytes | None:
+    """channeldata.json as it has to be written, None when it is in step."""
+    path = channel.path / CHANNELDATA
+    stamp = _stamp_or_none(path)
+    sound = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
+    if sound and not changed:
+        return None
+    names = {name for part in changed.values() for name in part.changed_names()}
+    listed = {part.subdir: part.content.listed for part in parts}
+    return make_channeldata(listed, before=path.read_bytes() if sound else None, changed=names)
 
 
 def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
     used = {shard.sha256 for shard in part.content.shards.shards.values()}
+    names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
     state = SubdirState(
         records=part.records,
+        removed=part.content.removed,
         content=part.content.digest,
-        files={name: stamp_of(part.folder / name) for name in INDEX_FILES},
+        files={name: stamp for name in names if (stamp := _stamp_or_none(part.folder / name))},
         shards=part.content.shards.shards,
         stale_since_s=remove_stale_shards(part.folder, used, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
     )

@@ -61,7 +61,7 @@ class Channel:
 
     def state_file(self, subdir: str) -> Path:
         """What the last index of ``subdir`` saw; may be deleted, it is then made again from the packages."""
-        return self.record_folder / "state" / f"{subdir}.json"
+        return self.record_folder / "state" / f"{subdir}.msgpack"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

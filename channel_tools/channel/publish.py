@@ -2,7 +2,8 @@
 """How packages enter a channel and which of them new solves see.
 
 A set enters as a whole: its files are first named as incoming, which no index lists, then linked in, then listed
-together. Files never leave and never change; what is superseded is only hidden, so that lock files keep working.
+together. Files never change and leave only by retention; what is superseded is only hidden, so that lock files keep
+working.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from channel_tools.channel.archive import read_package
 from channel_tools.channel.index import IndexReport, index_channel
+from channel_tools.channel.listing import admitted, prefer, with_foundation
 from channel_tools.channel.model import PACKAGE_SUFFIX
-from channel_tools.channel.records import CachedPackage, RefusedFile, cached_package, stamp_of
-from channel_tools.channel.state import read_listing, read_state, write_listing
-from channel_tools.channel.store import published_packages
+from channel_tools.channel.records import CachedPackage, cached_package, changed, stamp_of
+from channel_tools.channel.state import load_channel, write_listing
+from channel_tools.channel.store import published_package
 from channel_tools.errors import ChannelError, IntegrityError
 from channel_tools.files import link_or_copy, sha256_of_file
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel.model import ChannelWriter, PublishedPackage
-    from channel_tools.channel.state import Listing
+    from channel_tools.channel.state import LoadedChannel, SubdirState
 
 
 def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
@@ -32,81 +36,64 @@ def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
 
     All are checked before the first enters; readers see all of them or none. Older builds of the same variant of a
     package are hidden by newer ones. A file that is there already with the same bytes is left alone. Raises
-    IntegrityError for a damaged file, ChannelError when the channel has other bytes under a name, DiskFullError.
+    IntegrityError for a damaged file, ChannelError when the channel has other bytes under a name or it was yanked,
+    DiskFullError.
     """
-    _insist(writer, files, index_channel(writer, known=_enter(writer, files)))
-    return prefer_packages(writer, [_key(path) for path in files])
-
-
-def add_set(writer: ChannelWriter, own: Sequence[Path], foundation: Sequence[Path]) -> IndexReport:
-    """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown in one step.
-
-    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do.
-    """
-    files = [*foundation, *own]
-    known = _enter(writer, files)
-    if foundation:
-        _replace_foundation(writer, foundation)
-    _insist(writer, files, index_channel(writer, known=known))
-    return prefer_packages(writer, [_key(path) for path in own])
+    return add_set(writer, files, ())
 
 
 def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
-    """Make ``files`` (``.../subdir/name.conda``) the foundation packages of the channel and index it.
+    """Make ``files`` (``.../subdir/name.conda``) the foundation packages of their subdirs in the channel and index it.
 
     They are hard links where the file system allows. Packages of an earlier foundation that are not among them stay in
     the folder for lock files but leave the indexes, so that new solves see one coherent set. Raises as add_packages.
     """
-    known = _enter(writer, files)
-    _replace_foundation(writer, files)
-    report = index_channel(writer, known=known)
-    _insist(writer, files, report)
-    return report
+    return add_set(writer, (), files)
 
 
-def _replace_foundation(writer: ChannelWriter, files: Sequence[Path]) -> None:
-    before = read_listing(writer.channel)
-    listing = with_foundation(before, map(_key, files))
-    if listing != before:
+def add_set(
+    writer: ChannelWriter,
+    own: Sequence[Path],
+    foundation: Sequence[Path],
+    *,
+    trusted: Mapping[str, CachedPackage] | None = None,
+) -> IndexReport:
+    """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown together.
+
+    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do. ``trusted`` are rows (by
+    ``subdir/file name``) of files that another channel of ours has read in full; they are not read again while their
+    stamps are the same.
+    """
+    files = [*foundation, *own]
+    keys = [_key(path) for path in own]
+    loaded = load_channel(writer.channel, and_subdirs={path.parent.name for path in files})
+    rows, fresh = _rows_to_enter(writer, loaded, files, trusted or {})
+    listing = admitted(loaded.listing, {key: row.sha256 for key, row in rows.items()} | dict.fromkeys(keys))
+    if fresh:
+        write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(fresh))))
+    for path in files:
+        if _key(path) in rows:
+            _take_in(path, writer.channel.path / _key(path))
+    known = {key: msgspec.structs.replace(row, stamp=stamp_of(writer.channel.path / key)) for key, row in rows.items()}
+    if foundation:
+        listing = with_foundation(listing, [_key(path) for path in foundation])
+    listing = prefer(listing, _candidates(loaded, known, keys), keys)
+    if fresh or listing != loaded.listing:
         write_listing(writer.channel, listing)
-
-
-def with_foundation(listing: Listing, names: Iterable[str]) -> Listing:
-    """The listing in which ``names`` are the foundation packages in force, and earlier ones are superseded; pure."""
-    chosen = set(names)
-    return dataclasses.replace(
-        listing,
-        incoming=(),
-        foundation=tuple(sorted(chosen)),
-        superseded=tuple(sorted({*listing.foundation, *listing.superseded} - chosen)),
-    )
+    return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing), known=known)
 
 
 def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
     """Make new solves see these own packages (``subdir/file name``) and no other build of the same variant.
 
-    Two builds count as the same variant when name, version, build number, subdir and recorded variant are equal. This
-    is what makes going back to an earlier recipe work: its package is there already, but a newer one would win.
+    This is what makes going back to an earlier recipe work: its package is there already, but a newer one would win.
     """
-    listing = read_listing(writer.channel)
-    preferred = prefer(listing, published_packages(writer.channel), names)
-    if preferred != listing:
-        write_listing(writer.channel, preferred)
-    return index_channel(writer)
-
-
-def prefer(listing: Listing, packages: Iterable[PublishedPackage], names: Iterable[str]) -> Listing:
-    """The listing in which the own packages ``names`` are seen and no other build of the same variant; pure."""
-    by_name = {f"{package.subdir}/{package.file_name}": package for package in packages}
-    wanted = {_variant_key(by_name[name]): name for name in names if name in by_name}
-    hidden = dict(listing.hidden)
-    for name, package in by_name.items():
-        chosen = wanted.get(_variant_key(package))
-        if chosen == name:
-            hidden.pop(name, None)
-        elif chosen is not None and package.variant is not None:
-            hidden[name] = f"superseded by {chosen}"
-    return dataclasses.replace(listing, hidden=hidden)
+    keys = list(names)
+    loaded = load_channel(writer.channel)
+    listing = prefer(loaded.listing, _candidates(loaded, {}, keys), keys)
+    if listing != loaded.listing:
+        write_listing(writer.channel, listing)
+    return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing))
 
 
 def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
@@ -120,58 +107,80 @@ def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
     return cached_package(path, facts, stamp=stamp_of(path), indexed_ms=indexed_ms)
 
 
-def _enter(writer: ChannelWriter, files: Sequence[Path]) -> dict[str, CachedPackage]:
-    """Link the files in that the channel does not have, as one set; returns their cache rows."""
-    channel = writer.channel
-    refused = {subdir: read_state(channel, subdir).records.refused for subdir in {path.parent.name for path in files}}
-    new = [path for path in files if _must_enter(channel.path / _key(path), path, refused[path.parent.name])]
-    if not new:
-        return {}
-    rows = {_key(path): check_package(path, indexed_ms=int(writer.clock() * 1000)) for path in new}
-    listing = read_listing(channel)
-    fresh = [key for key in sorted(rows) if not (channel.path / key).exists()]
-    write_listing(channel, dataclasses.replace(listing, incoming=tuple(fresh)))
-    for path in new:
-        destination = channel.path / _key(path)
-        if _key(path) not in fresh:
-            destination.unlink()  # damaged; _must_enter allowed it
-        link_or_copy(path, destination)
-    write_listing(channel, listing)
-    return {key: dataclasses.replace(row, stamp=stamp_of(channel.path / key)) for key, row in rows.items()}
+def _rows_to_enter(
+    writer: ChannelWriter, loaded: LoadedChannel, files: Sequence[Path], trusted: Mapping[str, CachedPackage]
+) -> tuple[dict[str, CachedPackage], set[str]]:
+    """The rows of the files that have to be linked in, each checked, and the names that are new in the folder."""
+    rows, fresh = {}, set()
+    for path in files:
+        destination = writer.channel.path / _key(path)
+        exists = destination.exists()
+        if exists and _is_present(path, destination, loaded.states[path.parent.name]):
+            continue
+        rows[_key(path)] = _checked_row(path, trusted.get(_key(path)), indexed_ms=int(writer.clock() * 1000))
+        if not exists:
+            fresh.add(_key(path))
+    return rows, fresh
 
 
-def _must_enter(destination: Path, source: Path, refused: Mapping[str, RefusedFile]) -> bool:
-    """Whether ``source`` has to be linked in; a damaged file in the channel may be replaced by its sound original."""
-    if not destination.exists():
-        return True
-    if destination.samefile(source):
-        return False
-    wanted, found = sha256_of_file(source), sha256_of_file(destination)
-    if wanted == found:
-        return False
-    row = refused.get(destination.name)
-    if row is not None and (row.published is None or row.published.sha256 == wanted):
-        return True
-    hint = "published files never change: raise the recipe's build number and build again"
-    if row is not None:
-        hint = row.hint
+def _checked_row(path: Path, trusted: CachedPackage | None, *, indexed_ms: int) -> CachedPackage:
+    if trusted is not None and path.is_file() and trusted.stamp == stamp_of(path):
+        return trusted.patched(trusted.record | {"indexed_timestamp": indexed_ms})
+    return check_package(path, indexed_ms=indexed_ms)
+
+
+def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:
+    """Whether the channel has these bytes, sound; False when a damaged file may be replaced by its sound original."""
+    stamp = stamp_of(destination)
+    row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
+    if refused is not None and refused.stamp == stamp:
+        wanted = sha256_of_file(source)
+        if refused.published is None or refused.published.sha256 == wanted:
+            if destination.samefile(source):
+                raise IntegrityError(refused.message, hint=refused.hint)
+            return False
+        raise _other_bytes(destination, source, wanted, hint=refused.hint)
+    if not destination.samefile(source) and (wanted := sha256_of_file(source)) != sha256_of_file(destination):
+        raise _other_bytes(destination, source, wanted)
+    if row is None or row.stamp != stamp:
+        found = check_package(destination).sha256
+        if row is not None and row.sha256 != found:
+            raise changed(destination, found, row.sha256)
+    return True
+
+
+def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | None = None) -> ChannelError:
+    found = sha256_of_file(destination)
     message = f"{destination}: the channel holds other bytes under this name (sha256 {found}) than {source} ({wanted})"
-    raise ChannelError(message, hint=hint)
+    return ChannelError(
+        message, hint=hint or "published files never change: raise the recipe's build number and build again"
+    )
 
 
-def _insist(writer: ChannelWriter, files: Sequence[Path], report: IndexReport) -> None:
-    """Raise IntegrityError when one of ``files`` was in the channel before, damaged, and so is in no index."""
-    entered = {writer.channel.path / _key(path) for path in files}
-    for finding in report.refused:
-        if finding.path in entered:
-            raise IntegrityError(finding.message, hint=finding.hint)
+def _take_in(source: Path, destination: Path) -> None:
+    if destination.exists():
+        destination.unlink()  # damaged: _is_present would have said so otherwise
+    link_or_copy(source, destination)
+
+
+def _candidates(
+    loaded: LoadedChannel, known: Mapping[str, CachedPackage], keys: Sequence[str]
+) -> list[PublishedPackage]:
+    """The own packages that may be builds of the same variant as those of ``keys``: the same names."""
+    rows = {
+        f"{subdir}/{name}": row
+        for subdir, state in loaded.states.items()
+        for name, row in state.records.packages.items()
+    } | dict(known)
+    names = {rows[key].name for key in keys if key in rows}
+    foreign = {*loaded.listing.foundation, *loaded.listing.superseded}
+    path = loaded.channel.path
+    return [
+        published_package(path / key, row, None)
+        for key, row in rows.items()
+        if row.name in names and key not in foreign and (key in known or (path / key).exists())
+    ]
 
 
 def _key(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
-
-
-def _variant_key(package: PublishedPackage) -> tuple[object, ...]:
-    variant = None if package.variant is None else tuple(sorted(package.variant.items()))
-    unknown = package.file_name if variant is None else ""
-    return package.subdir, package.name, package.version, package.build_number, variant, unknown

@@ -7,7 +7,9 @@ The cache is keyed by size and modification time; deleting it costs time, never 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,13 +19,14 @@ from channel_tools.channel.archive import JsonObject, PackageFacts, damaged, rea
 from channel_tools.channel.model import PACKAGE_SUFFIX, Finding
 from channel_tools.errors import IntegrityError
 from channel_tools.files import TEMPORARY_PREFIX
+from channel_tools.pool import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
-STATE_SCHEMA: Literal[2] = 2
+STATE_SCHEMA: Literal[3] = 3
 
 _RECORD_FIELDS = (
     "arch", "build", "build_number", "features", "license", "license_family",
@@ -31,32 +34,68 @@ _RECORD_FIELDS = (
 )  # fmt: skip
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")
 _ABOUT_FIELDS = ("description", "dev_url", "doc_url", "home", "license", "source_url", "summary")
+_FILES_PER_PROCESS = 250
+"""Fewer are read before a second process has started."""
+_FILES_AT_ONCE = 100
 _RUN_EXPORT_KINDS = ("weak", "strong", "noarch", "weak_constrains", "strong_constrains")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What tells a file from another without reading it."""
 
     size_bytes: int
     mtime_ns: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CachedPackage:
-    """An indexed package: its repodata record, and what repodata has no room for."""
+class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """An indexed package as the cache keeps it: JSON stays text until somebody looks into it.
+
+    ``record_json`` is its repodata record, ``exports_json`` its run_exports, ``about_json`` what channeldata.json says
+    of it, ``origin_json`` an Origin. So ten thousand packages are read, listed and written again in milliseconds.
+    """
 
     stamp: Stamp
-    record: JsonObject
-    about: JsonObject
+    name: str
+    sha256: str
+    record_json: bytes
+    exports_json: bytes
+    about_json: bytes
+    origin_json: bytes
+
+    @property
+    def record(self) -> JsonObject:
+        """The repodata record, decoded anew at each call."""
+        return msgspec.json.decode(self.record_json, type=JsonObject)
+
+    @property
+    def about(self) -> JsonObject:
+        """The fields of about.json that channeldata.json takes."""
+        return msgspec.json.decode(self.about_json, type=JsonObject)
+
+    @property
+    def origin(self) -> Origin:
+        """What the plan recorded in it."""
+        return msgspec.json.decode(self.origin_json, type=Origin)
+
+    @property
+    def digest(self) -> str | None:
+        """The digest that the plan recorded in it."""
+        return self.origin.digest
+
+    def patched(self, record: JsonObject) -> CachedPackage:
+        """The same package with another record."""
+        return msgspec.structs.replace(
+            self, record_json=encode_json(record), exports_json=encode_json(record.get("run_exports", {}))
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What the plan wrote into a package, and the variant keys that its build used; empty for one from elsewhere."""
+
     digest: str | None = None
     inputs: dict[str, str] = field(default_factory=dict)
     variant: dict[str, str] | None = None
-
-    @property
-    def sha256(self) -> str:
-        """The file's hash when it was indexed."""
-        return str(self.record["sha256"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +110,18 @@ class RefusedFile:
     message: str
     hint: str
     published: CachedPackage | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadFile:
+    """A file that has to be read: with its ``contents``, unless they were read before and only its stamp changed."""
+
+    path: Path
+    stamp: Stamp
+    contents: bool
+    expected_sha256: str | None
+    indexed_ms: int
+    published: CachedPackage | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +141,11 @@ class Records:
 def scan_packages(subdir_folder: Path) -> dict[str, Stamp]:
     """The ``.conda`` files of a subdir, by name in order."""
     found = {}
-    for path in subdir_folder.iterdir() if subdir_folder.is_dir() else ():
-        if path.name.endswith(PACKAGE_SUFFIX) and not path.name.startswith(TEMPORARY_PREFIX):
-            found[path.name] = stamp_of(path)
+    with os.scandir(subdir_folder) if subdir_folder.is_dir() else contextlib.nullcontext(()) as entries:
+        for entry in entries:
+            if entry.name.endswith(PACKAGE_SUFFIX) and not entry.name.startswith(TEMPORARY_PREFIX):
+                status = entry.stat()
+                found[entry.name] = Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
     return dict(sorted(found.items()))
 
 
@@ -112,44 +165,72 @@ def refresh_records(
     """
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
-    for name, stamp in scan_packages(subdir_folder).items():
-        if name in skip:
-            continue
-        row = _refresh_one(known, subdir_folder / name, stamp, first_seen=first_seen.get(name), now_ms=now_ms)
+    unread = []
+    stamps = scan_packages(subdir_folder)
+    for name, stamp in stamps.items():
+        if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
+            packages[name] = cached
+        elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
+            refused[name] = remembered
+        elif name not in skip:
+            unread.append(_unread(known, subdir_folder / name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
+    for name, row in read_files(unread):
         if isinstance(row, CachedPackage):
             packages[name] = row
         else:
+            _log.warning("%s", row.message)
             refused[name] = row
+    if unread:
+        packages = {name: packages[name] for name in stamps if name in packages}
     return Records(packages=packages, refused=refused)
 
 
-def _refresh_one(
-    known: Records, path: Path, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int
-) -> CachedPackage | RefusedFile:
+def _unread(known: Records, path: Path, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int) -> UnreadFile:
     cached, refused = known.packages.get(path.name), known.refused.get(path.name)
-    if cached is not None and cached.stamp == stamp:
-        return cached
-    if refused is not None and refused.stamp == stamp:
-        return refused
     published = cached or (refused.published if refused else None)
-    expected = published.sha256 if published else first_seen[0] if first_seen else None
+    expected, indexed_ms = first_seen or (None, now_ms)
+    if published is not None:
+        expected = published.sha256
+        indexed_ms = int(str(published.record["indexed_timestamp"]))
+    return UnreadFile(
+        path=path,
+        stamp=stamp,
+        contents=cached is None,
+        expected_sha256=expected,
+        indexed_ms=indexed_ms,
+        published=published,
+    )
+
+
+def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage | RefusedFile]]:
+    """Read each file and judge it; name and outcome as they are done, many files in several processes."""
+    processes = min(len(os.sched_getaffinity(0)), len(files) // _FILES_PER_PROCESS)
+    if processes <= 1:
+        yield from ((file.path.name, _read_file(file)) for file in files)
+        return
+    chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
+    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
+        yield from zip((file.path.name for file in chunk), rows, strict=True)
+
+
+def _read_chunk(files: Sequence[UnreadFile]) -> list[CachedPackage | RefusedFile]:
+    return [_read_file(file) for file in files]
+
+
+def _read_file(file: UnreadFile) -> CachedPackage | RefusedFile:
     try:
-        facts = read_package(path, contents=cached is None)
-        if expected is not None and facts.sha256 != expected:
-            raise changed(path, facts.sha256, expected)
-        seen_ms = _index_time(published, first_seen, now_ms)
-        return cached_package(path, facts, stamp=stamp, indexed_ms=seen_ms)
+        facts = read_package(file.path, contents=file.contents)
+        if file.expected_sha256 not in {None, facts.sha256}:
+            raise changed(file.path, facts.sha256, str(file.expected_sha256))
+        return cached_package(file.path, facts, stamp=file.stamp, indexed_ms=file.indexed_ms)
     except IntegrityError as err:
-        _log.warning("%s", err)
         return RefusedFile(
-            stamp=stamp, changed=expected is not None, message=err.message, hint=err.hint or "", published=published
+            stamp=file.stamp,
+            changed=file.expected_sha256 is not None,
+            message=err.message,
+            hint=err.hint or "",
+            published=file.published,
         )
-
-
-def _index_time(published: CachedPackage | None, first_seen: tuple[str, int] | None, now_ms: int) -> int:
-    if published is not None and isinstance(indexed := published.record["indexed_timestamp"], int):
-        return indexed
-    return first_seen[1] if first_seen else now_ms
 
 
 def changed(path: Path, found: str, expected: str) -> IntegrityError:
@@ -164,18 +245,25 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
 
 def cached_package(path: Path, facts: PackageFacts, *, stamp: Stamp, indexed_ms: int) -> CachedPackage:
     """The cache row of a package that was read. Raises IntegrityError when its metadata cannot stand in repodata."""
+    record = make_record(path, facts) | {"indexed_timestamp": indexed_ms}
+    return CachedPackage(
+        stamp=stamp,
+        name=str(record["name"]),
+        sha256=facts.sha256,
+        record_json=encode_json(record),
+        exports_json=encode_json(record.get("run_exports", {})),
+        about_json=encode_json({key: facts.about[key] for key in _ABOUT_FIELDS if facts.about.get(key)}),
+        origin_json=encode_json(_origin(facts)),
+    )
+
+
+def _origin(facts: PackageFacts) -> Origin:
     extra = facts.about.get("extra")
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None
     ours = ours if isinstance(ours, dict) else {}
-    digest = ours["digest"] if isinstance(ours.get("digest"), str) else None
-    return CachedPackage(
-        stamp=stamp,
-        record=make_record(path, facts) | {"indexed_timestamp": indexed_ms},
-        about={key: facts.about[key] for key in _ABOUT_FIELDS if facts.about.get(key)},
-        digest=digest,
-        inputs=_texts(ours.get("inputs")) or {},
-        variant=None if digest is None else _texts(facts.variant),
-    )
+    if not isinstance(digest := ours.get("digest"), str):
+        return Origin(inputs=_texts(ours.get("inputs")) or {})
+    return Origin(digest=digest, inputs=_texts(ours.get("inputs")) or {}, variant=_texts(facts.variant))
 
 
 def _texts(value: object) -> dict[str, str] | None:

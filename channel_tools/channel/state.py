@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The files under ``.channel_tools``: what the channel is, what it lists, what the last index saw.
 
-channel.json and listing.json are records that matter; state/<subdir>.json is a cache. It is written last of all, so a
-killed writer leaves it older than the indexes and the next one writes them again.
+channel.json and listing.json are records that matter; state/<subdir>.msgpack is a cache. It is written last of all, so
+a killed writer leaves it older than the indexes and the next one writes them again.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.channel.model import RECORD_FOLDER, Channel, Foundation
+from channel_tools.channel.model import NOARCH, RECORD_FOLDER, Channel, Foundation
+from channel_tools.channel.patches import Patch  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp, encode_json
 from channel_tools.errors import ChannelError
 from channel_tools.files import write_bytes_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
 CHANNEL_SCHEMA = 1
+_SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,11 +40,22 @@ class ChannelRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Retired:
+    """A file that retention took out of the indexes at ``since_s`` (epoch seconds); its name keeps its ``sha256``."""
+
+    sha256: str
+    since_s: float
+    deleted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
     """listing.json: which packages new solves see. All names are ``subdir/file name``.
 
     ``incoming`` are files of a set that is being added: no index names them until all are there. ``foundation`` is the
     set of foundation packages in force, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
+    ``yanked`` are packages that people took back, with their reason, ``patches`` what people changed in the records of
+    a subdir. ``retired`` are files that retention takes away: hidden at once, deleted later, never of other bytes.
     """
 
     schema: int = CHANNEL_SCHEMA
@@ -48,10 +63,12 @@ class Listing:
     foundation: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
     hidden: dict[str, str] = field(default_factory=dict)
+    yanked: dict[str, str] = field(default_factory=dict)
+    patches: dict[str, Patch] = field(default_factory=dict)
+    retired: dict[str, Retired] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A shard on disk (``sha256`` names it) and the digest of the records it was made from."""
 
     content: str
@@ -60,14 +77,40 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubdirState:
-    """state/<subdir>.json: the record cache and what the index files looked like when they were written."""
+    """state/<subdir>.msgpack: the record cache and what the index files looked like when they were written.
+
+    ``removed`` are the names in ``records`` that the index did not list. ``content`` is empty before the first index.
+    """
 
     schema: int = STATE_SCHEMA
     records: Records = field(default_factory=Records)
+    removed: tuple[str, ...] = ()
     content: str = ""
     files: dict[str, Stamp] = field(default_factory=dict)
     shards: dict[str, Shard] = field(default_factory=dict)
     stale_since_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedChannel:
+    """What a channel's records and caches say, read once for several steps under one lock."""
+
+    channel: Channel
+    listing: Listing
+    states: dict[str, SubdirState]
+
+
+def load_channel(channel: Channel, *, and_subdirs: Collection[str] = ()) -> LoadedChannel:
+    """Read the listing and the caches of all subdirs that there are, and of ``and_subdirs``. Raises as read_listing."""
+    subdirs = sorted({*subdirs_of(channel.path), *and_subdirs})
+    states = {subdir: read_state(channel, subdir) for subdir in subdirs}
+    return LoadedChannel(channel=channel, listing=read_listing(channel), states=states)
+
+
+def subdirs_of(channel_path: Path) -> list[str]:
+    """The subdirs that a channel folder has, in order; noarch is always one."""
+    found = {path.name for path in channel_path.iterdir() if _SUBDIR_NAME.fullmatch(path.name) and path.is_dir()}
+    return sorted(found | {NOARCH})
 
 
 def read_channel_record(path: Path) -> ChannelRecord:
@@ -113,18 +156,45 @@ def read_state(channel: Channel, subdir: str) -> SubdirState:
     """The cache of a subdir; an empty one when it is missing, of another schema or damaged."""
     state_file = channel.state_file(subdir)
     try:
-        state = msgspec.json.decode(state_file.read_bytes(), type=SubdirState)
+        return decode_state(state_file.read_bytes())
     except FileNotFoundError:
         return SubdirState()
     except msgspec.DecodeError as err:
         _log.warning("%s: unreadable (%s); all packages are read again", state_file, err)
         return SubdirState()
+
+
+def decode_state(content: bytes) -> SubdirState:
+    """The cache that encode_state wrote; an empty one for another schema. Raises msgspec.DecodeError."""
+    state = msgspec.msgpack.decode(content, type=SubdirState)
     return state if state.schema == STATE_SCHEMA else SubdirState()
+
+
+def encode_state(state: SubdirState) -> bytes:
+    """The cache as it is kept."""
+    return msgspec.msgpack.encode(state)
 
 
 def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:
     """Replace the cache of a subdir."""
-    write_bytes_atomically(channel.state_file(subdir), encode_json(state) + b"\n")
+    write_bytes_atomically(channel.state_file(subdir), encode_state(state), durable=False)
+
+
+def read_channeldata_stamp(channel: Channel) -> Stamp | None:
+    """What channeldata.json looked like when it was written last; None when nobody knows."""
+    try:
+        return msgspec.msgpack.decode(_channeldata_file(channel).read_bytes(), type=Stamp)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def write_channeldata_stamp(channel: Channel, stamp: Stamp) -> None:
+    """Remember it."""
+    write_bytes_atomically(_channeldata_file(channel), msgspec.msgpack.encode(stamp), durable=False)
+
+
+def _channeldata_file(channel: Channel) -> Path:
+    return channel.record_folder / "state" / "channeldata.msgpack"
 
 
 def _listing_file(channel: Channel) -> Path:

@@ -7,6 +7,7 @@ Opening a channel for writing also repairs it: what a killed writer left is clea
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import tempfile
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.channel.content import not_listed
-from channel_tools.channel.index import index_channel, subdirs_of
+from channel_tools.channel.index import index_channel
 from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, HeldFile, PublishedPackage
 from channel_tools.channel.shards import SHARDS_FOLDER
 from channel_tools.channel.state import (
@@ -25,6 +26,7 @@ from channel_tools.channel.state import (
     read_channel_record,
     read_listing,
     read_state,
+    subdirs_of,
     write_channel_record,
     write_listing,
 )
@@ -125,7 +127,7 @@ def _clear_leftovers(channel: Channel) -> None:
 
 def without_incoming(listing: Listing) -> Listing:
     """The listing with no set under way."""
-    return Listing(foundation=listing.foundation, superseded=listing.superseded, hidden=listing.hidden)
+    return dataclasses.replace(listing, incoming=())
 
 
 def published_packages(channel: Channel) -> list[PublishedPackage]:
@@ -176,7 +178,7 @@ def _names_in(folder: Path) -> set[str]:
 
 def published_package(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
     """What the record cache knows of a package at ``.../subdir/file name``."""
-    record = row.record
+    record, origin = row.record, row.origin
     depends = record["depends"]
     return PublishedPackage(
         path=path,
@@ -189,8 +191,8 @@ def published_package(path: Path, row: CachedPackage, hidden: str | None) -> Pub
         sha256=row.sha256,
         size_bytes=row.stamp.size_bytes,
         depends=tuple(str(spec) for spec in depends) if isinstance(depends, list) else (),
-        digest=row.digest,
-        inputs=row.inputs,
-        variant=row.variant,
+        digest=origin.digest,
+        inputs=origin.inputs,
+        variant=origin.variant,
         hidden=hidden,
     )

@@ -11,11 +11,10 @@ import zstandard
 
 from channel_tools.channel.archive import JsonObject, read_package
 from channel_tools.channel.content import REPODATA, REPODATA_ZST, RUN_EXPORTS, not_listed
-from channel_tools.channel.index import subdirs_of
 from channel_tools.channel.model import PACKAGE_SUFFIX, Channel, Finding
 from channel_tools.channel.records import make_record, run_exports_of
 from channel_tools.channel.shards import SHARD_INDEX, SHARD_SUFFIX, SHARDS_FOLDER
-from channel_tools.channel.state import read_listing
+from channel_tools.channel.state import read_listing, subdirs_of
 from channel_tools.errors import IntegrityError
 
 if TYPE_CHECKING:

@@ -89,7 +89,8 @@ def test_indexing_again_writes_and_reads_nothing(tmp_path: Path, monkeypatch: py
     channel = new_channel(tmp_path)
     put(channel, make_conda(tmp_path, "toy"))
     before = snapshot(channel.path / "linux-64")
-    monkeypatch.setattr(index_module, "write_bytes_atomically", None)
+    monkeypatch.setattr(index_module, "staged", None)
+    monkeypatch.setattr("channel_tools.channel.state.write_bytes_atomically", None)
     monkeypatch.setattr("channel_tools.channel.records.read_package", None)
     assert index(channel).written == ()
     assert snapshot(channel.path / "linux-64") == before
