@@ -257,6 +257,19 @@ def cached_package(path: Path, facts: PackageFacts, *, stamp: Stamp, indexed_ms:
     )
 
 
+def recorded_package(record: JsonObject) -> CachedPackage:
+    """The cache row of a package of which only its repodata record is known."""
+    return CachedPackage(
+        stamp=Stamp(size_bytes=0, mtime_ns=0),
+        name=str(record["name"]),
+        sha256=str(record.get("sha256", "")),
+        record_json=encode_json(record),
+        exports_json=encode_json(record.get("run_exports", {})),
+        about_json=b"{}",
+        origin_json=b"{}",
+    )
+
+
 def _origin(facts: PackageFacts) -> Origin:
     extra = facts.about.get("extra")
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None

@@ -16,7 +16,7 @@ import zstandard
 
 from channel_tools.channel.channeldata import make_channeldata
 from channel_tools.channel.content import CHANNELDATA, REPODATA, REPODATA_ZST, RUN_EXPORTS
-from channel_tools.channel.records import CachedPackage, Stamp, encode_json
+from channel_tools.channel.records import encode_json, recorded_package
 from channel_tools.channel.shards import SHARD_INDEX, SHARD_SUFFIX, SHARDS_FOLDER, shard_index
 from channel_tools.channel.state import Shard
 from channel_tools.errors import ChannelError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from channel_tools.channel.archive import JsonObject
 
 _ZSTD_LEVEL = 9
-_NO_STAMP = Stamp(size_bytes=0, mtime_ns=0)
 
 
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
@@ -61,10 +60,10 @@ def derived_index(subdir: str, records: SubdirRecords, plain: Mapping[str, bytes
 def channeldata(subdirs: Mapping[str, SubdirRecords]) -> dict[str, bytes]:
     """channeldata.json, as far as records tell."""
     rows = {
-        subdir: {name: CachedPackage(stamp=_NO_STAMP, record=row, about={}) for name, row in records.all.items()}
+        subdir: {name: recorded_package(row) for name, row in records.all.items()}
         for subdir, records in subdirs.items()
     }
-    return {CHANNELDATA: encode_json(make_channeldata(rows)) + b"\n"}
+    return {CHANNELDATA: make_channeldata(rows)}
 
 
 def read_plain(path: Path) -> SubdirRecords:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import Stamp
@@ -102,9 +103,7 @@ class BucketTarget:
             wanted=[Wanted(key=key, sha256=row.sha256) for key, row in rows.items()],
             own=[key for key in rows if key not in foreign],
             foundation=[key for key in rows if key in foreign],
-            entry=lambda key: Entry(
-                row=dataclasses.replace(rows[key], record=rows[key].record | {"indexed_timestamp": indexed_ms})
-            ),
+            entry=lambda key: Entry(row=rows[key].patched(rows[key].record | {"indexed_timestamp": indexed_ms})),
         )
         return self._carry_out(change, progress)
 
@@ -123,7 +122,7 @@ class BucketTarget:
             key=self.bucket.place(label).base + file.key, path=file.path, sha256=file.sha256, stamp=row.stamp
         )
         # the time of the local file means nothing in the bucket
-        row = dataclasses.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
+        row = msgspec.structs.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
         return Entry(row=row, upload=upload)
 
     def _labels_text(self) -> str:

@@ -76,7 +76,7 @@ def write_indexes(
         _IndexObject(
             key=f"{base}{CHANNELDATA}",
             content=_digest(*(content.digest for content in made.values())),
-            body=lambda: _channeldata(records, made),
+            body=lambda: _channeldata(made),
             content_type="application/json",
         ),
         _IndexObject(
@@ -116,12 +116,8 @@ def _type_of(name: str) -> str:
     return "application/json" if name.endswith(".json") or name == REPODATA else "application/octet-stream"
 
 
-def _channeldata(records: ObjectRecords, made: Mapping[str, SubdirContent]) -> bytes:
-    rows = {
-        subdir: {name: records.subdirs[subdir].packages[name] for name in content.listed}
-        for subdir, content in made.items()
-    }
-    return encode_json(make_channeldata(rows)) + b"\n"
+def _channeldata(made: Mapping[str, SubdirContent]) -> bytes:
+    return make_channeldata({subdir: content.listed for subdir, content in made.items()})
 
 
 def _bring_up(store: ObjectStore, wanted: _IndexObject, lease: Lease) -> bool:

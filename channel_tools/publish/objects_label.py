@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from channel_tools.publish.objects_lease import Lease
     from channel_tools.publish.objects_store import ObjectStore
 
-_RECORDS = f"{RECORD_FOLDER}/records.json.zst"
+_RECORDS = f"{RECORD_FOLDER}/records.msgpack.zst"
 _CHANNEL = f"{RECORD_FOLDER}/channel.json"
 
 

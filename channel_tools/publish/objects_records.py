@@ -17,9 +17,9 @@ import msgspec
 import zstandard
 
 from channel_tools.channel.content import SubdirContent, not_listed, subdir_content
+from channel_tools.channel.listing import prefer, with_foundation
 from channel_tools.channel.model import NOARCH
-from channel_tools.channel.publish import prefer, with_foundation
-from channel_tools.channel.records import CachedPackage, encode_json
+from channel_tools.channel.records import CachedPackage  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.channel.state import Listing, Shard
 from channel_tools.channel.store import published_package
 from channel_tools.errors import ChannelError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.model import PublishedPackage
 
-RECORDS_SCHEMA = 1
+RECORDS_SCHEMA = 2
 _ALWAYS = ("linux-64", NOARCH)
 """Subdirs that are served even when they are empty, as in a new folder."""
 _ZSTD_LEVEL = 3
@@ -75,14 +75,14 @@ class ObjectRecords:
 
 def encode_records(records: ObjectRecords) -> bytes:
     """The object's bytes, with a checksum that decode_records checks."""
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(encode_json(records))
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(msgspec.msgpack.encode(records))
 
 
 def decode_records(body: bytes, *, where: str) -> ObjectRecords:
     """Read the object. Raises ChannelError when it is damaged or of another version."""
     try:
         plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=_SIZE_LIMIT_BYTES)
-        records = msgspec.json.decode(plain, type=ObjectRecords)
+        records = msgspec.msgpack.decode(plain, type=ObjectRecords)
     except (zstandard.ZstdError, msgspec.DecodeError, MemoryError) as err:
         hint = "run the same command again; if it stays so, restore the object from a version or copy of the bucket"
         raise ChannelError(f"{where}: not the records of a channel ({err})", hint=hint) from None
