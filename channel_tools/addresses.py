@@ -13,12 +13,23 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
 _TOKEN = re.compile(r"/t/[^/]+(?=/|$)")
+_CHANNEL_ALIAS = "https://conda.anaconda.org"
 _LOCAL_SCHEMES = frozenset({"", "file"})
 
 
 def channel_address(channel: str) -> str:
-    """The address of a channel given as an address or as a folder, without a slash at its end."""
-    return (channel if "://" in channel else Path(channel).expanduser().absolute().as_uri()).rstrip("/")
+    """The address of a channel, without a slash at its end.
+
+    Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name on
+    anaconda.org, as conda and rattler read it.
+    """
+    if "://" in channel:
+        folder = local_path(channel)
+        return channel.rstrip("/") if folder is None else folder.as_uri()
+    folder = Path(channel).expanduser()
+    if "/" in channel or folder.is_dir():
+        return folder.absolute().as_uri()
+    return f"{_CHANNEL_ALIAS}/{channel}"
 
 
 def without_credentials(address: str) -> str:

@@ -17,6 +17,7 @@ from channel_tools.cli import (
     foundation,
     lists,
     mirror,
+    pins,
     plan,
     publish,
     render,
@@ -63,6 +64,7 @@ app.command("plan")(plan.plan)
 app.command("build")(build.build)
 app.command("validate")(validate.validate)
 app.command("audit")(audit.audit)
+app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)
 app.command("promote")(publish.promote)
 app.add_typer(environment.app, name="env")

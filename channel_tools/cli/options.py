@@ -90,6 +90,14 @@ Channels = Annotated[
         show_default="the local channel",
     ),
 ]
+VirtualPackages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--virtual-package",
+        help="Assume this of the machine: __cuda=12.9, linux-64:__glibc=2.28, __cuda= (none); may be repeated.",
+        show_default="what is found here",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 

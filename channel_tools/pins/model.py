@@ -7,6 +7,9 @@ Addresses in a lock carry no credentials, ever: whoever writes a lock file may p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+NoArch = Literal["generic", "python"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -14,7 +17,9 @@ class LockedPackage:
     """One package of a solution, as its channel's repodata describes it.
 
     ``channel`` is the channel's address without a trailing slash and ``url`` the file's address. ``sha256`` and ``md5``
-    are in hexadecimal (md5 None where repodata has none); ``depends`` and ``constrains`` are MatchSpecs.
+    are in hexadecimal (md5 None where repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes``
+    is 0 where a lock's format does not hold it; then what stands after ``url`` may be missing as well, apart from
+    ``sha256``. ``timestamp_ms`` is when it was built, since the epoch.
     """
 
     name: str
@@ -30,6 +35,10 @@ class LockedPackage:
     size_bytes: int
     depends: tuple[str, ...]
     constrains: tuple[str, ...]
+    noarch: NoArch | None = None
+    python_site_packages_path: str | None = None
+    license: str | None = None
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,9 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError
 
 from channel_tools.addresses import channel_address, without_credentials
-from channel_tools.errors import ChannelError, IntegrityError, SolveError, UsageError
+from channel_tools.errors import ChannelError, SolveError, UsageError
 from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
+from channel_tools.pins.records import in_installation_order, locked_package
 from channel_tools.pins.virtual import to_generic
 from channel_tools.solving import gateway_error, make_gateway, shown_channels, solve_specs
 
@@ -72,28 +73,6 @@ def solve_lock(
     )
 
 
-def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
-    """A record of a channel's index as a lock names it. Raises IntegrityError where it has no sha256."""
-    if record.sha256 is None or record.size is None:
-        message = f"{record.file_name}: the index of {without_credentials(record.channel)} names no sha256 or size"
-        raise IntegrityError(message, hint="index the channel again with a tool that writes them")
-    return LockedPackage(
-        name=record.name.normalized,
-        version=str(record.version),
-        build=str(record.build),
-        build_number=record.build_number,
-        subdir=record.subdir,
-        file_name=record.file_name,
-        channel=without_credentials(record.channel).rstrip("/"),
-        url=without_credentials(record.url),
-        sha256=record.sha256.hex(),
-        md5=record.md5.hex() if record.md5 else None,
-        size_bytes=record.size,
-        depends=tuple(record.depends),
-        constrains=tuple(record.constrains),
-    )
-
-
 async def _solve_platform(
     specs: Sequence[str],
     channels: Sequence[str],
@@ -110,9 +89,7 @@ async def _solve_platform(
         )
     except SolveError as err:
         raise await _with_platform(err, channels, platform, gateway) from err
-    by_name = {record.name.normalized: record for record in records}
-    order = rattler.PackageRecord.sort_topologically(list(records))
-    return tuple(locked_package(by_name[record.name.normalized]) for record in order)
+    return tuple(locked_package(record) for record in in_installation_order(records))
 
 
 async def _records_of(

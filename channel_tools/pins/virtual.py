@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The virtual packages that a lock assumes (CEP 30): what the machine is taken to have.
 
-A lock is for other machines too, so ``__archspec`` (this very processor) is assumed only when it is asked for. For
-platforms other than this machine's the values are those that conda-forge builds for.
+A lock is for other machines too, so ``__archspec`` (this very processor) is assumed only when it is asked for, and of
+kernels an old one. For platforms other than this machine's the values are those that conda-forge builds for.
 """
 
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import rattler
@@ -20,19 +21,26 @@ if TYPE_CHECKING:
 
 _TEXT = re.compile(r"(?:(?P<platform>[a-z0-9-]+):)?(?P<name>__[a-z0-9_]+)=(?P<value>|[^\s=]+(?:=[^\s=]+)?)")
 _LEFT_OUT = frozenset({"__archspec"})
-_ELSEWHERE = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
+_KERNEL = "4.18"
+_ELSEWHERE = {"__unix": "0", "__linux": _KERNEL, "__glibc": "2.28"}
 _HINT = "write __cuda=12.9, __glibc=2.28=0, linux-64:__cuda=12.9, or __cuda= for a machine without it"
 
 
-def assumed_virtual_packages(platforms: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+def assumed_virtual_packages(
+    platforms: Sequence[str],
+    overrides: Sequence[str] = (),
+    *,
+    earlier: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, tuple[str, ...]]:
     """For each platform the assumed virtual packages as ``name=version=build``, in order of name.
 
-    ``overrides`` are ``[PLATFORM:]NAME=VERSION[=BUILD]``; an empty version takes the package away. Raises UsageError.
+    ``overrides`` are ``[PLATFORM:]NAME=VERSION[=BUILD]``; an empty version takes the package away. Platforms in
+    ``earlier`` start from what stands there. Raises UsageError.
     """
     chosen = [_parse_override(text, platforms) for text in overrides]
     assumed = {}
     for platform in platforms:
-        values = _defaults(platform)
+        values = _by_name(earlier[platform]) if platform in earlier else _defaults(platform)
         for only, name, value in chosen:
             if only in {None, platform}:
                 values[name] = value
@@ -53,10 +61,9 @@ def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
     return generic
 
 
-def detected_virtual_packages() -> dict[str, rattler.GenericVirtualPackage]:
-    """Those of this machine, by name."""
-    found = [package.into_generic() for package in rattler.VirtualPackage.detect()]
-    return {str(package.name.normalized): package for package in found}
+def detected_virtual_packages() -> tuple[str, ...]:
+    """Those of this machine, as ``name=version=build``."""
+    return tuple(str(package.into_generic()) for package in rattler.VirtualPackage.detect())
 
 
 def split_virtual_package(text: str) -> tuple[str, str, str]:
@@ -74,10 +81,14 @@ def _checked(text: str) -> str:
 def _defaults(platform: str) -> dict[str, str]:
     if platform != str(rattler.Subdir.current()):
         return dict(_ELSEWHERE)
-    found = detected_virtual_packages()
-    return {
-        name: f"{package.version}={package.build_string}" for name, package in found.items() if name not in _LEFT_OUT
-    }
+    found = {name: value for name, value in _by_name(detected_virtual_packages()).items() if name not in _LEFT_OUT}
+    if "__linux" in found:
+        found["__linux"] = min(found["__linux"].partition("=")[0], _KERNEL, key=rattler.Version)
+    return found
+
+
+def _by_name(packages: Iterable[str]) -> dict[str, str]:
+    return {text.partition("=")[0]: text.partition("=")[2] for text in packages}
 
 
 def _parse_override(text: str, platforms: Sequence[str]) -> tuple[str | None, str, str]:

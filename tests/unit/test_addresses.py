@@ -35,6 +35,15 @@ def test_folders_become_addresses(tmp_path: Path) -> None:
     assert channel_address("https://host/chan/") == "https://host/chan"
 
 
+def test_bare_names_are_channels_of_anaconda_org_unless_a_folder_has_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert channel_address("conda-forge") == "https://conda.anaconda.org/conda-forge"
+    (tmp_path / "conda-forge").mkdir()
+    assert channel_address("conda-forge") == (tmp_path / "conda-forge").as_uri()
+
+
 def test_local_paths() -> None:
     assert local_path("file:///srv/my%20channel") == Path("/srv/my channel")
     assert local_path("https://host/srv") is None

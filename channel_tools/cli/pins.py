@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools pins``: a stack's environment, fixed to the last byte."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import print_json, print_line, print_note
+from channel_tools.cli.handling import handled
+
+if TYPE_CHECKING:
+    from channel_tools.pins.compare import PinChange
+    from channel_tools.workflow.pinning import PinResult
+
+
+class _Format(StrEnum):
+    """As channel_tools.pins.files.PinFormat, whose package is too slow to import for --help, and all of them."""
+
+    ENVIRONMENT = "environment"
+    EXPLICIT = "explicit"
+    CONDA_LOCK = "conda-lock"
+    PIXI = "pixi"
+    ALL = "all"
+
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+_Platforms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--platform", "-p", help="Lock for this platform; may be repeated.", show_default="the lock's, else this one"
+    ),
+]
+_Formats = Annotated[
+    list[_Format] | None,
+    typer.Option(
+        "--format",
+        "-f",
+        help="Write this beside conda-lock.yml, which is always written; may be repeated.",
+        show_default="all",
+    ),
+]
+_Folder = Annotated[
+    Path | None,
+    typer.Option("-o", help="The folder for the files.", show_default="TREE/output/pins/STACK"),
+]
+_Published = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--published",
+        help="Write this address in place of a local channel's; once for each of them, in their order.",
+        show_default=False,
+    ),
+]
+_Offline = Annotated[
+    bool, typer.Option("--offline", help="With --published: do not look whether the packages are there.")
+]
+_Update = Annotated[
+    bool, typer.Option("--update", help="Look for newer packages: of the names given as arguments, else of all.")
+]
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PACKAGE]...", help="With --update: the packages that may change.", show_default=False),
+]
+
+
+@handled
+def pins(
+    packages: _Names = None,
+    *,
+    stack: options.Stack = None,
+    platforms: _Platforms = None,
+    formats: _Formats = None,
+    folder: _Folder = None,
+    channels: options.Channels = None,
+    published: _Published = None,
+    offline: _Offline = False,
+    virtual_packages: options.VirtualPackages = None,
+    update: _Update = False,
+    dry_run: options.DryRun = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write a stack's environment as environment.yml, explicit list, conda-lock.yml and pixi files."""
+    from channel_tools.errors import UsageError  # noqa: PLC0415
+    from channel_tools.pins.files import FORMATS  # noqa: PLC0415
+    from channel_tools.workflow.installing import InstallRequest  # noqa: PLC0415
+    from channel_tools.workflow.pinning import PinRequest, pin_stack  # noqa: PLC0415
+
+    if packages and not update:
+        raise UsageError(f"{' '.join(packages)}: packages are named for --update", hint="add --update, or --variant")
+    named = {one.value for one in formats or [_Format.ALL]}
+    request = PinRequest(
+        install=InstallRequest(stack=stack, channels=tuple(channels or ())),
+        formats=FORMATS if "all" in named else tuple(one for one in FORMATS if one in named),
+        platforms=tuple(platforms or ()),
+        folder=folder,
+        published=tuple(published or ()),
+        virtual_packages=tuple(virtual_packages or ()),
+        update=tuple(packages or ()) if update else None,
+        offline=offline,
+        dry_run=dry_run,
+    )
+    result = pin_stack(options.settings_from(root, output), request)
+    if as_json:
+        print_json(_json(result, dry_run=dry_run))
+    else:
+        _print(result, dry_run=dry_run)
+    if result.local:
+        print_note(
+            f"note: the files name {', '.join(result.local)}, which other machines may not have; "
+            "--published ADDRESS writes where the packages are published"
+        )
+
+
+def _json(result: PinResult, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "stack": result.lock.stack,
+        "folder": str(result.folder),
+        "files": list(result.files),
+        "kept": result.kept,
+        "dry_run": dry_run,
+        "channels": list(result.lock.channels),
+        "platforms": [
+            {
+                "platform": platform.platform,
+                "virtual_packages": list(platform.virtual_packages),
+                "packages": len(platform.packages),
+                "bytes": sum(package.size_bytes for package in platform.packages),
+            }
+            for platform in result.lock.platforms
+        ],
+        "changes": [asdict(change) for change in result.changes],
+    }
+
+
+def _print(result: PinResult, *, dry_run: bool) -> None:
+    for change in result.changes:
+        print_line(f"{change.platform}: {_SIGNS[change.kind]} {_said(change)}")
+    for platform in result.lock.platforms:
+        size = sum(package.size_bytes for package in platform.packages)
+        print_line(
+            f"{platform.platform}: {len(platform.packages)} packages, {size / 1e6:.1f} MB, "
+            f"assuming {' '.join(platform.virtual_packages) or 'no virtual packages'}"
+        )
+    did = "would write" if dry_run else "the lock still holds; files in step" if result.kept else "wrote"
+    print_line(f"{result.folder}: {did}: {', '.join(result.files)}")
+
+
+def _said(change: PinChange) -> str:
+    if change.before == change.after:
+        return f"{change.name} {change.after} (other bytes)"
+    return f"{change.name} {' -> '.join(one for one in (change.before, change.after) if one is not None)}"

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""conda-lock.yml (CEP 37): the lock that the other formats and every update start from.
+
+The content hash covers the packages of a platform as they were locked, so a file of ours that was cut off or edited is
+known as such before anything is installed. Files of other tools are read as far as they go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from channel_tools.errors import ConfigError, IntegrityError
+from channel_tools.pins.conda_lock_model import (
+    OWN_SCHEMA,
+    RECORDS_KEY,
+    SCHEMA_KEY,
+    SPECS_KEY,
+    STACK_KEY,
+    VIRTUAL_KEY,
+    CondaLockFile,
+    OwnRecord,
+    PackageEntry,
+)
+from channel_tools.pins.explicit import package_of_address
+from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
+from channel_tools.yamlfile import parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from channel_tools.pins.conda_lock_model import Metadata
+    from channel_tools.yamlfile import YamlDocument
+
+_SOURCES = ["variants/stacks.yaml"]
+_DEPENDENCY = re.compile(r"([A-Za-z0-9_.-]+)\s*(.*)")
+_HEADER = """\
+# Written by channel_tools pins. Change it with: channel_tools pins --update
+# Install it with: channel_tools env create --lock FILE PREFIX, or conda-lock install
+"""
+_AGAIN = "write it again: channel_tools pins"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Text of several lines as it stands."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def render_conda_lock(lock: Lock) -> str:
+    """The whole lock, all platforms."""
+    content = {
+        "version": 1,
+        "metadata": {
+            "content_hash": {platform.platform: _content_hash(platform) for platform in lock.platforms},
+            "channels": [{"url": channel, "used_env_vars": []} for channel in lock.channels],
+            "platforms": [platform.platform for platform in lock.platforms],
+            "sources": _SOURCES,
+            "custom_metadata": _own_metadata(lock),
+        },
+        "package": [_entry(package, platform.platform) for platform in lock.platforms for package in platform.packages],
+    }
+    return _HEADER + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=math.inf, allow_unicode=True)
+
+
+def parse_conda_lock(text: str, path: Path) -> Lock:
+    """The lock that the file holds.
+
+    Raises ConfigError (file, line) for another shape or schema, packages twice or of pip, and IntegrityError where a
+    file of ours is no longer what was written.
+    """
+    document = parse_yaml(text, path)
+    _check_version(document)
+    try:
+        model = CondaLockFile.model_validate(document.value)
+    except ValidationError as err:
+        first = err.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise document.error(f"{where}: {first['msg']}", *first["loc"], hint=f"no conda-lock.yml; {_AGAIN}") from None
+    own = model.metadata.custom_metadata or {}
+    records = _own_records(own, document)
+    virtual = _virtual_packages(own)
+    by_platform = _packages(model, records, document)
+    lock = Lock(
+        stack=own.get(STACK_KEY, ""),
+        specs=tuple(own.get(SPECS_KEY, "").splitlines()),
+        channels=tuple(channel.url.rstrip("/") for channel in model.metadata.channels),
+        platforms=tuple(
+            PlatformLock(platform=name, virtual_packages=virtual.get(name, ()), packages=tuple(by_platform[name]))
+            for name in sorted(model.metadata.platforms)
+        ),
+    )
+    if SCHEMA_KEY in own:
+        _check_content(lock, model.metadata, path)
+    return lock
+
+
+def _content_hash(platform: PlatformLock) -> str:
+    # members without a value are left out, so that locks stay true when LockedPackage gets another one
+    packages = [{name: value for name, value in asdict(one).items() if value} for one in platform.packages]
+    content = {"virtual_packages": platform.virtual_packages, "packages": packages}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _own_metadata(lock: Lock) -> dict[str, str]:
+    return {
+        SCHEMA_KEY: OWN_SCHEMA,
+        STACK_KEY: lock.stack,
+        SPECS_KEY: _lines(lock.specs),
+        VIRTUAL_KEY: _lines(" ".join((one.platform, *one.virtual_packages)) for one in lock.platforms),
+        RECORDS_KEY: _lines(_own_record(package, one.platform) for one in lock.platforms for package in one.packages),
+    }
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+def _own_record(package: LockedPackage, platform: str) -> str:
+    bare = _bare_package(PackageEntry.model_validate(_entry(package, platform)))
+    values = {
+        name: value
+        for name, value in asdict(package).items()
+        if name in OwnRecord.model_fields and value != getattr(bare, name)
+    }
+    return json.dumps({"platform": platform, "name": package.name} | values, ensure_ascii=False)
+
+
+def _entry(package: LockedPackage, platform: str) -> dict[str, object]:
+    hashes = {"md5": package.md5, "sha256": package.sha256}
+    return {
+        "name": package.name,
+        "version": package.version,
+        "manager": "conda",
+        "platform": platform,
+        "dependencies": _dependencies(package.depends),
+        "url": package.url,
+        "hash": {name: value for name, value in hashes.items() if value is not None},
+        "category": "main",
+        "optional": False,
+        "build": package.build,
+    }
+
+
+def _dependencies(depends: Iterable[str]) -> dict[str, str]:
+    """Requirements by name; of several on one name the version ranges are joined, as far as one text can say it."""
+    merged: dict[str, str] = {}
+    for text in depends:
+        found = _DEPENDENCY.fullmatch(text.rpartition("::")[2].strip())
+        name, rest = (found.group(1), found.group(2)) if found else (text, "")
+        earlier = merged.get(name, "")
+        plain = " " not in earlier and " " not in rest
+        merged[name] = f"{earlier},{rest}" if earlier and rest and plain else max(earlier, rest, key=len)
+    return merged
+
+
+def _check_version(document: YamlDocument) -> None:
+    value = document.value
+    if not isinstance(value, dict) or "metadata" not in value:
+        raise ConfigError("no conda-lock.yml: it has no metadata", path=document.path, hint=_AGAIN)
+    version = value.get("version", 1)
+    if version != 1:
+        message = f"version {version!r} of conda-lock.yml; this program reads version 1"
+        raise document.error(message, "version", hint="take a newer channel_tools, or write the lock again")
+
+
+def _packages(
+    model: CondaLockFile, records: Mapping[tuple[str, str], OwnRecord], document: YamlDocument
+) -> dict[str, list[LockedPackage]]:
+    by_platform: dict[str, list[LockedPackage]] = {name: [] for name in model.metadata.platforms}
+    for index, entry in enumerate(model.package):
+        where = ("package", index)
+        if entry.platform not in by_platform:
+            raise document.error(f"{entry.name}: {entry.platform} is none of metadata.platforms", *where, hint=_AGAIN)
+        if entry.manager == "pip":
+            hint = "lock conda packages only, or install the file with conda-lock"
+            raise document.error(f"{entry.name}: a pip package, which this program does not install", *where, hint=hint)
+        if entry.category == "main":
+            package = _package(entry, records.get((entry.platform, entry.name)), document, index)
+            by_platform[entry.platform].append(package)
+    return by_platform
+
+
+def _package(entry: PackageEntry, record: OwnRecord | None, document: YamlDocument, index: int) -> LockedPackage:
+    where = ("package", index)
+    if entry.hash.sha256 is None:
+        raise document.error(f"{entry.name}: no sha256", *where, "hash", hint="lock again with a tool that writes it")
+    try:
+        package = _bare_package(entry)
+    except ValueError as err:
+        hint = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda"
+        raise document.error(f"{entry.name}: {err}", *where, "url", hint=hint) from None
+    if record is None:
+        return package
+    values: dict[str, Any] = record.model_dump(exclude_unset=True, exclude={"platform", "name"})
+    return replace(package, **values)
+
+
+def _bare_package(entry: PackageEntry) -> LockedPackage:
+    """What the entry alone says."""
+    package = package_of_address(entry.url, sha256=entry.hash.sha256 or "", md5=entry.hash.md5)
+    return replace(
+        package,
+        name=entry.name,
+        version=entry.version,
+        build=entry.build or package.build,
+        depends=tuple(f"{name} {rest}".strip() for name, rest in entry.dependencies.items()),
+    )
+
+
+def _own_records(own: Mapping[str, str], document: YamlDocument) -> dict[tuple[str, str], OwnRecord]:
+    where = ("metadata", "custom_metadata")
+    schema = own.get(SCHEMA_KEY, OWN_SCHEMA)
+    if schema != OWN_SCHEMA:
+        message = f"{SCHEMA_KEY} is {schema!r}; this program reads {OWN_SCHEMA!r}"
+        raise document.error(message, *where, SCHEMA_KEY, hint="take a newer channel_tools, or write the lock again")
+    try:
+        records = [OwnRecord.model_validate_json(line) for line in own.get(RECORDS_KEY, "").splitlines()]
+    except ValidationError as err:
+        message = f"{RECORDS_KEY} is damaged: {err.errors()[0]['msg']}"
+        raise document.error(message, *where, RECORDS_KEY, hint=_AGAIN) from None
+    return {(record.platform, record.name): record for record in records}
+
+
+def _virtual_packages(own: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    lines = [line.split() for line in own.get(VIRTUAL_KEY, "").splitlines()]
+    return {words[0]: tuple(words[1:]) for words in lines if words}
+
+
+def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
+    for platform in lock.platforms:
+        written, found = metadata.content_hash.get(platform.platform), _content_hash(platform)
+        if written != found:
+            message = (
+                f"{path}: the packages for {platform.platform} are not those that were locked (content hash {found}, "
+                f"expected {written}): the file was cut off or edited"
+            )
+            raise IntegrityError(message, hint=f"take the file from where it was written, or {_AGAIN}")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Explicit lists (CEP 23): one address with its sha256 per line, read by every conda client without a solver.
+
+The hash is written bare, as ``conda list --explicit --sha256`` does. What the list has no place for stands in comments,
+among them the number of packages: a list that was cut off at a line's end would otherwise pass for a whole one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from channel_tools.addresses import file_name_of, without_credentials
+from channel_tools.errors import ConfigError
+from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MARK = "@EXPLICIT"
+_COMMENT = re.compile(r"#\s*(platform|virtual packages|packages):\s*(.*)")
+_ENTRY = re.compile(r"(?P<url>(?P<channel>[a-z0-9+.-]+://.*)/(?P<subdir>[a-z0-9-]+)/(?P<file>[^/#\s]+))#(?P<hash>\S+)")
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_SHOWN = 100
+_FILE_NAME = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)\.(?:conda|tar\.bz2)")
+_HINT = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda#SHA256; write the list with: channel_tools pins"
+
+
+def render_explicit(lock: Lock, platform: PlatformLock) -> str:
+    """The list for one platform, dependencies first."""
+    lines = [
+        f"# Written by channel_tools pins for the stack {lock.stack}.",
+        f"# platform: {platform.platform}",
+        f"# virtual packages: {' '.join(platform.virtual_packages)}",
+        f"# packages: {len(platform.packages)}",
+        MARK,
+        *(f"{package.url}#{package.sha256}" for package in platform.packages),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def parse_explicit(text: str, path: Path) -> Lock:
+    """The lock that a list holds; it has no stack, specs and sizes.
+
+    Raises ConfigError (file, line) for what is no entry, an entry without sha256, or fewer packages than were written.
+    """
+    comments: dict[str, str] = {}
+    packages: list[LockedPackage] = []
+    for number, line in enumerate((raw.strip() for raw in text.splitlines()), start=1):
+        if (comment := _COMMENT.fullmatch(line)) is not None:
+            comments[comment.group(1)] = comment.group(2).strip()
+        elif line and not line.startswith("#") and line != MARK:
+            packages.append(_parse_entry(line, path, number))
+    _check_count(comments.get("packages"), len(packages), path)
+    only = PlatformLock(
+        platform=comments.get("platform") or _platform_of(packages, path),
+        virtual_packages=tuple(comments.get("virtual packages", "").split()),
+        packages=tuple(packages),
+    )
+    channels = tuple(dict.fromkeys(package.channel for package in packages))
+    return Lock(stack="", specs=(), channels=channels, platforms=(only,))
+
+
+def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPackage:
+    """What a package's address and hashes alone say of it. Raises ValueError when the address is of no package."""
+    entry = _ENTRY.fullmatch(f"{url}#{sha256}")
+    found = _FILE_NAME.fullmatch(file_name_of(url))
+    if entry is None or found is None:
+        raise ValueError(f"no package's address: {without_credentials(url)}")
+    return LockedPackage(
+        name=found.group("name").lower(),
+        version=found.group("version"),
+        build=found.group("build"),
+        build_number=0,
+        subdir=entry.group("subdir"),
+        file_name=file_name_of(url),
+        channel=entry.group("channel"),
+        url=url,
+        sha256=sha256,
+        md5=md5,
+        size_bytes=0,
+        depends=(),
+        constrains=(),
+    )
+
+
+def _parse_entry(line: str, path: Path, number: int) -> LockedPackage:
+    url, separator, text = line.rpartition("#")
+    found = _SHA256.fullmatch(text)
+    if not separator or found is None:
+        message = f"no sha256 after the address: {without_credentials(line)[:_SHOWN]}"
+        raise ConfigError(message, path=path, line=number, hint=_HINT)
+    try:
+        return package_of_address(url, sha256=found.group(1), md5=None)
+    except ValueError as err:
+        raise ConfigError(str(err), path=path, line=number, hint=_HINT) from None
+
+
+def _check_count(written: str | None, found: int, path: Path) -> None:
+    if written is not None and written != str(found):
+        message = f"{found} packages, but the list was written with {written}: it was cut off or edited"
+        raise ConfigError(message, path=path, hint="write it again: channel_tools pins")
+
+
+def _platform_of(packages: list[LockedPackage], path: Path) -> str:
+    subdirs = sorted({package.subdir for package in packages} - {"noarch"})
+    if len(subdirs) != 1:
+        found = ", ".join(subdirs) or "only noarch packages"
+        message = f"no line says '# platform: ...', and the addresses do not tell: {found}"
+        raise ConfigError(message, path=path, hint="add the line  # platform: linux-64  with the right platform")
+    return subdirs[0]
