@@ -11,11 +11,15 @@ HERE = str(rattler.Subdir.current())
 ELSEWHERE = ("__glibc=2.28=0", "__linux=4.18=0", "__unix=0=0")
 
 
-def test_this_machine_is_assumed_for_its_own_platform() -> None:
+def test_this_machine_is_assumed_for_its_own_platform_without_its_processor_and_with_an_old_kernel() -> None:
     found = {str(package.into_generic()) for package in rattler.VirtualPackage.detect()}
     (assumed,) = assumed_virtual_packages([HERE]).values()
-    assert set(assumed) == {text for text in found if not text.startswith("__archspec")}
+    assert {text for text in assumed if not text.startswith("__linux")} == {
+        text for text in found if not text.startswith(("__archspec", "__linux"))
+    }
     assert list(assumed) == sorted(assumed)
+    if "linux" in HERE:
+        assert "__linux=4.18=0" in assumed
 
 
 def test_other_platforms_get_what_conda_forge_builds_for() -> None:
@@ -34,6 +38,13 @@ def test_other_platforms_get_what_conda_forge_builds_for() -> None:
 )
 def test_overrides(override: str, expected: tuple[str, ...]) -> None:
     assert assumed_virtual_packages(["osx-64"], [override]) == {"osx-64": expected}
+
+
+def test_what_an_earlier_lock_assumed_is_assumed_again() -> None:
+    earlier = {"osx-64": ("__cuda=12.8=0", "__unix=0=0")}
+    assumed = assumed_virtual_packages(["osx-64", "win-64"], ["__glibc=2.36"], earlier=earlier)
+    assert assumed["osx-64"] == ("__cuda=12.8=0", "__glibc=2.36=0", "__unix=0=0")
+    assert assumed["win-64"] == ("__glibc=2.36=0", *ELSEWHERE[1:])
 
 
 def test_an_override_for_one_platform_leaves_the_others() -> None:
