@@ -36,7 +36,7 @@ LEASE_SCHEMA = 1
 DEFAULT_LEASE_S = 60.0
 DEFAULT_WAIT_S = 90.0
 _RENEWALS_PER_LEASE = 4
-_POLL_S = 1.0
+_FIRST_POLL_S, _LAST_POLL_S = 0.05, 1.0
 _CLOCK_STEP_S = 1.0
 """HTTP dates are in whole seconds."""
 _SERVED = Served(content_type="application/json")
@@ -180,7 +180,7 @@ def hold_lease(
 
 def _acquire(store: ObjectStore, key: str, *, progress: Progress, lease_s: float, wait_s: float) -> Lease:
     give_up_s = _now_s() + wait_s
-    told = False
+    poll_s = 0.0
     while True:
         found = read_lease(store, key)
         holder = None if found is None else found[0].owner
@@ -194,10 +194,10 @@ def _acquire(store: ObjectStore, key: str, *, progress: Progress, lease_s: float
             message = f"s3://{store.bucket}/{key}: {holder} writes to this channel; one writer at a time is allowed"
             raise ChannelError(message, hint="wait until it has ended, then run the same command again")
         else:
-            if not told:
+            if not poll_s:
                 progress.note(f"waiting for {holder}, which writes to this channel")
-                told = True
-            time.sleep(min(_POLL_S, lease_s / _RENEWALS_PER_LEASE))
+            poll_s = min(max(2 * poll_s, _FIRST_POLL_S), _LAST_POLL_S)
+            time.sleep(poll_s)
 
 
 def read_lease(store: ObjectStore, key: str) -> tuple[LeaseRecord, str, float] | None:

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 import zstandard
@@ -43,6 +43,7 @@ class Bucket:
 
     server: Server
     name: str
+    seen: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -68,6 +69,10 @@ class Bucket:
         rows = self.server.client.list_objects_v2(Bucket=self.name, Prefix=prefix).get("Contents", ())
         return [row["Key"] for row in rows]
 
+    def all_keys(self, prefix: str) -> Iterator[str]:
+        for page in self.server.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
+            yield from (row["Key"] for row in page.get("Contents", ()))
+
     def headers(self, key: str) -> dict[str, str]:
         head = self.server.client.head_object(Bucket=self.name, Key=key)
         return dict(head["ResponseMetadata"]["HTTPHeaders"])
@@ -81,28 +86,32 @@ class Bucket:
         self.server.client.put_bucket_policy(Bucket=self.name, Policy=policy)
 
     def listed(self, label: str = "") -> list[str]:
-        """What readers of a label see, all packages with the bytes that the indexes say and the indexes as one."""
-        return sorted(self.view(label))
-
-    def view(self, label: str = "") -> dict[str, str]:
-        """File names to sha256 of what the indexes name, after looking at each of the packages."""
-        base = f"chan/label/{label}" if label else "chan"
-        found: dict[str, str] = {}
-        for subdir in ("linux-64", "noarch"):
-            for rows in self._indexes(f"{base}/{subdir}"):
-                for name, sha256 in rows.items():
-                    if hashlib.sha256(self.get(f"{base}/{subdir}/{name}")).hexdigest() != sha256:
-                        raise AssertionError(f"{subdir}/{name}: other bytes than the index says")
-                found |= rows
-        return found
+        """The packages that readers of a label see; every view of them must be the same."""
+        views = self.views(label)
+        assert views[0:1] * 3 + views[3:4] * 3 == views
+        return sorted(views[0] | views[3])
 
     def views(self, label: str = "") -> list[frozenset[str]]:
-        """What a reader of each index of each subdir sees; the packages must be there with the right bytes."""
-        base = f"chan/label/{label}" if label else "chan"
-        self.view(label)
-        return [frozenset(rows) for subdir in ("linux-64", "noarch") for rows in self._indexes(f"{base}/{subdir}")]
+        """The packages that each index names: plain, compressed, sharded of linux-64, then of noarch.
 
-    def _indexes(self, folder: str) -> Iterator[dict[str, str]]:
+        Raises AssertionError when one names a package or a shard that is not there with those bytes.
+        """
+        base = f"chan/label/{label}" if label else "chan"
+        etags = {
+            row["Key"]: row["ETag"]
+            for page in self.server.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=base)
+            for row in page.get("Contents", ())
+        }
+        found = []
+        for subdir in ("linux-64", "noarch"):
+            for rows in self._indexes(f"{base}/{subdir}", etags):
+                for name, sha256 in rows.items():
+                    if hashlib.sha256(self._read(f"{base}/{subdir}/{name}", etags)).hexdigest() != sha256:
+                        raise AssertionError(f"{subdir}/{name}: other bytes than the index says")
+                found.append(frozenset(rows))
+        return found
+
+    def _indexes(self, folder: str, etags: Mapping[str, str]) -> Iterator[dict[str, str]]:
         plain = msgspec.json.decode(self.get(f"{folder}/repodata.json"))["packages.conda"]
         packed = msgspec.json.decode(_unpack(self.get(f"{folder}/repodata.json.zst")))["packages.conda"]
         yield {name: row["sha256"] for name, row in plain.items()}
@@ -110,12 +119,20 @@ class Bucket:
         sharded: dict[str, str] = {}
         index = msgspec.msgpack.decode(_unpack(self.get(f"{folder}/repodata_shards.msgpack.zst")))
         for sha256 in index["shards"].values():
-            body = self.get(f"{folder}/shards/{sha256.hex()}.msgpack.zst")
+            body = self._read(f"{folder}/shards/{sha256.hex()}.msgpack.zst", etags)
             if hashlib.sha256(body).digest() != sha256:
                 raise AssertionError(f"{folder}: a shard has other bytes than its name says")
             rows = msgspec.msgpack.decode(_unpack(body))["packages.conda"]
             sharded |= {name: row["sha256"].hex() for name, row in rows.items()}
         yield sharded
+
+    def _read(self, key: str, etags: Mapping[str, str]) -> bytes:
+        """What should never change, read once for each version that there is."""
+        if key not in etags:
+            raise AssertionError(f"{key}: an index names it, but it is not there")
+        if (key, etags[key]) not in self.seen:
+            self.seen[key, etags[key]] = self.get(key)
+        return self.seen[key, etags[key]]
 
 
 def _unpack(body: bytes) -> bytes:

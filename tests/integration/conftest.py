@@ -47,6 +47,9 @@ def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):  # not those of whoever runs the tests
+        monkeypatch.setenv(name, os.devnull)
     return s3_server.make_bucket()
 
 

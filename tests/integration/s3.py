@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -150,3 +151,9 @@ def s3_client(endpoint: str) -> S3Client:
     )
     found: S3Client = client
     return found
+
+
+if __name__ == "__main__":  # for programs that fork, which a server's threads would disturb; ends with its input
+    with serve_s3() as (address, _):
+        print(address, flush=True)  # noqa: T201 - read by who started it
+        sys.stdin.read()
