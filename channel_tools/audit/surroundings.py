@@ -47,6 +47,13 @@ def neighbours_in_files(packages: Iterable[Path]) -> Iterator[Neighbour]:
         yield _neighbour(path.name, path.parent.name, index, functools.cache(functools.partial(_listed_in_file, path)))
 
 
+def neighbours_of_records(records: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[Neighbour]:
+    """Package files whose index.json is known, as the records of a channel have it, so that they need not be opened."""
+    for path, record in records:
+        listing = functools.cache(functools.partial(_listed_in_file, path))
+        yield _neighbour(path.name, path.parent.name, record, listing)
+
+
 def neighbours_in_cache(cache: Path) -> Iterator[Neighbour]:
     """The packages that lie unpacked in a client's cache: those a build solved its environments from."""
     for file in sorted(cache.glob("*/info/index.json")):

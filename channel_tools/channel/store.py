@@ -102,12 +102,14 @@ def ensure_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str]
 
 
 @contextlib.contextmanager
-def channel_writer(channel: Channel, *, clock: Callable[[], float] = time.time) -> Iterator[ChannelWriter]:
+def channel_writer(
+    channel: Channel, *, clock: Callable[[], float] = time.time, wait_s: float = 0.0
+) -> Iterator[ChannelWriter]:
     """Hold the writer's lock for the block, after clearing what a killed writer left.
 
-    Raises ChannelError at once when another process writes to the channel.
+    Raises ChannelError when another process writes to the channel for longer than ``wait_s``.
     """
-    with exclusive_lock(channel.lock_file, what=f"the channel {channel.path}"):
+    with exclusive_lock(channel.lock_file, what=f"the channel {channel.path}", timeout_s=wait_s):
         _clear_leftovers(channel)
         yield ChannelWriter(channel=channel, clock=clock)
 

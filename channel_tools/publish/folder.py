@@ -40,6 +40,8 @@ class FolderTarget:
 
     root: Path
     clock: Callable[[], float] = time.time
+    wait_s: float = 0.0
+    """How long to wait for another writer to end."""
 
     @property
     def address(self) -> str:
@@ -136,10 +138,13 @@ class FolderTarget:
         """The label's channel with its lock and the root's held; both are made when they are not there."""
         place = self._place(label)
         with contextlib.ExitStack() as stack:
-            writer = stack.enter_context(channel_writer(self._opened(self.root, foundation), clock=self.clock))
+            writer = stack.enter_context(self._locked(self.root, foundation))
             if place != self.root:
-                writer = stack.enter_context(channel_writer(self._opened(place, foundation), clock=self.clock))
+                writer = stack.enter_context(self._locked(place, foundation))
             yield writer
+
+    def _locked(self, path: Path, foundation: Foundation) -> contextlib.AbstractContextManager[ChannelWriter]:
+        return channel_writer(self._opened(path, foundation), clock=self.clock, wait_s=self.wait_s)
 
     def _opened(self, path: Path, foundation: Foundation) -> Channel:
         if path.exists():

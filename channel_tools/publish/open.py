@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _BACK_ENDS: Mapping[str, tuple[str, str]] = {
     "": ("channel_tools.publish.folder", "open_folder"),
     "file": ("channel_tools.publish.folder", "open_folder"),
+    "http": ("channel_tools.publish.server", "open_server"),
+    "https": ("channel_tools.publish.server", "open_server"),
     "s3": ("channel_tools.publish.objects", "open_bucket"),
 }
 

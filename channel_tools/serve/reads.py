@@ -140,6 +140,7 @@ class ChannelServer:
             await send(message)
 
         await self._routes(scope, receive, noting)
+        outcome.token = scope.get("channel_tools.token")
 
 
 def _address(scope: Scope) -> str:

@@ -27,12 +27,18 @@ import uvicorn
 from channel_tools.errors import ChannelToolsError, UsageError
 from channel_tools.serve.access import Gatekeeper, parse_public
 from channel_tools.serve.accesslog import AccessLog
+from channel_tools.serve.guard import Guard
 from channel_tools.serve.hotfiles import HotFiles
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.protocol import ServingProtocol
 from channel_tools.serve.reads import ChannelServer
 from channel_tools.serve.routes import make_routes
 from channel_tools.serve.settings import ServeSettings, check_settings
+from channel_tools.serve.uploads.api import UploadApi
+from channel_tools.serve.uploads.checks import Limits
+from channel_tools.serve.uploads.foreign import ForeignUploads
+from channel_tools.serve.uploads.jobs import JobRunner
+from channel_tools.serve.uploads.store import JobStore, jobs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,13 +140,21 @@ class _Worker(uvicorn.Server):
 
     def __init__(self, settings: ServeSettings, log: int, metrics: Metrics) -> None:
         gate = Gatekeeper(settings.tokens_file, parse_public(settings.public))
+        guard = Guard(gate)
+        limits = Limits()
+        store = JobStore(jobs_folder(settings.root), clock=time.time)
         self._access_log = AccessLog(log)
+        self._runner = JobRunner(settings.root)
+        ours = UploadApi(settings.root, guard, self._runner, store, limits)
+        theirs = ForeignUploads(settings.root, guard, self._runner, store, limits)
         app = ChannelServer(
             gate=gate,
             files=HotFiles(settings.root),
             log=self._access_log,
             metrics=metrics,
-            routes=make_routes(root=settings.root, gate=gate, metrics=metrics),
+            routes=make_routes(
+                root=settings.root, guard=guard, metrics=metrics, uploads=[*ours.routes(), *theirs.routes()]
+            ),
         )
         super().__init__(_uvicorn_config(settings, app))
 
@@ -163,6 +177,7 @@ class _Worker(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is under way."""
         await super().shutdown(sockets)
+        await self._runner.drain()
         self._access_log.flush()
 
 

@@ -9,10 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from channel_tools.serve.settings import default_tokens_file
+from channel_tools.serve.tokens import Access, TokenRequest, create_token
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 60.0
@@ -55,6 +59,16 @@ class Server:
         finally:
             connection.close()
 
+    def statuses(self, *parts: str, count: int) -> list[object]:
+        """How requests whose path holds all of ``parts`` were answered, once ``count`` of them are in the log."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            found = [row["status"] for row in self.log() if all(part in str(row["path"]) for part in parts)]
+            if len(found) >= count:
+                return found
+            assert time.monotonic() < deadline_s, found
+            select_briefly()
+
     def log(self) -> list[dict[str, object]]:
         """The access log; complete once the server has ended."""
         return [json.loads(line) for line in self.log_file.read_text().splitlines()]
@@ -92,7 +106,13 @@ def select_briefly() -> None:
     signal.sigtimedwait([], 0.02)
 
 
-def make_token(root: Path, *options: str) -> str:
-    """A new token, as ``channel_tools token create`` prints it."""
-    command = [sys.executable, "-m", "channel_tools", "token", "create", "test", "--root", str(root), *options]
-    return subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True).stdout.strip()
+def make_token(
+    root: Path,
+    *channels: str,
+    labels: tuple[str, ...] | None = ("main",),
+    access: Access = "read",
+    expires_s: float | None = None,
+) -> str:
+    """A new token for channels (none named: all), put where the server looks."""
+    request = TokenRequest(name="test", channels=channels or None, labels=labels, access=access, expires_s=expires_s)
+    return create_token(default_tokens_file(root), request, clock=time.time)[0]

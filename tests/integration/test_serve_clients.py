@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     work = tmp_path_factory.mktemp("served")
     root = work / "channels"
     fill(create_channel(root / "ours", REGISTRY), work / "made")
-    token = make_token(root, "--channel", "ours")
+    token = make_token(root, "ours")
     with running(root, work=work) as server:
         yield Served(server=server, token=token)
     assert token not in server.log_file.read_text()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Publishing to our own server: the set is opened, its missing files are sent, and the server shows it as a whole.
+
+Whatever breaks, the set stays open there for a day: the same call finds it by its content and sends only what is still
+missing, each file from where it was cut off.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from channel_tools.errors import IntegrityError, NetworkError
+from channel_tools.files import sha256_of_file
+from channel_tools.publish.credentials import server_address
+from channel_tools.publish.labels import label_address
+from channel_tools.publish.model import PublishPlan, PublishReport
+from channel_tools.publish.server_http import ServerConnection, TemporaryError
+from channel_tools.publish.wire import (
+    API,
+    JobAnswer,
+    PlanAnswer,
+    PromoteRequest,
+    Received,
+    from_error_answer,
+    set_request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.progress import Progress, Task
+    from channel_tools.publish.model import PackageFile, PackageSet
+
+_AT_ONCE = 4
+_ATTEMPTS = 6
+_COMMITS = 4
+_JOB_LIMIT_S = 2 * 3600.0
+_WAIT_S = 20
+
+
+def open_server(address: str, environ: Mapping[str, str]) -> ServerTarget:
+    """The channel of a server that ``https://HOST/CHANNEL`` names. Raises UsageError, ConfigError."""
+    return ServerTarget(connection=ServerConnection(server_address(address, environ)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerTarget:
+    """A channel on a server of ours; see Target for what its methods promise."""
+
+    connection: ServerConnection
+
+    @property
+    def address(self) -> str:
+        """Where clients read label ``main``, without credentials."""
+        return self.connection.address
+
+    def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
+        """Ask the server what publishing would do; it changes nothing."""
+        answer = self.connection.ask("POST", f"{self._channel}/plan", PlanAnswer, set_request(packages, label))
+        files = {file.key: file for file in packages.files}
+        named = [*answer.upload, *answer.link, *answer.present]
+        if sorted(named) != sorted(files):
+            raise NetworkError(f"{self.address}: the server's plan is not about the files that it was asked about")
+        return PublishPlan(
+            packages=packages,
+            label=label,
+            upload=tuple(files[key] for key in answer.upload),
+            link=tuple(files[key] for key in answer.link),
+            present=tuple(files[key] for key in answer.present),
+        )
+
+    def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
+        """Send what is missing and have the set shown in one step."""
+        started = time.monotonic()
+        request = set_request(plan.packages, plan.label)
+        files = {file.key: file for file in plan.packages.files}
+        for _commit in range(_COMMITS):
+            job = self.connection.ask("POST", f"{self._channel}/sets", JobAnswer, request)
+            if job.state == "open":
+                self._send_all([files[key] for key in job.missing if key in files], job, progress)
+                job = self.connection.ask("POST", f"{self._channel}/sets/{job.id}/commit", JobAnswer)
+            job = self._ended(job, progress, f"publish {plan.packages.name}")
+            if job.state != "open":
+                return self._report(job, plan.label, started)
+        raise NetworkError(f"{self.address}: the server was stopped again and again while it published the set")
+
+    def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
+        """Have packages of label ``source`` shown under ``label`` as well."""
+        started = time.monotonic()
+        request = PromoteRequest(source=source, label=label, keys=tuple(sorted(set(keys))))
+        for _attempt in range(_COMMITS):
+            job = self.connection.ask("POST", f"{self._channel}/promote", JobAnswer, request)
+            job = self._ended(job, progress, f"promote to {label}")
+            if job.state != "open":
+                return self._report(job, label, started)
+        raise NetworkError(f"{self.address}: the server was stopped again and again while it promoted the packages")
+
+    @property
+    def _channel(self) -> str:
+        return f"{API}/{self.connection.channel}"
+
+    def _send_all(self, files: list[PackageFile], job: JobAnswer, progress: Progress) -> None:
+        total = sum(file.size_bytes - job.missing[file.key] for file in files)
+        with (
+            progress.task("upload", total=total, unit="bytes") as task,
+            ThreadPoolExecutor(_AT_ONCE) as threads,
+        ):
+            futures = [threads.submit(self._send, file, job, task) for file in files]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _send(self, file: PackageFile, job: JobAnswer, task: Task) -> None:
+        """Send one file, from where the server has it on, again and again while that gets further."""
+        path = f"{self._channel}/sets/{job.id}/files/{file.key}"
+        offset, failures = job.missing[file.key], 0
+        while True:
+            try:
+                received = self._send_from(offset, file, path, task)
+            except TemporaryError:
+                failures += 1
+                if failures == _ATTEMPTS:
+                    raise
+                self.connection.pause(failures)
+                received = self.connection.ask("GET", path, Received)
+            if received.complete:
+                return
+            if received.received > offset:
+                failures = 0
+            elif failures == 0:
+                raise NetworkError(f"{self.address}: {file.key} was sent and did not arrive")
+            offset = received.received
+
+    def _send_from(self, offset: int, file: PackageFile, path: str, task: Task) -> Received:
+        """One request with the rest of a file."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.size_bytes - offset)}
+        if offset:
+            headers["Content-Range"] = f"bytes {offset}-{file.size_bytes - 1}/{file.size_bytes}"
+        with file.path.open("rb") as stream:
+            stream.seek(offset)
+            body = cast("IO[bytes]", _Told(stream, task, file.file_name))
+            answer = self.connection.send_once("PUT", path, body=body, headers=headers)
+        try:
+            return self.connection.understood(answer, Received)
+        except IntegrityError:
+            _check_unchanged(file)
+            raise
+
+    def _ended(self, job: JobAnswer, progress: Progress, what: str) -> JobAnswer:
+        """The job when it has come to an end."""
+        deadline_s = time.monotonic() + _JOB_LIMIT_S
+        with progress.task(what, total=None):
+            while job.state in {"waiting", "running"}:
+                if time.monotonic() > deadline_s:
+                    raise NetworkError(f"{self.address}: the server did not come to an end with {what}")
+                job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobAnswer)
+        return job
+
+    def _report(self, job: JobAnswer, label: str, started: float) -> PublishReport:
+        if job.error is not None:
+            error = from_error_answer(job.error)
+            raise type(error)(f"{self.address}: {error.message}", hint=error.hint)
+        if job.report is None:
+            raise NetworkError(f"{self.address}: the server says neither what it did nor what went wrong")
+        return PublishReport(
+            address=label_address(self.address, label),
+            label=label,
+            uploaded=job.report.uploaded,
+            linked=job.report.linked,
+            seconds=time.monotonic() - started,
+        )
+
+
+class _Told:
+    """A file while it is sent; its progress is told."""
+
+    def __init__(self, stream: IO[bytes], task: Task, name: str) -> None:
+        self._stream = stream
+        self._task = task
+        self._name = name
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        chunk = self._stream.read(size)
+        self._task.advance(len(chunk), detail=self._name)
+        return chunk
+
+
+def _check_unchanged(file: PackageFile) -> None:
+    """Raise the better error when it is our file that is not what was announced."""
+    found = sha256_of_file(file.path)
+    if found != file.sha256:
+        raise IntegrityError(
+            f"{file.path}: its sha256 is {found}, but the local channel's index says {file.sha256}",
+            hint="channel_tools channel verify",
+        )

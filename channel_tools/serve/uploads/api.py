@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The addresses under which sets are published: plan, open, send, commit, promote, and asking how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.routing import Route
+
+from channel_tools.errors import ChannelError, UsageError
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.wire import API, JobAnswer, PlanAnswer, PromoteRequest, Received, SetRequest, decode
+from channel_tools.serve.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.serve.guard import RefusedError, answered, error_response
+from channel_tools.serve.uploads.checks import check_promotion, check_set
+from channel_tools.serve.uploads.job import package_set
+from channel_tools.serve.uploads.receive import ClientGoneError, receive_file, span_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from channel_tools.publish.model import PublishPlan
+    from channel_tools.publish.wire import WireFile
+    from channel_tools.serve.guard import Guard
+    from channel_tools.serve.uploads.checks import Limits
+    from channel_tools.serve.uploads.jobs import JobRunner
+    from channel_tools.serve.uploads.store import Job, JobStore
+
+_Message = TypeVar("_Message")
+_NO_JOB = "there is no such set or job; open the set anew"
+_WAIT_LIMIT_S = 25.0
+
+
+class UploadApi:
+    """The routes of our own clients."""
+
+    def __init__(self, root: Path, guard: Guard, runner: JobRunner, store: JobStore, limits: Limits) -> None:
+        self._root = root
+        self._guard = guard
+        self._runner = runner
+        self._limits = limits
+        self._store = store
+
+    def routes(self) -> list[Route]:
+        """For Starlette."""
+        channel = API + "/{channel}"
+        one_set = channel + "/sets/{job}"
+        return [
+            Route(channel + "/plan", self.plan, methods=["POST"]),
+            Route(channel + "/sets", self.open_set, methods=["POST"]),
+            Route(one_set + "/files/{subdir}/{name}", self.send, methods=["PUT"]),
+            Route(one_set + "/files/{subdir}/{name}", self.received, methods=["GET"]),
+            Route(one_set + "/commit", self.commit, methods=["POST"]),
+            Route(one_set, self.abort, methods=["DELETE"]),
+            Route(channel + "/jobs/{job}", self.ask, methods=["GET"]),
+            Route(channel + "/promote", self.promote, methods=["POST"]),
+        ]
+
+    async def plan(self, request: Request) -> Response:
+        """What publishing a set would do."""
+        channel, wanted = await self._document(request, SetRequest)
+        check_set(wanted, self._limits)
+        self._guard.may_write(request, channel, wanted.label)
+        plan = await self._compared(channel, wanted)
+        return answered(
+            PlanAnswer(
+                upload=tuple(file.key for file in plan.upload),
+                link=tuple(file.key for file in plan.link),
+                present=tuple(file.key for file in plan.present),
+            )
+        )
+
+    async def open_set(self, request: Request) -> Response:
+        """Open a set, or find the one that is open; says which files are missing."""
+        channel, wanted = await self._document(request, SetRequest)
+        check_set(wanted, self._limits)
+        self._guard.may_write(request, channel, wanted.label)
+        plan = await self._compared(channel, wanted)
+        job = self._store.open("publish", channel, wanted)
+        return answered(job.answer(_missing(job, wanted, {file.key for file in plan.upload})), 201)
+
+    async def send(self, request: Request) -> Response:
+        """Take one file of a set, or a part of it."""
+        job = self._job(request)
+        file = _file_of(request, job)
+        if job.state().state in {"waiting", "running"}:
+            raise ChannelError(f"{file.key}: the set is being published", hint="wait for its end")
+        span = span_of(request.headers.get("content-range"), file)
+        received = await receive_file(job, file, span, request.receive)
+        return answered(received, 201 if received.complete else 200)
+
+    async def received(self, request: Request) -> Response:
+        """How much of a file of a set is here."""
+        job = self._job(request)
+        file = _file_of(request, job)
+        if job.file(file).is_file():
+            return answered(Received(received=file.size_bytes, complete=True))
+        return answered(Received(received=job.received(file), complete=False))
+
+    async def commit(self, request: Request) -> Response:
+        """Begin to check, audit and publish a set."""
+        job = self._job(request)
+        self._runner.start(job)
+        return answered(job.answer(), 202)
+
+    async def promote(self, request: Request) -> Response:
+        """Begin to show packages of one label under another."""
+        channel, wanted = await self._document(request, PromoteRequest)
+        check_promotion(wanted, self._limits)
+        self._guard.may_write(request, channel, wanted.source, wanted.label)
+        job = self._store.open("promote", channel, wanted)
+        self._runner.start(job)
+        return answered(job.answer(), 202)
+
+    async def ask(self, request: Request) -> Response:
+        """How a job goes; waits for its end for as many seconds as ``wait`` says."""
+        job = self._job(request)
+        try:
+            wait_s = min(_WAIT_LIMIT_S, float(request.query_params.get("wait", "0")))
+        except ValueError:
+            raise UsageError("wait is no number of seconds") from None
+        answer: JobAnswer = await self._runner.wait(job, wait_s=wait_s)
+        return answered(answer)
+
+    async def abort(self, request: Request) -> Response:
+        """Throw a set away with all that was sent for it."""
+        job = self._job(request)
+        if not await asyncio.to_thread(self._store.remove, job):
+            raise ChannelError("the set is being published and cannot be stopped any more")
+        return answered({}, 200)
+
+    def _job(self, request: Request) -> Job:
+        channel = _channel_of(request.path_params)
+        self._guard.may_write_somewhere(request, channel)
+        job = self._store.find(channel, request.path_params["job"])
+        if job is None:
+            raise RefusedError(error_with_status(ChannelError(_NO_JOB), 404))
+        self._guard.may_write(request, channel, job.label)
+        return job
+
+    async def _document(self, request: Request, kind: type[_Message]) -> tuple[str, _Message]:
+        """The channel and the JSON body of a request."""
+        channel = _channel_of(request.path_params)
+        self._guard.may_write_somewhere(request, channel)
+        body = bytearray()
+        more = True
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError("the client closed the connection")
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._limits.document_bytes:
+                raise UsageError(f"the request has more than {self._limits.document_bytes} bytes")
+        try:
+            return channel, decode(bytes(body), kind)
+        except ValueError as err:
+            raise UsageError(f"the request is not understood: {err}") from None
+
+    async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
+        """The set beside what the channel holds; raises as FolderTarget.plan, without the server's paths."""
+        target = FolderTarget(root=self._root / channel)
+        job = self._store.described("publish", channel, wanted)
+        try:
+            return await asyncio.to_thread(target.plan, package_set(job, wanted), label=wanted.label)
+        except (ChannelError, UsageError) as err:
+            raise type(err)(job.without_paths(str(err), self._root), hint=err.hint) from None
+
+
+def error_with_status(error: ChannelError, status: int) -> Response:
+    """An error of ours under another status than its own."""
+    response = error_response(error)
+    response.status_code = status
+    return response
+
+
+def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
+    """What has to be sent yet, with the bytes of each that are here."""
+    return {
+        file.key: job.received(file) for file in wanted.files if file.key in upload and not job.file(file).is_file()
+    }
+
+
+def _file_of(request: Request, job: Job) -> WireFile:
+    key = f"{request.path_params['subdir']}/{request.path_params['name']}"
+    files = job.request.files if isinstance(job.request, SetRequest) else ()
+    for file in files:
+        if file.key == key:
+            return file
+    raise UsageError(f"{key} is not in the set", hint="open a set that names it")
+
+
+def _channel_of(parameters: Mapping[str, str]) -> str:
+    channel = parameters["channel"]
+    if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
+        raise UsageError(f"{channel!r} cannot be a channel's name", hint="letters, digits, '.', '_' and '-' can")
+    return channel

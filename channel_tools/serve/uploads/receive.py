@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Receiving a file: from the connection to the disk in bounded memory, going on where an earlier request ended.
+
+A part has one writer at a time, who holds its lock. What is complete is hashed, synced and moved to where nothing
+writes any more, in the same breath; bytes that are not those announced are thrown away as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.errors import ChannelError, DiskFullError, IntegrityError, UsageError
+from channel_tools.files import disk_full_reported, sha256_of_file
+from channel_tools.publish.wire import Received
+from channel_tools.serve.uploads.held import try_hold
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from channel_tools.publish.wire import WireFile
+    from channel_tools.serve.asgi import Receive
+    from channel_tools.serve.uploads.store import Job
+
+_GATHERED_BYTES = 1 << 20
+_SPARE_BYTES = 64 << 20
+"""Left free on the disk for indexes and logs."""
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+
+
+class OffsetError(ChannelError):
+    """The bytes that come do not follow on those that are here; ``received`` are."""
+
+    def __init__(self, key: str, offset: int, received: int) -> None:
+        super().__init__(f"{key}: bytes from {offset} on were sent, but {received} are here", hint="send from there on")
+        self.received = received
+
+
+class PartBusyError(ChannelError):
+    """Another request is sending the same file at this moment."""
+
+
+class ClientGoneError(ConnectionError):
+    """The client closed the connection, or stopped; what came is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """The bytes that a request says it sends: from ``start`` on, up to ``end`` where that is known."""
+
+    start: int = 0
+    end: int | None = None
+
+
+def span_of(content_range: str | None, wanted: WireFile) -> Span:
+    """What ``Content-Range`` says; without it the whole file. Raises UsageError for what does not fit the file."""
+    if content_range is None:
+        return Span()
+    found = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if found is None:
+        raise UsageError(
+            f"{wanted.key}: Content-Range {content_range!r}; expected bytes FIRST-LAST/{wanted.size_bytes}"
+        )
+    first, last, total = (int(number) for number in found.groups())
+    if total != wanted.size_bytes or not first <= last < total:
+        message = f"{wanted.key}: Content-Range {content_range!r} does not fit a file of {wanted.size_bytes} bytes"
+        raise UsageError(message, hint="send the file that was announced")
+    return Span(start=first, end=last + 1)
+
+
+async def receive_file(job: Job, wanted: WireFile, span: Span, receive: Receive) -> Received:
+    """Take the body of a request into a file of a job.
+
+    Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what came is thrown away),
+    DiskFullError and ClientGoneError, after which the part is kept.
+    """
+    if job.file(wanted).is_file():
+        return Received(received=wanted.size_bytes, complete=True)
+    part = job.part(wanted)
+    _check_space(part, wanted.size_bytes - span.start)
+    lock = try_hold(_lock_of(part))
+    if lock is None:
+        raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
+    try:
+        with disk_full_reported(part.parent):
+            return await _receive_locked(job, wanted, span, receive)
+    finally:
+        os.close(lock)
+        job.touch()
+
+
+async def _receive_locked(job: Job, wanted: WireFile, span: Span, receive: Receive) -> Received:
+    part = job.part(wanted)
+    if job.file(wanted).is_file():
+        return Received(received=wanted.size_bytes, complete=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(part, flags | (os.O_TRUNC if span.start == 0 else 0), 0o644)
+    try:
+        here = os.fstat(descriptor).st_size
+        if span.start != here:
+            raise OffsetError(wanted.key, span.start, here)
+        received = await _write_body(descriptor, wanted, span, receive)
+    finally:
+        os.close(descriptor)
+    if received < wanted.size_bytes:
+        return Received(received=received, complete=False)
+    await asyncio.to_thread(_accept, job, wanted)
+    return Received(received=received, complete=True)
+
+
+async def _write_body(descriptor: int, wanted: WireFile, span: Span, receive: Receive) -> int:
+    """Write what comes from ``span.start`` on; returns how much of the file is here then."""
+    limit = wanted.size_bytes if span.end is None else span.end
+    position = span.start
+    async for piece in pieces(receive):
+        if position + len(piece) > limit:
+            os.ftruncate(descriptor, span.start)
+            message = f"{wanted.key}: more bytes came than the {limit - span.start} announced"
+            raise IntegrityError(message, hint="send the file that was announced")
+        await asyncio.to_thread(_write_all, descriptor, piece, position)
+        position += len(piece)
+    if span.end is not None and position != span.end:
+        raise ClientGoneError(f"{wanted.key}: {position - span.start} of {span.end - span.start} bytes came")
+    return position
+
+
+async def pieces(receive: Receive) -> AsyncIterator[bytes]:
+    """The body in pieces worth writing. Raises ClientGoneError when it ends too early; what came before is given."""
+    gathered: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        gone = message["type"] == "http.disconnect"
+        body = b"" if gone else message.get("body", b"")
+        more = not gone and message.get("more_body", False)
+        gathered.append(body)
+        size += len(body)
+        if size and (size >= _GATHERED_BYTES or not more):
+            piece = b"".join(gathered)
+            gathered, size = [], 0
+            yield piece
+        if gone:
+            raise ClientGoneError("the client closed the connection")
+
+
+def _write_all(descriptor: int, piece: bytes, position: int) -> None:
+    view = memoryview(piece)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written
+
+
+def _accept(job: Job, wanted: WireFile) -> None:
+    """Move a part with all of its bytes to the complete files. Raises IntegrityError for other bytes."""
+    part, file = job.part(wanted), job.file(wanted)
+    found = sha256_of_file(part)
+    if found != wanted.sha256:
+        part.unlink()
+        message = f"{wanted.key}: the bytes that came have sha256 {found}; announced was {wanted.sha256}"
+        raise IntegrityError(
+            message, hint="send the file again; should it happen again, look for what changes it on the way"
+        )
+    with part.open("rb") as stream:
+        os.fsync(stream.fileno())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part.replace(file)
+
+
+def _check_space(part: Path, needed: int) -> None:
+    """Raise DiskFullError before anything is sent that cannot be kept."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(part.parent).free
+    if needed + _SPARE_BYTES > free:
+        message = f"the server has {free >> 20} MiB left for {needed >> 20} MiB that are to come"
+        raise DiskFullError(message, hint="ask who runs the server to free space; what was sent is kept for a day")
+
+
+def _lock_of(part: Path) -> Path:
+    return part.with_name(f".{part.name}.lock")
