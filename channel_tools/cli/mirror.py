@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,6 +53,28 @@ _Channels = Annotated[
         show_default="the local channel and its foundation",
     ),
 ]
+_Locks = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--lock",
+        metavar="FILE",
+        help="Mirror what this lock names (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
+        show_default="locked now",
+    ),
+]
+_WithSources = Annotated[
+    bool, typer.Option("--with-sources", help="Recipes, sources and build tools, too: all that a rebuild needs.")
+]
+_ToolPythons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool-python",
+        metavar="3.N",
+        help="Bring this program for this Python of the far side; may be repeated.",
+        show_default="the version that runs here",
+    ),
+]
+_WithoutTool = Annotated[bool, typer.Option("--without-tool", help="Do not bring this program.")]
 _Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")]
 _LimitRate = Annotated[
     int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
@@ -70,6 +93,11 @@ def create(
     stacks: _Stacks = None,
     platforms: _Platforms = None,
     channels: _Channels = None,
+    virtual_packages: options.VirtualPackages = None,
+    locks: _Locks = None,
+    with_sources: _WithSources = False,
+    tool_pythons: _ToolPythons = None,
+    without_tool: _WithoutTool = False,
     jobs: _Jobs = 8,
     limit_rate: _LimitRate = None,
     keys: mirror_keys.Keys = None,
@@ -84,7 +112,15 @@ def create(
     from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
 
     _make(
-        MirrorRequest(stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())),
+        MirrorRequest(
+            stacks=tuple(stacks or ()),
+            platforms=tuple(platforms or ()),
+            channels=tuple(channels or ()),
+            virtual_packages=tuple(virtual_packages or ()),
+            locks=tuple(locks or ()),
+            with_sources=with_sources,
+            tool_pythons=_pythons(tool_pythons, without_tool=without_tool),
+        ),
         options.settings_from(root, output),
         to,
         fetching=_fetching(jobs, limit_rate),
@@ -107,6 +143,11 @@ def update(
     stacks: _Stacks = None,
     platforms: _Platforms = None,
     channels: _Channels = None,
+    virtual_packages: options.VirtualPackages = None,
+    locks: _Locks = None,
+    with_sources: _WithSources = False,
+    tool_pythons: _ToolPythons = None,
+    without_tool: _WithoutTool = False,
     jobs: _Jobs = 8,
     limit_rate: _LimitRate = None,
     keys: mirror_keys.Keys = None,
@@ -122,7 +163,15 @@ def update(
     from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
 
     _make(
-        MirrorRequest(stacks=tuple(stacks or ()), platforms=tuple(platforms or ()), channels=tuple(channels or ())),
+        MirrorRequest(
+            stacks=tuple(stacks or ()),
+            platforms=tuple(platforms or ()),
+            channels=tuple(channels or ()),
+            virtual_packages=tuple(virtual_packages or ()),
+            locks=tuple(locks or ()),
+            with_sources=with_sources,
+            tool_pythons=_pythons(tool_pythons, without_tool=without_tool),
+        ),
         options.settings_from(root, output),
         to,
         since=read_since(since),
@@ -130,6 +179,12 @@ def update(
         signing=None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days),
         as_json=as_json,
     )
+
+
+def _pythons(given: list[str] | None, *, without_tool: bool) -> tuple[str, ...]:
+    if without_tool:
+        return ()
+    return tuple(given or (f"{sys.version_info.major}.{sys.version_info.minor}",))
 
 
 def _fetching(jobs: int, limit_rate: int | None) -> FetchOptions:
@@ -154,7 +209,10 @@ def _make(
 
     with shown_progress() as progress:
         locks = mirroring.lock_stacks(settings, request)
-        bundle = mirroring.plan_bundle(settings, request, locks, fetching=fetching, since=since)
+        extras = []
+        if signing is not None:
+            extras = mirroring.gather_extras(settings, request, locks, to, jobs=fetching.jobs, progress=progress)
+        bundle = mirroring.plan_bundle(settings, request, locks, fetching=fetching, extras=extras, since=since)
         report = None
         if signing is not None and not bundle.brings_nothing():
             report = mirroring.make_bundle(bundle, to, signing=signing, fetching=fetching, progress=progress)
@@ -162,6 +220,7 @@ def _make(
 
 
 def _print_made(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:
+    from channel_tools.mirror.model import BOOTSTRAP  # noqa: PLC0415
     from channel_tools.workflow.mirroring import in_words  # noqa: PLC0415
 
     if as_json:
@@ -177,6 +236,8 @@ def _print_made(bundle: BundleRequest, report: CreateReport | None, to: Path, *,
     else:
         print_line(f"{report.path}: bundle {report.version}, {report.files} files, {report.size_bytes / 1e6:.1f} MB")
         print_line(f"root fingerprint {report.root_sha256}; to be imported by {report.expires}")
+        if report.bootstrap_sha256 is not None:
+            print_line(f"sha256 of {BOOTSTRAP} {report.bootstrap_sha256}")
 
 
 @app.command("verify")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from channel_tools import __version__
 from channel_tools.channel.records import encode_json
 from channel_tools.errors import DiskFullError, UsageError
-from channel_tools.files import atomic_path, disk_full_reported, link_or_copy
+from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
 from channel_tools.mirror.fetch import fetch_files
 from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.locking import encode_lock, lock_path
-from channel_tools.mirror.model import MANIFEST, ROLES, BundleChannel, BundleFile, Manifest, channel_path
+from channel_tools.mirror.model import BOOTSTRAP, MANIFEST, ROLES, BundleChannel, BundleFile, Manifest, channel_path
 from channel_tools.mirror.signing import sign_bundle, take_version
 from channel_tools.mirror.subset import channeldata, derived_index, plain_index
 from channel_tools.mirror.tarfiles import write_members
@@ -127,6 +127,7 @@ class CreateReport:
     fetched_bytes: int
     omitted: int
     root_sha256: str
+    bootstrap_sha256: str | None
     expires: str
 
 
@@ -155,7 +156,7 @@ def create_bundle(
     if destination.exists():
         hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
         raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
-    folder = destination.with_name(f".{destination.name}{_UNFINISHED}")
+    folder = unfinished_folder(destination)
     lock_file = folder.with_name(folder.name + ".lock")
     with disk_full_reported(destination.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +164,7 @@ def create_bundle(
             check_space(folder, _needed_bytes(folder, request, tar=_is_tar(destination)))
             fetched = fetch_files(request.wanted, folder, options=options, progress=progress)
             for extra in request.brought:
-                link_or_copy(extra.file, folder / extra.path)
+                _copy(extra, folder / extra.path)
             version, metadata = _sign(request, folder, signing)
             names = _complete(request, folder, metadata)
             size_bytes = sum((folder / name).stat().st_size for name in names)
@@ -179,8 +180,14 @@ def create_bundle(
         fetched_bytes=fetched[1],
         omitted=len(_omitted(request)),
         root_sha256=fingerprint(signing.folder.root_files()[-1]),
+        bootstrap_sha256=_sha256(request.small[BOOTSTRAP]) if BOOTSTRAP in request.small else None,
         expires=signing.expires,
     )
+
+
+def unfinished_folder(destination: Path) -> Path:
+    """Where the files of a bundle lie while it is made; the caller may put files there before."""
+    return destination.with_name(f".{destination.name}{_UNFINISHED}")
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:
@@ -189,6 +196,14 @@ def check_space(folder: Path, needed_bytes: int) -> None:
     if free < needed_bytes + _RESERVE_BYTES:
         message = f"{folder.parent}: {needed_bytes} bytes are needed there, {free} are free; nothing was written"
         raise DiskFullError(message, hint="free space there, or choose another place")
+
+
+def _copy(extra: ExtraFile, destination: Path) -> None:
+    """Copy and never link: what happens to a bundle must not happen to where its files came from."""
+    if extra.file != destination:
+        destination.unlink(missing_ok=True)
+        with atomic_path(destination) as temporary:
+            shutil.copyfile(extra.file, temporary)
 
 
 def _needed_bytes(folder: Path, request: BundleRequest, *, tar: bool) -> int:

@@ -14,11 +14,11 @@ from channel_tools.mirror.model import CHANNELS_FOLDER, BundleFile, channel_path
 from channel_tools.mirror.upstream import SubdirRecords, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.model import Received
-    from channel_tools.pins import Lock, LockedPackage
+    from channel_tools.pins import Lock
 
 OLD_SUFFIX = ".tar.bz2"
 
@@ -35,6 +35,22 @@ class SourceChannel:
     def shown(self) -> str:
         """The address without credentials."""
         return without_credentials(self.address).rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class NeededPackage:
+    """A package that has to be on the far side, by the channel that has it (without credentials)."""
+
+    channel: str
+    subdir: str
+    file_name: str
+    sha256: str
+    size_bytes: int
+
+    @property
+    def key(self) -> str:
+        """``subdir/file name``."""
+        return f"{self.subdir}/{self.file_name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,24 +89,44 @@ class PackagePlan:
         ]
 
 
+def locked_packages(locks: Sequence[Lock]) -> list[NeededPackage]:
+    """All packages of the locks, each once, in order."""
+    found = {
+        NeededPackage(
+            channel=package.channel.rstrip("/"),
+            subdir=package.subdir,
+            file_name=package.file_name,
+            sha256=package.sha256,
+            size_bytes=package.size_bytes,
+        )
+        for lock in locks
+        for platform in lock.platforms
+        for package in platform.packages
+    }
+    return sorted(found)
+
+
 def plan_packages(
-    locks: Sequence[Lock], channels: Sequence[SourceChannel], *, reader: HttpReader, since: Received | None = None
+    needed: Sequence[NeededPackage],
+    channels: Sequence[SourceChannel],
+    *,
+    platforms: Collection[str],
+    reader: HttpReader,
+    since: Received | None = None,
 ) -> PackagePlan:
-    """What the locks need from the channels, and what the far side keeps of what it has (``since``).
+    """The packages needed from the channels, and what the far side keeps of what it has (``since``).
 
     Raises UsageError for a lock with packages of another channel, IntegrityError when a channel lists other bytes than
     were locked, ChannelError and NetworkError for channels that cannot be read.
     """
-    locked = [package for lock in locks for platform in lock.platforms for package in platform.packages]
-    by_address = {channel.shown: channel for channel in channels}
-    for package in locked:
-        if package.channel.rstrip("/") not in by_address:
+    known = {channel.shown for channel in channels}
+    for package in needed:
+        if package.channel not in known:
             message = f"{package.file_name} is locked from {package.channel}, which is none of the channels mirrored"
             raise UsageError(message, hint=f"add --channel {package.channel}, or lock again from the channels given")
-    platforms = sorted({platform.platform for lock in locks for platform in lock.platforms})
     parts = []
     for channel in channels:
-        mine = [package for package in locked if package.channel.rstrip("/") == channel.shown]
+        mine = [package for package in needed if package.channel == channel.shown]
         parts.append(_plan_channel(channel, mine, [NOARCH, *platforms], _held(channel, since), reader))
     held = {} if since is None else since.files
     omitted = {item.path for part in parts for item in part.packages.values() if held.get(item.path) == item.sha256}
@@ -110,12 +146,12 @@ def _held(channel: SourceChannel, since: Received | None) -> dict[str, str]:
 
 def _plan_channel(
     channel: SourceChannel,
-    locked: Sequence[LockedPackage],
+    needed: Sequence[NeededPackage],
     subdirs: Sequence[str],
     held: Mapping[str, str],
     reader: HttpReader,
 ) -> ChannelPart:
-    wanted = {f"{package.subdir}/{package.file_name}": package for package in locked}
+    wanted = {package.key: package for package in needed}
     names = sorted({*wanted, *held})
     all_subdirs = sorted({*subdirs, *(name.partition("/")[0] for name in names)})
     records = {
@@ -139,14 +175,17 @@ def _names_in(subdir: str, keys: Sequence[str]) -> set[str]:
     return {key.partition("/")[2] for key in keys if key.startswith(subdir + "/")}
 
 
-def _of_lock(channel: SourceChannel, package: LockedPackage, record: Mapping[str, object] | None) -> WantedFile:
+def _of_lock(channel: SourceChannel, package: NeededPackage, record: Mapping[str, object] | None) -> WantedFile:
     if record is not None and record.get("sha256") != package.sha256:
         message = (
-            f"{channel.shown}/{package.subdir}/{package.file_name}: the channel lists other bytes "
+            f"{channel.shown}/{package.key}: the channel lists other bytes "
             f"(sha256 {record.get('sha256')}) than were locked ({package.sha256})"
         )
         raise IntegrityError(message, hint="published files never change: find out who changed it, then lock again")
-    return _wanted(channel, f"{package.subdir}/{package.file_name}", package.sha256, package.size_bytes)
+    size_bytes: object = package.size_bytes
+    if not size_bytes:  # the lock's format does not hold it
+        size_bytes = None if record is None else record.get("size")
+    return _wanted(channel, package.key, package.sha256, size_bytes)
 
 
 def _wanted(channel: SourceChannel, key: str, sha256: str, size_bytes: object) -> WantedFile:

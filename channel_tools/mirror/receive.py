@@ -17,8 +17,10 @@ from channel_tools.files import disk_full_reported, link_or_copy, sha256_of_file
 from channel_tools.mirror.create import check_space
 from channel_tools.mirror.farchannels import FarChannel, take_foreign, take_own
 from channel_tools.mirror.farside import FarState, far_state
+from channel_tools.mirror.locking import write_locks
 from channel_tools.mirror.model import (
     CHANNELS_FOLDER,
+    LOCKS_FOLDER,
     BundleFile,
     Received,
 )
@@ -45,6 +47,16 @@ class ImportReport:
     stacks: tuple[str, ...]
     platforms: tuple[str, ...]
     received: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """What a bundle brings, trusted and compared with what is here."""
+
+    bundle: TrustedBundle
+    manifest: Manifest
+    new: list[BundleFile]
+    report: ImportReport
 
 
 def import_bundle(
@@ -74,9 +86,10 @@ def _import(
     report = _report(folder, state, bundle, manifest, new)
     if dry_run:
         return report
+    found = _Found(bundle=bundle, manifest=manifest, new=new, report=report)
     _stage(reader, state, new, progress)
     state.keep_trusted(bundle.metadata)
-    _place(folder, state, bundle, manifest, new, progress)
+    _place(folder, state, found, progress)
     files = {**held, **{file.path: file.sha256 for file in bundle.targets.values()}}
     state.write_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
     shutil.rmtree(state.incoming, ignore_errors=True)
@@ -136,26 +149,27 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _place(
-    folder: Path, state: FarState, bundle: TrustedBundle, manifest: Manifest, new: list[BundleFile], progress: Progress
-) -> None:
-    fresh = {file.path for file in new}
+def _place(folder: Path, state: FarState, found: _Found, progress: Progress) -> None:
+    manifest, addresses = found.manifest, found.report.addresses
     foreign = [channel for channel in manifest.channels if not channel.own]
     for channel in (*foreign, *(channel for channel in manifest.channels if channel.own)):
         place = FarChannel(
             path=_channel(folder, channel.name),
             incoming=state.incoming / CHANNELS_FOLDER / channel.name,
             channel=channel,
-            targets=_targets_of(bundle.targets, channel.name),
+            targets=_targets_of(found.bundle.targets, channel.name),
         )
         if channel.own:
-            address = _channel(folder, foreign[0].name).as_uri() if foreign else None
+            address = addresses[foreign[0].name] if foreign else None
             take_own(place, foundation_address=address, stacks=manifest.stacks, progress=progress)
         else:
             take_foreign(place)
+    fresh = {file.path for file in found.new}
     for path in sorted(fresh):
-        if not path.startswith(f"{CHANNELS_FOLDER}/"):
+        if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
             _replace(state.incoming / path, folder / path)
+    near = {channel.address: addresses[channel.name] for channel in manifest.channels}
+    write_locks({path: (state.incoming / path).read_bytes() for path in fresh & set(manifest.locks)}, folder, near)
 
 
 def _targets_of(targets: Mapping[str, BundleFile], name: str) -> dict[str, BundleFile]:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bundles as one tar file: plain, since what they hold is compressed, and with nothing in it but files.
 
-The reader takes headers of plain files only and walks them itself: no link, no long-name or extended header, so no
-member can climb out, stand for another, or make the reader allocate more than a block.
+The reader takes headers of plain files only, and GNU's for names that are too long for one, and walks them itself: so
+no member can climb out, stand for another, or make the reader allocate more than a few blocks.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.errors import UsageError
 from channel_tools.mirror.model import BundleRefusedError, bundle_damaged, is_safe_path
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BLOCK = tarfile.BLOCKSIZE
 _END_BLOCKS = 2
 _OCTAL_LIMIT = 8**11
+_NAME_LIMIT_BYTES = 1024
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -33,29 +34,29 @@ class Member:
     size_bytes: int
 
 
-def write_members(destination: IO[bytes], members: Iterable[tuple[str, Path]]) -> None:
+def write_members(
+    destination: IO[bytes], members: Iterable[tuple[str, Path]], *, executable_bits: bool = False
+) -> None:
     """Write files one after the other, as ``(path, file)``; the same files give the same bytes."""
     for name, path in members:
         with path.open("rb") as stream:
             size_bytes = path.stat().st_size
-            destination.write(_header(name, size_bytes))
+            executable = executable_bits and os.access(path, os.X_OK)
+            destination.write(_header(name, size_bytes, mode=0o755 if executable else 0o644))
             shutil.copyfileobj(stream, destination, 1 << 20)
             destination.write(b"\0" * (-size_bytes % _BLOCK))
     destination.write(b"\0" * (_END_BLOCKS * _BLOCK))
 
 
-def _header(name: str, size_bytes: int) -> bytes:
+def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
     info = tarfile.TarInfo(name)
-    info.size, info.mode, info.mtime = size_bytes, 0o644, 0
-    large = size_bytes >= _OCTAL_LIMIT
-    try:
-        header = info.tobuf(tarfile.GNU_FORMAT if large else tarfile.USTAR_FORMAT)
-    except ValueError:
-        header = b""
-    if len(header) != _BLOCK:
-        hint = "write the bundle to a folder instead"
-        raise UsageError(f"{name}: the name is too long for a plain tar file", hint=hint)
-    return header
+    info.size, info.mode, info.mtime = size_bytes, mode, 0
+    if size_bytes < _OCTAL_LIMIT:
+        try:
+            return info.tobuf(tarfile.USTAR_FORMAT)
+        except ValueError:  # its name is too long for the format of the standard
+            pass
+    return info.tobuf(tarfile.GNU_FORMAT)
 
 
 def read_members(file: Path) -> dict[str, Member]:
@@ -77,6 +78,19 @@ def read_members(file: Path) -> dict[str, Member]:
 
 
 def _headers(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
+    """Members with the places of their bytes."""
+    long_name = None
+    for info, offset in _blocks(stream, file, size_bytes):
+        if info.type == tarfile.GNUTYPE_LONGNAME and long_name is None and info.size <= _NAME_LIMIT_BYTES:
+            stream.seek(offset)
+            long_name = stream.read(info.size).rstrip(b"\0").decode("utf-8", "replace")
+            continue
+        if long_name is not None:
+            info.name, long_name = long_name, None
+        yield info, offset
+
+
+def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
     position = 0
     while True:
         stream.seek(position)

@@ -4,23 +4,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.addresses import channel_address, without_credentials
 from channel_tools.errors import UsageError
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.mirror.create import BundleRequest, Signing, create_bundle, index_files
+from channel_tools.mirror.create import BundleRequest, Signing, create_bundle, index_files, unfinished_folder
 from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.fetch import FetchOptions
 from channel_tools.mirror.http import HttpReader
 from channel_tools.mirror.keys import KeyFolder, signing_keys
-from channel_tools.mirror.plan import SourceChannel, plan_packages
+from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packages
 from channel_tools.mirror.ratelimit import RateLimit
-from channel_tools.pins.solve import solve_lock
-from channel_tools.pins.virtual import assumed_virtual_packages
+from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.pins.read import read_lock
 from channel_tools.workflow.installing import InstallRequest, install_channels
+from channel_tools.workflow.mirror_extras import build_packages, source_extras, tool_extras
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from channel_tools.pins import Lock
     from channel_tools.progress import Progress
     from channel_tools.settings import Settings
+    from channel_tools.workflow.mirror_extras import Extras
 
 _MEGA = 1e6
 
@@ -41,13 +43,18 @@ class MirrorRequest:
     """What is to be mirrored: stacks (none: the default one) for platforms (none: this machine's), from channels.
 
     ``channels`` are addresses or folders in order of priority, ours first (none: the local channel and its
-    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``.
+    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. ``with_sources`` brings what a rebuild
+    needs, ``tool_pythons`` this program for these Pythons (none: without it). With ``locks`` these files say what
+    is mirrored, and nothing is solved.
     """
 
     stacks: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     virtual_packages: tuple[str, ...] = ()
+    locks: tuple[Path, ...] = ()
+    with_sources: bool = False
+    tool_pythons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +88,12 @@ def open_signing(request: SigningRequest) -> Signing:
 
 
 def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
-    """A lock for every stack of the request. Raises as solve_lock, UsageError for a stack that there is not."""
+    """The locks of the request: those given, else one for every stack, solved now.
+
+    Raises as read_lock and solve_lock, UsageError for a stack that there is not.
+    """
+    if request.locks:
+        return [_named(read_lock(path), path) for path in request.locks]
     loaded = load_tree(settings.tree)
     platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
@@ -99,19 +111,63 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
     ]
 
 
+def _named(lock: Lock, path: Path) -> Lock:
+    """Formats that do not say which stack it is are named after their file."""
+    return lock if lock.stack else replace(lock, stack=re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip(".-"))
+
+
 def plan_bundle(
     settings: Settings,
     request: MirrorRequest,
     locks: Sequence[Lock],
     *,
     fetching: FetchOptions,
+    extras: Sequence[Extras] = (),
     since: Received | None = None,
 ) -> BundleRequest:
-    """Everything that goes into the bundle, with sizes; nothing is fetched. Raises as plan_packages."""
+    """Everything that goes into the bundle, with sizes; no package is fetched. Raises as plan_packages."""
     channels = source_channels(_addresses(settings, request))
-    packages = plan_packages(locks, channels, reader=fetching.reader, since=since)
+    platforms = platforms_of(locks)
+    needed = locked_packages(locks)
+    if request.with_sources:
+        stacks = [lock.stack for lock in locks]
+        needed = sorted({*needed, *build_packages(settings, stacks, channels, platforms, fetching.reader)})
+    packages = plan_packages(needed, channels, platforms=platforms, reader=fetching.reader, since=since)
     small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
-    return BundleRequest(locks=locks, packages=packages, small=small, since=since)
+    return BundleRequest(
+        locks=locks,
+        packages=packages,
+        small={**small, **{path: content for extra in extras for path, content in extra.small}},
+        extras=[file for extra in extras for file in extra.files],
+        tool=next((extra.tool for extra in extras if extra.tool is not None), None),
+        with_sources=request.with_sources,
+        since=since,
+    )
+
+
+def gather_extras(
+    settings: Settings,
+    request: MirrorRequest,
+    locks: Sequence[Lock],
+    destination: Path,
+    *,
+    jobs: int,
+    progress: Progress,
+) -> list[Extras]:
+    """What the request wants beside packages, made or fetched. Raises as tool_extras and source_extras."""
+    found = []
+    if request.tool_pythons:
+        found.append(tool_extras(settings, request.tool_pythons, platforms_of(locks), progress))
+    if request.with_sources:
+        stacks = [lock.stack for lock in locks]
+        folder = unfinished_folder(destination)
+        found.append(source_extras(settings, stacks, folder, jobs=jobs, progress=progress))
+    return found
+
+
+def platforms_of(locks: Sequence[Lock]) -> list[str]:
+    """The platforms that are mirrored, in order."""
+    return sorted({platform.platform for lock in locks for platform in lock.platforms})
 
 
 def make_bundle(

@@ -86,7 +86,7 @@ def needs_namespaces() -> None:
 def test_the_far_side_needs_no_network(tmp_path: Path, tool: Tool, channel: Channel) -> None:
     keys, bundle, far = tmp_path / "keys", tmp_path / "bundle.tar", tmp_path / "far"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
-    tool("mirror", "create", "--keys", keys, "--to", bundle, "--channel", channel.path)
+    tool("mirror", "create", "--keys", keys, "--to", bundle, "--channel", channel.path, "--without-tool")
     shutil.move(channel.path, tmp_path / "out of reach")
     tool("mirror", "verify", bundle, "--root-sha256", fingerprint, offline=True)
     words = ("mirror", "import", bundle, "--to", far, "--root-sha256", fingerprint, "--json")
@@ -94,3 +94,32 @@ def test_the_far_side_needs_no_network(tmp_path: Path, tool: Tool, channel: Chan
     tool("env", "create", "--channel", address, tmp_path / "env", offline=True)
     assert (tmp_path / "env" / "share" / "toy.txt").read_text() == "hello\n"
     assert (tmp_path / "env" / "share" / "zlib.txt").read_text() == "hello\n"
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, channel: Channel) -> None:
+    keys, far = tmp_path / "keys", tmp_path / "far"
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    tool("pins", "--channel", channel.path, "-o", tmp_path / "pins")
+    lock = tmp_path / "pins" / "conda-lock.yml"
+    tool(
+        "mirror",
+        "create",
+        "--keys",
+        keys,
+        "--to",
+        tmp_path / "bundle",
+        "-c",
+        channel.path,
+        "--lock",
+        lock,
+        "--without-tool",
+    )
+    shutil.move(channel.path, tmp_path / "out of reach")
+    tool("mirror", "import", tmp_path / "bundle", "--to", far, "--root-sha256", fingerprint, offline=True)
+    names = {"conda-lock.yml", "environment.yml", "explicit.txt", "pixi.lock", "pixi.toml"}
+    assert names == {path.name for path in (far / "locks" / "toy").iterdir()}
+    for name in names:
+        text = (far / "locks" / "toy" / name).read_text()
+        assert (far / "channels" / "channel").as_uri() in text
+        assert channel.address not in text

@@ -17,7 +17,7 @@ from channel_tools.mirror.fetch import FetchOptions
 from channel_tools.mirror.http import HttpReader
 from channel_tools.mirror.keys import KeyFolder, fingerprint, signing_keys
 from channel_tools.mirror.model import Received, VerifyReport
-from channel_tools.mirror.plan import SourceChannel, plan_packages
+from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packages
 from channel_tools.mirror.reading import open_bundle
 from channel_tools.mirror.receive import ImportReport, import_bundle
 from channel_tools.mirror.rotation import create_keys
@@ -116,7 +116,8 @@ class NearSide:
 
     def request(self, locks: Sequence[Lock] | None = None, *, since: Received | None = None) -> BundleRequest:
         locks = [lock_of(*(channel.address for channel in self.channels))] if locks is None else locks
-        packages = plan_packages(locks, self.channels, reader=http_reader(), since=since)
+        needed = locked_packages(locks)
+        packages = plan_packages(needed, self.channels, platforms=[PLATFORM], reader=http_reader(), since=since)
         small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
         return BundleRequest(locks=locks, packages=packages, small=small, since=since)
 
