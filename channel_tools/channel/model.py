@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from channel_tools.channel.records import CachedPackage
+
 FoundationKind = Literal["registry", "conda-forge"]
 FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign"]
 
@@ -77,6 +79,7 @@ class HeldFile:
     """A sound package file of the channel; ``hidden`` says why new solves do not see it (None: they do)."""
 
     path: Path
+    row: CachedPackage
     sha256: str
     size_bytes: int
     foundation: bool

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INSTRUCTIONS_VERSION = 1
+INSTRUCTIONS_FILE = "patch_instructions.json"
 REVOKED = "package_has_been_revoked"
 _OLD_SUFFIX, _SUFFIX = ".tar.bz2", ".conda"
 _SPECS = ("depends", "constrains")

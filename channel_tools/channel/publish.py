@@ -68,7 +68,7 @@ def add_set(
     keys = [_key(path) for path in own]
     loaded = load_channel(writer.channel, and_subdirs={path.parent.name for path in files})
     rows, fresh = _rows_to_enter(writer, loaded, files, trusted or {})
-    listing = admitted(loaded.listing, {key: row.sha256 for key, row in rows.items()} | dict.fromkeys(keys))
+    listing = admitted(loaded.listing, dict.fromkeys(map(_key, files)) | {key: row.sha256 for key, row in rows.items()})
     if fresh:
         write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(fresh))))
     for path in files:

@@ -35,7 +35,7 @@ from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported, remove_lef
 from channel_tools.locks import exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from channel_tools.channel.records import CachedPackage
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 def create_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str] = ("linux-64",)) -> Channel:
     """Make an empty, readable channel at ``path`` with ``subdirs`` and noarch, and record its foundation.
 
-    The folder appears whole by one rename. Raises ChannelError when something is there already.
+    The folder appears whole by one rename; an empty one is replaced. Raises ChannelError when something is there.
     """
-    if path.exists():
+    if path.exists() and (path.is_file() or any(path.iterdir())):
         raise ChannelError(f"{path}: exists already", hint="open it as it is, or choose another place with --output")
     with disk_full_reported(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,21 +157,38 @@ def held_files(channel: Channel, subdirs: Collection[str]) -> dict[str, HeldFile
     Foundation packages and hidden ones too; damaged and changed ones not. Needs no lock.
     """
     listing = read_listing(channel)
-    foundation, hidden = {*listing.foundation, *listing.superseded}, not_listed(listing)
-    held = {}
+    held: dict[str, HeldFile] = {}
     for subdir in sorted(subdirs):
         present = _names_in(channel.path / subdir)
-        for file_name, row in sorted(read_state(channel, subdir).records.packages.items()):
-            key = f"{subdir}/{file_name}"
-            if file_name in present and key not in listing.incoming:
-                held[key] = HeldFile(
-                    path=channel.path / key,
-                    sha256=row.sha256,
-                    size_bytes=row.stamp.size_bytes,
-                    foundation=key in foundation,
-                    hidden=hidden.get(key),
-                )
+        rows = read_state(channel, subdir).records.packages
+        held |= _held(channel, listing, {f"{subdir}/{name}": row for name, row in rows.items() if name in present})
     return held
+
+
+def find_files(channel: Channel, keys: Iterable[str]) -> dict[str, HeldFile]:
+    """As held_files, for some names (``subdir/file name``) only; those that it does not hold are left out."""
+    present = sorted(key for key in keys if (channel.path / key).is_file())
+    if not present:
+        return {}
+    states = {subdir: read_state(channel, subdir) for subdir in {key.partition("/")[0] for key in present}}
+    rows = {key: states[key.partition("/")[0]].records.packages.get(key.partition("/")[2]) for key in present}
+    return _held(channel, read_listing(channel), {key: row for key, row in rows.items() if row is not None})
+
+
+def _held(channel: Channel, listing: Listing, rows: Mapping[str, CachedPackage]) -> dict[str, HeldFile]:
+    foundation, hidden = {*listing.foundation, *listing.superseded}, not_listed(listing)
+    return {
+        key: HeldFile(
+            path=channel.path / key,
+            row=row,
+            sha256=row.sha256,
+            size_bytes=row.stamp.size_bytes,
+            foundation=key in foundation,
+            hidden=hidden.get(key),
+        )
+        for key, row in sorted(rows.items())
+        if key not in listing.incoming
+    }
 
 
 def _names_in(folder: Path) -> set[str]:

@@ -10,8 +10,9 @@ import msgspec
 import zstandard
 
 from channel_tools.channel.archive import JsonObject, read_package
-from channel_tools.channel.content import REPODATA, REPODATA_ZST, RUN_EXPORTS, not_listed
+from channel_tools.channel.content import REPODATA, REPODATA_FROM_PACKAGES, REPODATA_ZST, RUN_EXPORTS, not_listed
 from channel_tools.channel.model import PACKAGE_SUFFIX, Channel, Finding
+from channel_tools.channel.patches import Patch
 from channel_tools.channel.records import make_record, run_exports_of
 from channel_tools.channel.shards import SHARD_INDEX, SHARD_SUFFIX, SHARDS_FOLDER
 from channel_tools.channel.state import read_listing, subdirs_of
@@ -39,8 +40,10 @@ def verify_channel(channel: Channel) -> list[Finding]:
         if records is None:
             continue
         hidden = {name.partition("/")[2] for name in silent if name.startswith(subdir + "/")}
-        findings += _check_packages(folder, records, hidden)
+        patch = listing.patches.get(subdir, Patch())
+        findings += _check_packages(folder, records, hidden, patch)
         findings += _check_indexes(folder, records)
+        findings += _check_unpatched(folder, records, hidden, patch)
     return sorted(findings)
 
 
@@ -60,7 +63,7 @@ def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObjec
     return None
 
 
-def _check_packages(folder: Path, records: dict[str, JsonObject], hidden: set[str]) -> Iterator[Finding]:
+def _check_packages(folder: Path, records: dict[str, JsonObject], hidden: set[str], patch: Patch) -> Iterator[Finding]:
     present = {path.name: path for path in folder.iterdir() if path.is_file()}
     for name in sorted(records.keys() - present.keys()):
         message = f"{folder / name}: the index names it, but it is not there"
@@ -69,16 +72,16 @@ def _check_packages(folder: Path, records: dict[str, JsonObject], hidden: set[st
         )
     for name, path in sorted(present.items()):
         if name.endswith(PACKAGE_SUFFIX):
-            yield from _check_package(path, records.get(name), hidden=name in hidden)
+            yield from _check_package(path, records.get(name), hidden=name in hidden, patch=patch)
         elif name.endswith(".tar.bz2"):
             message = f"{path}: packages of the old format are not indexed here"
             yield Finding(path=path, kind="foreign", message=message, hint="convert it to .conda (cph transmute)")
 
 
-def _check_package(path: Path, record: JsonObject | None, *, hidden: bool) -> Iterator[Finding]:
+def _check_package(path: Path, record: JsonObject | None, *, hidden: bool, patch: Patch) -> Iterator[Finding]:
     try:
         facts = read_package(path, contents=True)
-        made = make_record(path, facts)
+        made = patch.applied(path.name, make_record(path, facts))
     except IntegrityError as err:
         yield Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")
         return
@@ -110,6 +113,22 @@ def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Fin
         yield _finding(folder / str(err.filename).rpartition("/")[2], "is missing")
     except (msgspec.MsgspecError, zstandard.ZstdError, KeyError, TypeError) as err:
         yield _finding(folder, f"an index in it cannot be read ({err})")
+
+
+def _check_unpatched(folder: Path, records: dict[str, JsonObject], hidden: set[str], patch: Patch) -> Iterator[Finding]:
+    """repodata_from_packages.json is there exactly when something is patched, and the patch makes repodata of it."""
+    path = folder / REPODATA_FROM_PACKAGES
+    if path.exists() != bool(patch.names()):
+        yield _finding(path, "is missing" if patch.names() else "is left from a patch that is no more")
+    elif patch.names():
+        try:
+            rows = msgspec.json.decode(path.read_bytes())["packages.conda"]
+            patched = {name: patch.applied(name, row) for name, row in rows.items() if name not in patch.remove}
+        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as err:
+            yield _finding(path, f"is no repodata ({err})")
+            return
+        if patched != records or (hidden - set(patch.remove)) & rows.keys():
+            yield _finding(path, f"differs from {REPODATA} by more than the patch")
 
 
 def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:

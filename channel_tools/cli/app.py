@@ -12,6 +12,7 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
+    curate,
     environment,
     export,
     foundation,
@@ -67,6 +68,9 @@ app.command("audit")(audit.audit)
 app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)
 app.command("promote")(publish.promote)
+app.command("yank")(curate.yank)
+app.command("hotfix")(curate.hotfix)
+app.command("retain")(curate.retain)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")

@@ -98,6 +98,15 @@ VirtualPackages = Annotated[
         show_default="what is found here",
     ),
 ]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
+    ),
+]
+At = Annotated[
+    str, typer.Option("--at", metavar="TARGET", help="The target: what was given to publish --to.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 

@@ -15,22 +15,13 @@ from channel_tools.cli.handling import handled
 if TYPE_CHECKING:
     from channel_tools.publish import PublishPlan, PublishReport
 
-To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
-    ),
-]
-At = Annotated[
-    str, typer.Option("--at", metavar="TARGET", help="The target: what was given to publish --to.", show_default=False)
-]
 Label = Annotated[str, typer.Option("--label", help="Under which label: main is the target's own address.")]
 
 
 @handled
 def publish(
     *,
-    target: To,
+    target: options.To,
     stack: options.Stack = None,
     every_stack: options.Every = False,
     packages: options.Packages = None,
@@ -65,7 +56,7 @@ def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The label that has the packages.")],
     label: Annotated[str, typer.Argument(metavar="TO", help="The label that shall have them, too.")],
     *,
-    target: At,
+    target: options.At,
     stack: options.Stack = None,
     every_stack: options.Every = False,
     packages: options.Packages = None,

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Publishing to a folder: the root is label ``main``, every other label a channel folder at ``label/NAME`` below it.
-
-Labels share bytes by hard links. The root's writer's lock guards all of them, so that no name gets other bytes under
-one label while it is published under another.
-"""
+"""Publishing to a folder. Labels share bytes by hard links; what one label has read in full no other reads again."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -15,15 +10,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from channel_tools.channel import add_set, channel_writer, create_channel, held_files, open_channel
-from channel_tools.errors import ChannelError, UsageError
-from channel_tools.publish.labels import LABEL_FOLDER, label_address, label_path
-from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet, PublishPlan, PublishReport
+from channel_tools.channel import add_set, find_files, held_files, open_channel
+from channel_tools.channel.state import read_listing, subdirs_of
+from channel_tools.errors import ChannelError
+from channel_tools.publish.folder_labels import FolderLabels
+from channel_tools.publish.labels import label_address
+from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet, PublishPlan, PublishReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from channel_tools.channel import Channel, ChannelWriter, Foundation, HeldFile
+    from channel_tools.channel import HeldFile
+    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.retention import Retention, RetentionPlan
+    from channel_tools.channel.state import Listing, LoadedChannel
     from channel_tools.progress import Progress
 
 
@@ -36,11 +36,11 @@ def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class FolderTarget:
-    """A folder that is published to; see Target for what its methods promise."""
+    """A folder that is published to; see CuratedTarget for what its methods promise."""
 
     root: Path
     clock: Callable[[], float] = time.time
-    wait_s: float = 0.0
+    wait_s: float = 60.0
     """How long to wait for another writer to end."""
 
     @property
@@ -48,39 +48,47 @@ class FolderTarget:
         """The ``file://`` address of label ``main``."""
         return self.root.as_uri()
 
+    @property
+    def _labels(self) -> FolderLabels:
+        return FolderLabels(root=self.root, clock=self.clock, wait_s=self.wait_s)
+
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
-        """Compare with the folder, changing nothing. Raises ChannelError when a name has other bytes there."""
-        place = self._place(label)
-        if not self._is_channel():
+        """Compare with the folder, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""
+        place = self._labels.place(label)
+        if not self._labels.is_there():
             return PublishPlan(packages=packages, label=label, upload=packages.files, link=(), present=())
-        open_channel(self.root, foundation=packages.foundation)
-        subdirs = {file.subdir for file in packages.files}
-        own = held_files(open_channel(place), subdirs) if place.exists() else {}
-        others = self._held_elsewhere(place, packages)
-        upload: list[PackageFile] = []
-        link: list[PackageFile] = []
-        present: list[PackageFile] = []
+        main = open_channel(self.root, foundation=packages.foundation)
+        yanked = read_listing(main).yanked
+        keys = [file.key for file in packages.files]
+        own = find_files(open_channel(place), keys) if place.exists() else {}
+        others = self._labels.held_elsewhere(label, keys)
+        parts: dict[str, list[PackageFile]] = {"upload": [], "link": [], "present": []}
         for file in packages.files:
+            _refuse_yanked(file, yanked, self.root)
             for held in (own.get(file.key), others.get(file.key)):
                 _refuse_other_bytes(file, held)
-            (present if file.key in own else link if file.key in others else upload).append(file)
+            parts["present" if file.key in own else "link" if file.key in others else "upload"].append(file)
         return PublishPlan(
-            packages=packages, label=label, upload=tuple(upload), link=tuple(link), present=tuple(present)
+            packages=packages,
+            label=label,
+            upload=tuple(parts["upload"]),
+            link=tuple(parts["link"]),
+            present=tuple(parts["present"]),
         )
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Carry the plan out in one step for readers; the folder is made when it is not there."""
         started = time.monotonic()
-        with self._writer(plan.label, plan.packages.foundation) as writer:
+        with self._labels.writer(plan.label, plan.packages.foundation) as writer:
             fresh = self.plan(plan.packages, label=plan.label)  # another publisher may have come between
-            others = self._held_elsewhere(writer.channel.path, plan.packages)
+            others = self._labels.held_elsewhere(plan.label, [file.key for file in fresh.link])
             sources = {file.key: file.path for file in fresh.upload}
             sources |= {file.key: others[file.key].path for file in fresh.link}
             sources |= {file.key: writer.channel.path / file.key for file in fresh.present}
             with progress.task(f"publish {plan.packages.name}", total=len(sources)) as task:
                 own = [sources[file.key] for file in plan.packages.files if not file.foundation]
                 foundation = [sources[file.key] for file in plan.packages.files if file.foundation]
-                add_set(writer, own, foundation)
+                add_set(writer, own, foundation, trusted={key: held.row for key, held in others.items()})
                 task.advance(len(sources))
         return PublishReport(
             address=label_address(self.address, plan.label),
@@ -92,13 +100,10 @@ class FolderTarget:
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
         """Link packages of label ``source`` in under ``label`` as well, in one step for readers."""
-        place = self._place(source)
-        if not self._is_channel() or not place.exists():
-            raise UsageError(f"{self.root}: has no label {source!r}", hint=f"labels there: {self._labels_text()}")
-        channel = open_channel(place)
-        held = held_files(channel, {key.partition("/")[0] for key in keys})
+        channel = self._labels.existing(source)
+        held = find_files(channel, keys)
         if missing := sorted(key for key in keys if key not in held or held[key].hidden):
-            message = f"{place}: label {source} does not list {missing[0]}"
+            message = f"{channel.path}: label {source} does not list {missing[0]}"
             raise ChannelError(message, hint=f"publish it there first: channel_tools publish --label {source}")
         files = tuple(_package_file(key, held[key]) for key in sorted(set(keys)))
         packages = PackageSet(name=f"{source} to {label}", files=files, foundation=channel.foundation)
@@ -106,50 +111,66 @@ class FolderTarget:
 
     def labels(self) -> list[str]:
         """The labels that there are, main first."""
-        folder = self.root / LABEL_FOLDER
-        return [MAIN_LABEL, *sorted(path.name for path in folder.iterdir())] if folder.is_dir() else [MAIN_LABEL]
+        return self._labels.names()
 
-    def _labels_text(self) -> str:
-        return ", ".join(self.labels()) if self._is_channel() else "none, nothing was published yet"
+    def packages(self, label: str) -> tuple[LabelPackage, ...]:
+        """Everything that the label holds, hidden packages too, in order."""
+        channel = self._labels.existing(label)
+        yanked = read_listing(channel).yanked
+        held = held_files(channel, subdirs_of(channel.path))
+        return tuple(_label_package(key, file, yanked.get(key)) for key, file in held.items())
 
-    def _place(self, label: str) -> Path:
-        return self.root / label_path(label)
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
+        """Hide packages from new solves; their files stay for lock files."""
+        from channel_tools.channel.listing import with_yanked  # noqa: PLC0415
 
-    def _is_channel(self) -> bool:
-        """Whether the root exists. Raises ChannelError when it does and is no channel of ours."""
-        if not self.root.exists():
-            return False
-        open_channel(self.root)
-        return True
+        self._relist(label, lambda loaded: with_yanked(loaded.listing, keys, reason))
 
-    def _held_elsewhere(self, place: Path, packages: PackageSet) -> dict[str, HeldFile]:
-        """Those of the set's files that labels other than the one at ``place`` hold."""
-        found: dict[str, HeldFile] = {}
-        for label in self.labels():
-            other = self._place(label)
-            keys = [file.key for file in packages.files if file.key not in found and (other / file.key).exists()]
-            if other != place and keys:
-                held = held_files(open_channel(other), {key.partition("/")[0] for key in keys})
-                found |= {key: held[key] for key in keys if key in held}
-        return found
+    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
+        """Undo yank."""
+        from channel_tools.channel.listing import without_yanked  # noqa: PLC0415
 
-    @contextlib.contextmanager
-    def _writer(self, label: str, foundation: Foundation) -> Iterator[ChannelWriter]:
-        """The label's channel with its lock and the root's held; both are made when they are not there."""
-        place = self._place(label)
-        with contextlib.ExitStack() as stack:
-            writer = stack.enter_context(self._locked(self.root, foundation))
-            if place != self.root:
-                writer = stack.enter_context(self._locked(place, foundation))
-            yield writer
+        self._relist(label, lambda loaded: without_yanked(loaded.listing, keys))
 
-    def _locked(self, path: Path, foundation: Foundation) -> contextlib.AbstractContextManager[ChannelWriter]:
-        return channel_writer(self._opened(path, foundation), clock=self.clock, wait_s=self.wait_s)
+    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
+        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        from channel_tools.channel.listing import with_patch  # noqa: PLC0415
 
-    def _opened(self, path: Path, foundation: Foundation) -> Channel:
-        if path.exists():
-            return open_channel(path, foundation=foundation)
-        return create_channel(path, foundation)
+        def patched(loaded: LoadedChannel) -> Listing:
+            listing = loaded.listing
+            for subdir, patch in patches.items():
+                listing = with_patch(listing, subdir, patch, replace=replace)
+            return listing
+
+        self._relist(label, patched)
+
+    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
+        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        from channel_tools.channel.curate import apply_retention, listed_names, preview_retention  # noqa: PLC0415
+
+        channel = self._labels.existing(label)
+
+        def elsewhere() -> frozenset[str]:
+            others = [name for name in self._labels.names() if name != label]
+            return frozenset().union(*(listed_names(open_channel(self._labels.place(name))) for name in others))
+
+        if dry_run:
+            return preview_retention(channel, rule, elsewhere=elsewhere(), now_s=self.clock())
+        with self._labels.writer(label, channel.foundation) as writer:
+            return apply_retention(writer, rule, elsewhere=elsewhere())
+
+    def _relist(self, label: str, change: Callable[[LoadedChannel], Listing]) -> None:
+        from channel_tools.channel.curate import relist  # noqa: PLC0415
+
+        channel = self._labels.existing(label)
+        with self._labels.writer(label, channel.foundation) as writer:
+            relist(writer, change)
+
+
+def _refuse_yanked(file: PackageFile, yanked: Mapping[str, str], root: Path) -> None:
+    if (reason := yanked.get(file.key)) is not None:
+        message = f"{root / file.key}: was yanked ({reason}) and is not published again"
+        raise ChannelError(message, hint="raise the build number and build again, or channel_tools yank --undo")
 
 
 def _refuse_other_bytes(file: PackageFile, held: HeldFile | None) -> None:
@@ -171,4 +192,22 @@ def _package_file(key: str, held: HeldFile) -> PackageFile:
         sha256=held.sha256,
         size_bytes=held.size_bytes,
         foundation=held.foundation,
+    )
+
+
+def _label_package(key: str, held: HeldFile, yanked: str | None) -> LabelPackage:
+    subdir, _, file_name = key.partition("/")
+    record = held.row.record
+    return LabelPackage(
+        subdir=subdir,
+        file_name=file_name,
+        name=held.row.name,
+        version=str(record["version"]),
+        build=str(record["build"]),
+        build_number=int(str(record["build_number"])),
+        sha256=held.sha256,
+        size_bytes=held.size_bytes,
+        foundation=held.foundation,
+        hidden=held.hidden,
+        yanked=yanked,
     )

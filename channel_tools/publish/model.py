@@ -8,12 +8,15 @@ on anaconda.org. So every label can be read by every client from static files, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from channel_tools.channel import Foundation
+    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.retention import Retention, RetentionPlan
     from channel_tools.progress import Progress
 
 MAIN_LABEL = "main"
@@ -47,6 +50,30 @@ class PackageSet:
     name: str
     files: tuple[PackageFile, ...]
     foundation: Foundation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class LabelPackage:
+    """A package under a label; ``hidden`` says why new solves do not see it (None: they do), ``yanked`` why people
+    took it back (None: they did not).
+    """
+
+    subdir: str
+    file_name: str
+    name: str
+    version: str
+    build: str
+    build_number: int
+    sha256: str
+    size_bytes: int
+    foundation: bool
+    hidden: str | None
+    yanked: str | None
+
+    @property
+    def key(self) -> str:
+        """``subdir/file name``, its name in a channel."""
+        return f"{self.subdir}/{self.file_name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,4 +131,36 @@ class Target(Protocol):
 
         Raises UsageError where the target has no labels, ChannelError for names that ``source`` does not list.
         """
+        ...
+
+
+@runtime_checkable
+class CuratedTarget(Target, Protocol):
+    """A target whose published packages can be looked after. Each change is atomic for readers and safe to repeat.
+
+    All raise UsageError for a label that does not exist.
+    """
+
+    def labels(self) -> list[str]:
+        """The labels that there are, main first; none before anything was published."""
+        ...
+
+    def packages(self, label: str) -> tuple[LabelPackage, ...]:
+        """Everything that the label holds, hidden packages too, in order."""
+        ...
+
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
+        """Hide packages from new solves; their files stay for lock files."""
+        ...
+
+    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
+        """Undo yank."""
+        ...
+
+    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
+        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        ...
+
+    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
+        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
         ...

@@ -34,9 +34,12 @@ def test_another_foundation_is_refused_naming_both(tmp_path: Path) -> None:
 
 def test_making_a_channel_where_something_is_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "channel").mkdir()
+    (tmp_path / "channel" / "notes").touch()
     with pytest.raises(ChannelError, match="exists already"):
         create_channel(tmp_path / "channel", REGISTRY)
-    assert [path.name for path in tmp_path.iterdir()] == ["channel"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["channel", "notes"]
+    (tmp_path / "channel" / "notes").unlink()
+    assert create_channel(tmp_path / "channel", REGISTRY) == open_channel(tmp_path / "channel")
 
 
 @pytest.mark.parametrize(
