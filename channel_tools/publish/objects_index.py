@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.channeldata import make_channeldata
-from channel_tools.channel.content import CHANNELDATA, INDEX_FILES, REPODATA, REPODATA_ZST
+from channel_tools.channel.content import CHANNELDATA, INDEX_FILES, REPODATA_FROM_PACKAGES, REPODATA_ZST
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import encode_json
 from channel_tools.channel.shards import SHARD_SUFFIX, SHARDS_FOLDER
@@ -22,7 +22,7 @@ from channel_tools.publish.objects_store import Served
 from channel_tools.publish.objects_transfer import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from channel_tools.channel.content import SubdirContent
     from channel_tools.publish.objects_lease import Lease
@@ -46,15 +46,22 @@ class _IndexObject:
     content_type: str
 
 
-def write_shards(store: ObjectStore, base: str, made: Mapping[str, SubdirContent]) -> None:
+def shard_key(base: str, subdir: str, sha256: str) -> str:
+    """The key of a shard; ``base`` is the key of the label's folder with its slash."""
+    return f"{base}{subdir}/{SHARDS_FOLDER}/{sha256}{SHARD_SUFFIX}"
+
+
+def write_shards(store: ObjectStore, base: str, contents: Iterable[SubdirContent]) -> None:
     """Put the shards that are not in place yet; their names are their hashes, so nothing is replaced."""
     served = Served(cache_control=_FOREVER)
-    shards = [
-        (f"{base}{subdir}/{SHARDS_FOLDER}/{sha256}{SHARD_SUFFIX}", body)
-        for subdir, content in made.items()
+    shards = {
+        shard_key(base, content.subdir, sha256): body
+        for content in contents
         for sha256, body in content.shards.new.items()
-    ]
-    in_parallel(lambda shard: store.put(*shard, served=served, replaces=None, conditional=False), shards)
+    }
+    in_parallel(
+        lambda shard: store.put(*shard, served=served, replaces=None, conditional=False), sorted(shards.items())
+    )
 
 
 def write_indexes(
@@ -62,21 +69,25 @@ def write_indexes(
     base: str,
     records: ObjectRecords,
     made: Mapping[str, SubdirContent],
+    ways: Sequence[SubdirContent],
     *,
     lease: Lease,
     now_s: float,
-) -> list[str]:
-    """Bring all indexes in step with the records; returns the names of those that had to be written.
+) -> None:
+    """Put ``ways`` in place one after the other, then all indexes that differ from ``made``, made from the records.
 
     ``base`` is the key of the label's folder with its slash. Raises ChannelError when another writer took over.
     """
+    for content in ways:
+        in_parallel(lambda wanted: _bring_up(store, wanted, lease), _of_subdir(base, content, now_s))
     listing = encode_json(records.listing) + b"\n"
+    rest = [content for content in made.values() if not any(content is done for done in ways)]
     objects = [
-        *(row for content in made.values() for row in _of_subdir(base, content, now_s)),
+        *(row for content in rest for row in _of_subdir(base, content, now_s)),
         _IndexObject(
             key=f"{base}{CHANNELDATA}",
             content=_digest(*(content.digest for content in made.values())),
-            body=lambda: _channeldata(made),
+            body=lambda: make_channeldata({subdir: content.listed for subdir, content in made.items()}),
             content_type="application/json",
         ),
         _IndexObject(
@@ -86,8 +97,7 @@ def write_indexes(
             content_type="application/json",
         ),
     ]
-    written = in_parallel(lambda wanted: _bring_up(store, wanted, lease), objects)
-    return [wanted.key.removeprefix(base) for wanted, new in zip(objects, written, strict=True) if new]
+    in_parallel(lambda wanted: _bring_up(store, wanted, lease), objects)
 
 
 def _of_subdir(base: str, content: SubdirContent, now_s: float) -> list[_IndexObject]:
@@ -98,14 +108,17 @@ def _of_subdir(base: str, content: SubdirContent, now_s: float) -> list[_IndexOb
             bodies.update(content.index_files(now_s=now_s))
         return bodies[name]
 
+    # the shards' own names are not part of the content's digest
+    made_from = _digest(content.digest, *(f"{name} {row.sha256}" for name, row in content.shards.shards.items()))
+    names = INDEX_FILES if content.from_packages is None else (*INDEX_FILES, REPODATA_FROM_PACKAGES)
     return [
         _IndexObject(
             key=f"{base}{content.subdir}/{name}",
-            content=content.digest,
+            content=made_from,
             body=lambda name=name: body(name),  # type: ignore[misc]
             content_type=_type_of(name),
         )
-        for name in INDEX_FILES
+        for name in names
     ]
 
 
@@ -113,11 +126,7 @@ def _type_of(name: str) -> str:
     """No Content-Encoding anywhere: clients unpack by the name, and some would unpack twice."""
     if name == REPODATA_ZST:
         return "application/zstd"
-    return "application/json" if name.endswith(".json") or name == REPODATA else "application/octet-stream"
-
-
-def _channeldata(made: Mapping[str, SubdirContent]) -> bytes:
-    return make_channeldata({subdir: content.listed for subdir, content in made.items()})
+    return "application/json" if name.endswith(".json") else "application/octet-stream"
 
 
 def _bring_up(store: ObjectStore, wanted: _IndexObject, lease: Lease) -> bool:
@@ -139,14 +148,3 @@ def _bring_up(store: ObjectStore, wanted: _IndexObject, lease: Lease) -> bool:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\n".join((str(_FORMATS), *parts)).encode("ascii")).hexdigest()
-
-
-def delete_shards(store: ObjectStore, base: str, expired: Mapping[str, Sequence[str]], *, lease: Lease) -> None:
-    """Remove shards that no index names any more."""
-    keys = [
-        f"{base}{subdir}/{SHARDS_FOLDER}/{sha256}{SHARD_SUFFIX}"
-        for subdir, names in sorted(expired.items())
-        for sha256 in names
-    ]
-    lease.check()
-    store.delete(keys)

@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools import __version__
+from channel_tools.channel.content import REPODATA_FROM_PACKAGES
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import encode_json
 from channel_tools.channel.shards import SHARD_SUFFIX, SHARDS_FOLDER
 from channel_tools.channel.state import CHANNEL_SCHEMA, ChannelRecord
 from channel_tools.errors import ChannelError, FoundationError
-from channel_tools.publish.objects_index import delete_shards, write_indexes, write_shards
-from channel_tools.publish.objects_records import (
-    ObjectRecords,
-    contents,
-    decode_records,
-    encode_records,
-    with_found_shards,
-    with_packages,
-    with_shards,
-)
+from channel_tools.publish.objects_changes import contents, steps, with_found_shards, with_served
+from channel_tools.publish.objects_index import shard_key, write_indexes, write_shards
+from channel_tools.publish.objects_records import ObjectRecords, decode_records, encode_records
 from channel_tools.publish.objects_store import Served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable
 
     from channel_tools.channel import Foundation
-    from channel_tools.channel.records import CachedPackage
     from channel_tools.publish.objects_lease import Lease
     from channel_tools.publish.objects_store import ObjectStore
 
@@ -94,42 +87,67 @@ class LabelPlace:
 
     def commit(
         self,
-        rows: Mapping[str, CachedPackage],
+        change: Callable[[ObjectRecords], ObjectRecords],
         *,
-        own: Sequence[str],
-        foundation: Sequence[str],
         lease: Lease,
         now_s: float,
         recover: bool,
         grace_s: float,
     ) -> None:
-        """Publish ``rows`` (see with_packages), whose objects are in place, and bring all indexes in step.
+        """Make a change, all of whose packages are in place, and bring the indexes in step.
 
-        With nothing new it only completes what an earlier writer began; ``recover`` looks for shards that it left.
-        Raises ChannelError when another writer took over: then nothing of the set is published, or all of it.
+        With ``recover`` the indexes may not be what was committed last; that is put right first. Raises ChannelError
+        when another writer took over: then readers see nothing of the change, or it is committed; and what ``change``
+        raises.
         """
         before, etag = self._read()
-        known = with_found_shards(before, self._shards_there(before), now_s=now_s) if recover else before
-        grown = with_packages(known, rows, own=own, foundation=foundation)
-        made = contents(grown)
-        final, expired = with_shards(grown, made, now_s=now_s, grace_s=grace_s)
+        if recover:
+            known = with_found_shards(before, self._shards_there(before), now_s=now_s)
+            before, etag = self._put(known, before, etag, lease=lease, now_s=now_s, grace_s=grace_s, recover=True)
+        self._put(change(before), before, etag, lease=lease, now_s=now_s, grace_s=grace_s, recover=False)
+
+    def _put(
+        self,
+        after: ObjectRecords,
+        before: ObjectRecords,
+        etag: str | None,
+        *,
+        lease: Lease,
+        now_s: float,
+        grace_s: float,
+        recover: bool,
+    ) -> tuple[ObjectRecords, str | None]:
+        made = contents(after)
+        ways = [] if recover else steps(before, after, made)
+        final, expired = with_served(after, made, ways, now_s=now_s, grace_s=grace_s)
         lease.check()
-        write_shards(self.store, self.base, made)
+        write_shards(self.store, self.base, [*ways, *made.values()])
         if final != before:
             final = dataclasses.replace(final, generation=before.generation + 1, writer=lease.token)
-            self._commit(final, etag)
-        write_indexes(self.store, self.base, final, made, lease=lease, now_s=now_s)
-        delete_shards(self.store, self.base, expired, lease=lease)
+            etag = self._commit(final, etag)
+        write_indexes(self.store, self.base, final, made, ways, lease=lease, now_s=now_s)
+        plain = [name for name, content in made.items() if content.from_packages is None]
+        unpatched = [name for name in plain if recover or name in before.listing.patches]
+        lease.check()
+        self.store.delete(
+            [
+                *(f"{self.base}{subdir}/{REPODATA_FROM_PACKAGES}" for subdir in unpatched),
+                *(shard_key(self.base, subdir, sha256) for subdir in expired for sha256 in expired[subdir]),
+            ]
+        )
+        return final, etag
 
-    def _commit(self, records: ObjectRecords, replaces: str | None) -> None:
+    def _commit(self, records: ObjectRecords, replaces: str | None) -> str | None:
         key = self.base + _RECORDS
         served = Served(content_type="application/zstd")
-        if self.store.put(key, encode_records(records), served=served, replaces=replaces) is not None:
-            return
-        found = self.read()  # the answer to the write may have got lost
+        etag = self.store.put(key, encode_records(records), served=served, replaces=replaces)
+        if etag is not None:
+            return etag
+        found, etag = self._read()  # the answer to the write may have got lost
         if (found.writer, found.generation) != (records.writer, records.generation):
             message = f"s3://{self.store.bucket}/{key}: another writer came in between"
             raise ChannelError(message, hint="run the same command again: what has arrived is kept")
+        return etag
 
     def _shards_there(self, records: ObjectRecords) -> dict[str, list[str]]:
         found = {}

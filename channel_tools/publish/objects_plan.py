@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.listing import admitted
 from channel_tools.errors import ChannelError
 from channel_tools.publish.objects_transfer import in_parallel, sha256_of_object
 
@@ -45,11 +46,13 @@ def compare(
 ) -> Comparison:
     """Look at what the label, and the ``others`` of the bucket, have under the wanted names.
 
-    ``incoming`` are the keys that unfinished runs brought in. Raises ChannelError for a name with other bytes.
+    ``incoming`` are the keys that unfinished runs brought in. Raises ChannelError for a name with other bytes and
+    for one that was yanked.
     """
     committed = place.read()
     stored = in_parallel(lambda item: sha256_of_object(place.store, place.base + item.key), wanted)
     sources = _sources(others, wanted)
+    admitted(committed.listing, {item.key: item.sha256 for item in wanted})
     upload: list[str] = []
     copy: dict[str, str] = {}
     arrived: list[str] = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.labels import LABEL_FOLDER, check_label, label_path
 from channel_tools.publish.model import MAIN_LABEL
+from channel_tools.publish.objects_changes import with_packages
 from channel_tools.publish.objects_label import LabelPlace
 from channel_tools.publish.objects_lease import Incoming, hold_lease, read_lease
 from channel_tools.publish.objects_plan import Wanted, compare
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from channel_tools.publish.objects_address import BucketAddress
     from channel_tools.publish.objects_lease import Lease
     from channel_tools.publish.objects_plan import Comparison
+    from channel_tools.publish.objects_records import ObjectRecords
     from channel_tools.publish.objects_store import ObjectStore
 
 _LEASE = f"{RECORD_FOLDER}/writer.json"
@@ -113,32 +115,22 @@ class Bucket:
             self.place(label).make(change.based_on)
         self._transfer(place, found, entries, resumable, progress)
         for label in sorted((unfinished | labels) - {change.label}):
-            self._commit(label, lease, {}, own=(), foundation=(), recover=label in unfinished)
+            self._commit(label, lease, _made, recover=label in unfinished)
         rows = {key: entry.row for key, entry in entries.items()}
-        recover = change.label in unfinished
-        self._commit(change.label, lease, rows, own=change.own, foundation=change.foundation, recover=recover)
+        self._commit(
+            change.label,
+            lease,
+            lambda records: with_packages(records, rows, own=change.own, foundation=change.foundation),
+            recover=change.label in unfinished,
+        )
         self._clear(lease, {key: item for key, item in left.items() if key not in begun})
         return found
 
     def _commit(
-        self,
-        label: str,
-        lease: Lease,
-        rows: Mapping[str, CachedPackage],
-        *,
-        own: Sequence[str],
-        foundation: Sequence[str],
-        recover: bool,
+        self, label: str, lease: Lease, change: Callable[[ObjectRecords], ObjectRecords], *, recover: bool
     ) -> None:
-        self.place(label).commit(
-            rows,
-            own=own,
-            foundation=foundation,
-            lease=lease,
-            now_s=self.clock(),
-            recover=recover,
-            grace_s=self.grace_s,
-        )
+        now_s = self.clock()
+        self.place(label).commit(change, lease=lease, now_s=now_s, recover=recover, grace_s=self.grace_s)
 
     def _transfer(
         self,
@@ -188,3 +180,8 @@ class Bucket:
             return set()
         places = [self.place(label) for label in self.labels()]
         return {place.base + key for place in places for key in place.read().names()} & wanted
+
+
+def _made(records: ObjectRecords) -> ObjectRecords:
+    """The records of a label that exists, empty or not."""
+    return with_packages(records, {}, own=(), foundation=())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Publishing to and promoting in a bucket, killed with SIGKILL at many moments; a program, since it forks.
 
-``python -m tests.integration.objects_kills ROUNDS SEED`` prints one JSON value. Each round brings in a set of two
+``python -m tests.integration.objects_kills ROUNDS SEED`` prints one JSON value. Each round brings in a set of three
 packages, or promotes one, killed before a change or right after the server's answer to it. The channel left behind must
 be sound for readers, who see all of the set or nothing of it, and the same command must complete it.
 """
@@ -96,24 +96,36 @@ def kill_often(bucket: Bucket, folder: Path, *, rounds: int, seed: int) -> dict[
 
 
 def _faults(bucket: Bucket, packages: PackageSet) -> list[str]:
+    """What a reader would trip over; what is listed in linux-64 needs what is listed in noarch."""
     try:
         views = bucket.views()
     except (AssertionError, bucket.server.client.exceptions.NoSuchKey) as err:
         return [] if bucket.keys("chan/linux-64/repodata.json") == [] else [f"broken for readers: {err}"]
-    linux = {file.file_name for file in packages.files}
+    linux = {file.file_name for file in packages.files if file.subdir != "noarch"}
+    noarch = {file.file_name for file in packages.files} - linux
     seen = [view & linux for view in views[:3]]
-    return [f"a reader sees {sorted(part)} of the set" for part in seen if part not in (set(), linux)]
+    faults = [f"a reader sees {sorted(part)} of the set" for part in seen if part not in (set(), linux)]
+    if any(seen) and not all(noarch <= view for view in views[3:]):
+        faults.append("a reader sees packages without what they need")
+    return faults
 
 
 def _orphans(bucket: Bucket) -> list[str]:
     """Packages in the bucket that no index names, once all is completed."""
-    named = bucket.views()[0]
-    files = (key.rpartition("/")[2] for key in bucket.all_keys("chan/linux-64/"))
+    named = bucket.listed()
+    files = [key.rpartition("/")[2] for key in bucket.all_keys("chan/") if "/label/" not in key]
     return sorted(name for name in files if name.endswith(".conda") and name not in named)
 
 
 def _set(folder: Path, name: str) -> PackageSet:
-    return make_set([make_conda(folder, name), make_conda(folder, f"{name}-x")])
+    needs: dict[str, object] = {"depends": [f"{name}-any"]}
+    return make_set(
+        [
+            make_conda(folder, name, index=needs),
+            make_conda(folder, f"{name}-x", index=needs),
+            make_conda(folder, f"{name}-any", subdir="noarch", index={"noarch": "generic"}),
+        ]
+    )
 
 
 def _publish(packages: PackageSet) -> Callable[[BucketTarget], object]:

@@ -199,9 +199,10 @@ def test_shards_that_no_index_names_leave_after_the_grace_time(bucket: Bucket, m
     now = [1.7e9]
     target = dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, clock=lambda: now[0]))
     counts = []
-    for number, later_s in enumerate((0.0, 10.0, 3500.0, 3700.0)):
+    builds = [make_conda(made, "one", build=str(number)) for number in range(3)]
+    for later_s, build in zip((0.0, 10.0, 3500.0, 3700.0), (*builds, builds[0]), strict=True):
         now[0] = 1.7e9 + later_s
-        publish(target, make_set([make_conda(made, "one", build=str(min(number, 2)))]))
+        publish(target, make_set([build]))
         counts.append(len(bucket.keys("chan/linux-64/shards/")))
     assert counts == [1, 2, 3, 2]
     assert len(bucket.listed()) == 3

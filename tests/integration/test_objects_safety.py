@@ -86,7 +86,7 @@ def test_a_lease_that_is_not_renewed_is_taken_over(bucket: Bucket, tmp_path: Pat
     assert bucket.listed() == ["one-1.0-0.conda"]
 
 
-@pytest.mark.parametrize("held_up_at", ["records.json.zst", "linux-64/repodata.json"])
+@pytest.mark.parametrize("held_up_at", ["records.msgpack.zst", "linux-64/repodata.json"])
 def test_a_writer_that_was_held_up_undoes_nothing(bucket: Bucket, tmp_path: Path, held_up_at: str) -> None:
     """It loses its lease with a write on the way; another writer comes and goes, then the write arrives."""
     slow, quick = make_set([make_conda(tmp_path, "slow")]), make_set([make_conda(tmp_path, "quick")])
@@ -111,7 +111,7 @@ def test_a_writer_that_was_held_up_undoes_nothing(bucket: Bucket, tmp_path: Path
         let_go.set()
         with pytest.raises(ChannelError, match=r"another writer (came in between|took over)"):
             writing.result()
-    committed = held_up_at != "records.json.zst"
+    committed = held_up_at != "records.msgpack.zst"
     assert before == bucket.listed()
     assert ("slow-1.0-0.conda" in before) == committed
     publish(bucket.target(), slow)
