@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import LoadedTree
     from channel_tools.yamlfile import YamlDocument
 
-_Setting = bool | int | float | str | list[str] | dict[str, str]
+_Plain = bool | int | float | str | list[str] | dict[str, str]
+_Setting = _Plain | list[dict[str, _Plain]]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
@@ -37,7 +38,7 @@ class _Model(BaseModel):
 
 
 class _ValidationModel(BaseModel):
-    """``method`` and that method's own settings: plain values, lists of text, or text by name."""
+    """``method`` and that method's own settings: plain values, lists of text, text by name, lists of such mappings."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     __pydantic_extra__: dict[str, _Setting]

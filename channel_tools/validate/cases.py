@@ -18,6 +18,7 @@ DDP_LAYERS = (64, 128, 10)
 DDP_STEPS = 2
 SEED = 20_181
 _SPEEDS = ((16 << 10, 5, 30), (1 << 20, 3, 15), (16 << 20, 1, 5))
+_FEW_CALLS = (1, 5)
 _MEASURES: dict[Data, Measure] = {
     "positive": "element",
     "normal": "unit",
@@ -73,12 +74,13 @@ class Speed:
         return self.numel * DTYPE_BYTES[self.dtype]
 
 
-def standard_speeds(dtypes: tuple[str, ...]) -> tuple[Speed, ...]:
-    """The sizes that are measured, for each type."""
+def standard_speeds(dtypes: tuple[str, ...], *, max_numel: int = max(SIZES)) -> tuple[Speed, ...]:
+    """The sizes that are measured, for each type; one of ``max_numel`` where that is below all of them."""
+    sizes = [size for size in _SPEEDS if size[0] <= max_numel] or [(max_numel, *_FEW_CALLS)]
     return tuple(
         Speed(dtype=dtype, numel=numel, warmups=warmups, repetitions=repetitions)
         for dtype in dtypes
-        for numel, warmups, repetitions in _SPEEDS
+        for numel, warmups, repetitions in sizes
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Judges a run of a process-group backend: pure, from the plan and what the ranks wrote.
 
-Three things say who carried the data: the object that works for the default group, the profiler's count of its calls,
-and the files that the process had loaded. The plan says what each has to be.
+Four things say who carried the data: the object that works for the default group, the profiler's count of its calls,
+the log of a service that it goes through, and the files that the process had loaded. The plan says what each has to be.
 """
 
 from __future__ import annotations
@@ -28,14 +28,23 @@ if TYPE_CHECKING:
 
     from channel_tools.validate.cases import Case
     from channel_tools.validate.distributed_ranks import DistributedCase, DistributedResult
+    from channel_tools.validate.services import ServiceCount
 
 _EVERY_RANK = "on every rank"
 
 
 def judge_distributed(
-    plan: DistributedPlan, results: Sequence[DistributedResult], *, prefix: Path, launcher: Path
+    plan: DistributedPlan,
+    results: Sequence[DistributedResult],
+    counts: Sequence[ServiceCount] = (),
+    *,
+    prefix: Path,
+    launcher: Path,
 ) -> MethodResult:
-    """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie."""
+    """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie.
+
+    ``counts`` are those of the services that tell what they carried.
+    """
     allowed = float_error_allowed(len(results))
     cases = tuple(
         _judge_case(case, [result.cases[index] for result in results], plan, allowed)
@@ -43,6 +52,7 @@ def judge_distributed(
     )
     checks = (
         *_carrier_checks(plan, results),
+        *_service_checks(plan, len(results), counts),
         *_library_checks(plan, results, prefix.resolve(), launcher),
         *_result_checks(cases, allowed),
         *_speed_checks(plan, results),
@@ -94,6 +104,18 @@ def _carrier_checks(plan: DistributedPlan, results: Sequence[DistributedResult])
             f"the profiler saw every allreduce of the cases as {event}",
             [text for text, one in zip(counts, results, strict=True) if one.events.get(event, 0) != plan.calls],
             expected=f"{plan.calls} {_EVERY_RANK}",
+        )
+
+
+def _service_checks(plan: DistributedPlan, ranks: int, counts: Sequence[ServiceCount]) -> Iterator[Check]:
+    for count in counts:
+        expected = plan.messages(count.bytes_per_line)
+        lines = [count.lines.get(str(rank), 0) for rank in range(ranks)]
+        yield Check(
+            name=f"{count.name} carried every allreduce, by its own log",
+            passed=min(lines) >= expected,
+            found=", ".join(f"rank {rank}: {number}" for rank, number in enumerate(lines)),
+            expected=f"at least {expected} messages {_EVERY_RANK}",
         )
 
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints
 from pydantic.dataclasses import dataclass
 
+from channel_tools.validate.cases import SIZES
 from channel_tools.validate.options import read_method_options
+from channel_tools.validate.service_options import ServiceOptions  # noqa: TC001  (pydantic reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SMALLEST_NUMEL = 2_000
+"""What the cases need that have a thing to show in their data."""
 Launcher = Literal["mpiexec", "torchrun"]
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
@@ -22,7 +26,7 @@ Op = Literal["SUM", "MAX", "MIN"]
 _Backend = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 _Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*$")]
 _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\s]+$")]
-_Need = Annotated[str, StringConstraints(pattern=r"^(gpu|rdma|(library|program|variable):[^\s/]+)$")]
+_Need = Annotated[str, StringConstraints(pattern=r"^(gpu|amdgpu|rdma|(library|program|variable):[^\s/]+)$")]
 _Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
 
 
@@ -39,12 +43,14 @@ class DistributedOptions:
     device: Device = "cpu"
     imports: tuple[_Module, ...] = ()
     environment: dict[_Variable, str] = field(default_factory=dict)
+    services: tuple[ServiceOptions, ...] = ()
     event: str = ""
     libraries: tuple[_FileName, ...] = ()
     site_libraries: tuple[_FileName, ...] = ()
     needs: tuple[_Need, ...] = ()
     dtypes: tuple[Dtype, ...] = ("float32", "float64", "int32", "int64", "bfloat16")
     ops: tuple[Op, ...] = ("SUM", "MAX", "MIN")
+    max_numel: Annotated[int, Field(ge=SMALLEST_NUMEL)] = max(SIZES)
     ddp: bool = True
     max_ranks: Annotated[PositiveInt, Field(le=32)] = 32
     group_timeout_s: PositiveFloat = 60.0

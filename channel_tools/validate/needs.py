@@ -40,6 +40,8 @@ def _refuse(stack: str, absent: Sequence[str]) -> None:
 def _absent_devices(needs: Sequence[str], root: Path) -> Iterator[str]:
     if "gpu" in needs and not any((root / "dev").glob("nvidia[0-9]*")):
         yield f"an NVIDIA GPU with its driver (no {root / 'dev'}/nvidia0)"
+    if "amdgpu" in needs and not (root / "dev/kfd").exists():
+        yield f"an AMD GPU with its driver (no {root / 'dev'}/kfd)"
     devices = root / "sys/class/infiniband"
     if "rdma" in needs and not (devices.is_dir() and any(devices.iterdir())):
         yield f"an RDMA device (none in {devices})"

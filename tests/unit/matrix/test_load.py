@@ -43,6 +43,14 @@ def test_settings_of_a_method_may_be_lists_and_mappings_of_text(tmp_path: Path) 
     }
 
 
+def test_settings_may_be_lists_of_mappings_that_stacks_share(tmp_path: Path) -> None:
+    block = "{method: distributed, services: &server [{command: [server, start], wait: 5}], again: *server}"
+    stacks = STACKS.replace("{method: switchml, num_threads: 2}", block)
+    stack = find_stack(load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks})), None)
+    assert stack.validation["services"] == [{"command": ["server", "start"], "wait": 5}]
+    assert stack.validation["again"] == stack.validation["services"]
+
+
 def test_a_stack_may_have_nothing_to_validate(tmp_path: Path) -> None:
     stacks = STACKS.replace("    validate: {method: switchml, num_threads: 2}\n", "")
     assert "validate" not in stacks

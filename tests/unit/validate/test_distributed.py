@@ -37,6 +37,11 @@ WRITE_RESULTS = """
     for rank in (0, 1):
         (plan.parent / f"rank-{rank}.json").write_text((plan.parent / f"canned-{rank}.json").read_text())
 """
+SERVER = """
+    import os, signal
+    print("serves at nowhere as process", os.getpid(), flush=True)
+    signal.pause()
+"""
 KILLED = """
     import pathlib, sys
     folder = pathlib.Path(sys.argv[-1]).parent
@@ -74,6 +79,33 @@ def test_ranks_are_started_by_the_environments_mpiexec(tmp_path: Path) -> None:
     assert [check.name for check in found.checks if not check.passed] == []
     assert found.details["launcher"] == "mpiexec"
     assert found.details["TOY_HOME"] == "{prefix}/share"
+
+
+def test_services_run_before_and_beside_the_ranks(tmp_path: Path) -> None:
+    libraries = write_libraries(tmp_path / "env")
+    plan = make_distributed_plan(DistributedOptions(backend="toy"))
+    for result in perfect_ranks(plan, libraries):
+        (tmp_path / f"canned-{result.rank}.json").write_text(json.dumps(asdict(result)), encoding="utf-8")
+    write_program(tmp_path / "env/bin/server", SERVER)
+    service = {
+        "command": ["server"],
+        "ready_line": r"serves at (?P<place>\S+)",
+        "rank_environment": {"SERVER": "{place}"},
+        "carried_line": r"rank (?P<rank>\d+): carried",
+    }
+    code = WRITE_RESULTS + '\n    assert os.environ["SERVER"] == "nowhere"\n'
+    found = run(tmp_path, code, {**OPTIONS, "services": [service]})
+    assert [check.name for check in found.checks if not check.passed] == [
+        "server carried every allreduce, by its own log"
+    ]
+
+
+def test_a_service_that_dies_ends_the_ranks_and_is_named(tmp_path: Path) -> None:
+    write_program(tmp_path / "env/bin/server", SERVER)
+    service = {"command": ["server"], "ready_line": r"process (?P<pid>\d+)", "rank_environment": {"SERVER": "{pid}"}}
+    code = "import os, signal; os.kill(int(os.environ['SERVER']), signal.SIGKILL); signal.pause()"
+    with pytest.raises(ValidationError, match="server ended while the ranks ran: signal SIGKILL"):
+        run(tmp_path, code, {**OPTIONS, "services": [service]})
 
 
 def test_a_rank_that_mpiexec_saw_die_is_named(tmp_path: Path) -> None:

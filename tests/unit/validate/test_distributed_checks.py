@@ -12,6 +12,7 @@ import pytest
 from channel_tools.validate.distributed_checks import judge_distributed
 from channel_tools.validate.distributed_ranks import DistributedResult
 from channel_tools.validate.model import MethodResult
+from channel_tools.validate.services import ServiceCount
 from tests.unit.validate.distributed_fakes import EVENT, perfect_ranks, toy_options, toy_plan, write_libraries
 
 Spoil = Callable[[DistributedResult], DistributedResult]
@@ -116,6 +117,29 @@ def test_bandwidth_is_the_median_call_of_the_slowest_rank(tmp_path: Path) -> Non
 )
 def test_each_fault_fails_its_check(tmp_path: Path, spoil: Spoil, checks: list[str]) -> None:
     assert failed(judged(tmp_path, spoil)) == checks
+
+
+@pytest.mark.parametrize(
+    ("lines", "bytes_per_line", "passed"),
+    [
+        pytest.param({"0": 10, "1": 10}, 0, True, id="a line for each allreduce"),
+        pytest.param({"0": 10, "1": 9}, 0, False, id="one by another way"),
+        pytest.param({"0": 10}, 0, False, id="a rank unknown to it"),
+        pytest.param({}, 0, False, id="none"),
+        pytest.param({"0": 6 + 4 * 1024, "1": 7 + 4 * 1024}, 4096, True, id="a line for each message"),
+        pytest.param({"0": 6 + 4 * 1024, "1": 5 + 4 * 1024}, 4096, False, id="a message by another way"),
+    ],
+)
+def test_a_service_has_to_have_carried_every_allreduce(
+    tmp_path: Path, *, lines: dict[str, int], bytes_per_line: int, passed: bool
+) -> None:
+    count = ServiceCount(name="server", lines=lines, bytes_per_line=bytes_per_line)
+    results = perfect_ranks(toy_plan(), write_libraries(tmp_path / "env"))
+    found = judge_distributed(toy_plan(), results, [count], prefix=tmp_path / "env", launcher=Path("/site/bin/mpiexec"))
+    check = next(check for check in found.checks if check.name == "server carried every allreduce, by its own log")
+    assert check.passed is passed
+    assert check.found == f"rank 0: {lines.get('0', 0)}, rank 1: {lines.get('1', 0)}"
+    assert failed(found) == ([] if passed else [check.name])
 
 
 def test_a_site_library_of_the_environment_is_not_the_sites(tmp_path: Path) -> None:

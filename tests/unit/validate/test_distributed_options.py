@@ -1,16 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from channel_tools.errors import ConfigError
+from channel_tools.matrix import load_tree
+from channel_tools.settings import Tree
 from channel_tools.validate.distributed_options import DistributedOptions, read_distributed_options
+from channel_tools.validate.switchml_plan import read_options
 
 
 def test_a_backend_is_enough() -> None:
     options = read_distributed_options("toy", {"backend": "mpi"})
     assert options == DistributedOptions(backend="mpi")
     assert (options.launcher, options.device, options.ddp, options.max_ranks) == ("torchrun", "cpu", True, 32)
+
+
+def test_every_stack_of_this_tree_is_understood() -> None:
+    read = {"distributed": read_distributed_options, "switchml": read_options}
+    loaded = load_tree(Tree(root=Path(__file__).parents[3]))
+    understood = [
+        read[str(stack.validation["method"])](
+            stack.name, {name: value for name, value in stack.validation.items() if name != "method"}
+        )
+        for stack in loaded.stacks.values()
+        if stack.validation
+    ]
+    assert len(understood) > 2
 
 
 def test_lists_and_mappings_of_the_file_are_taken() -> None:

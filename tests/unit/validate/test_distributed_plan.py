@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.distributed_options import DistributedOptions
 from channel_tools.validate.distributed_plan import (
+    DistributedPlan,
     distributed_document,
     float_error_allowed,
     make_distributed_plan,
@@ -31,6 +33,27 @@ def test_a_backend_of_few_types_is_asked_for_no_more() -> None:
     assert {case.dtype for case in plan.cases} == {"int32"}
     assert {case.op for case in plan.cases} == {"SUM"}
     assert {speed.dtype for speed in plan.speeds} == {"int32"}
+
+
+def test_a_slow_backend_is_asked_for_small_tensors() -> None:
+    options = DistributedOptions(backend="toy", dtypes=("float32", "float16"), max_numel=2500, ddp=False)
+    plan = make_distributed_plan(options)
+    assert max(case.numel for case in plan.cases) == 2500
+    assert {case.numel for case in plan.cases if case.data == "positive"} == {1, 3, 255, 257, 2500}
+    assert [(speed.dtype, speed.numel, speed.calls) for speed in plan.speeds] == [("float32", 2500, 6)]
+
+
+def test_messages_are_counted_by_their_size() -> None:
+    plan = DistributedPlan(
+        options=DistributedOptions(backend="toy"),
+        cases=(
+            Case(name="one", dtype="float32", data="positive", numel=1024),
+            Case(name="two", dtype="float64", data="small", numel=513, calls=2),
+        ),
+        speeds=(Speed(dtype="int32", numel=3000, warmups=1, repetitions=2),),
+    )
+    assert plan.messages(4096) == 1 + 2 * 2 + 3 * 3
+    assert plan.messages(0) == 1 + 2 + 3
 
 
 @pytest.mark.parametrize(("ranks", "allowed"), [(2, 1e-6), (16, 1e-6), (32, 32 * 2.0**-24)])

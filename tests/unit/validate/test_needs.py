@@ -20,16 +20,17 @@ def test_nothing_is_asked_of_the_machine_without_needs(tmp_path: Path) -> None:
 def test_devices_that_are_there_are_enough(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
+    (tmp_path / "dev/kfd").touch()
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
-    check_devices("toy", ("gpu", "rdma"), root=tmp_path)
+    check_devices("toy", ("gpu", "amdgpu", "rdma"), root=tmp_path)
 
 
 def test_devices_that_are_absent_are_named_in_one_error(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
     (tmp_path / "sys/class/infiniband").mkdir(parents=True)
-    with pytest.raises(ValidationError, match=r"stack toy: this machine lacks: an NVIDIA GPU.*; an RDMA device"):
-        check_devices("toy", ("rdma", "gpu"), root=tmp_path)
+    with pytest.raises(ValidationError, match=r"this machine lacks: an NVIDIA GPU.*; an AMD GPU.*; an RDMA device"):
+        check_devices("toy", ("rdma", "amdgpu", "gpu"), root=tmp_path)
 
 
 def test_what_a_site_brings_is_looked_for_in_the_activated_environment(tmp_path: Path) -> None:
