@@ -8,6 +8,7 @@ reading; nothing of its types leaves this module.
 from __future__ import annotations
 
 import posixpath
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 ELF_MAGIC = b"\x7fELF"
 _TEXT_SUFFIXES = frozenset({".cmake", ".h", ".hpp", ".ipp", ".json", ".pc", ".py", ".pyi", ".txt"})
-_DAMAGE = (ELFError, ConstructError, AssertionError, AttributeError, ValueError, KeyError, UnicodeDecodeError)
+ELF_FAULTS = (ELFError, ConstructError, AssertionError, AttributeError, ValueError, KeyError, struct.error)
+"""What reading a damaged ELF file raises."""
 # pyelftools hangs the string of such a tag on it under this name
 _STRING_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
 
@@ -88,7 +90,7 @@ def read_elf(stream: BinaryIO, *, name: str) -> ElfInfo:
             return ElfInfo(needed=(), soname=None, rpaths=(), is_dynamic=False, symbol_versions=frozenset())
         tags = list(_interesting_tags(dynamic))
         versions = frozenset(_symbol_versions(elf))
-    except _DAMAGE as err:
+    except ELF_FAULTS as err:
         hint = "unpack or copy it again; if it comes from upstream like this, leave it out of the package"
         raise IntegrityError(f"{name}: the ELF file is damaged or cut short ({err})", hint=hint) from err
     rpaths = [value for tag in ("DT_RPATH", "DT_RUNPATH") for kind, value in tags if kind == tag]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+SYSROOT = "/sysroot/"
+"""In the path of what is linked against and never loaded: the headers and libraries of a compiler's sysroot."""
 FileKind = Literal["file", "link", "special"]
 PlaceholderMode = Literal["text", "binary"]
 
@@ -63,6 +65,17 @@ class ElfFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveFacts:
+    """What the object files of a static archive ask of the processor."""
+
+    members: tuple[tuple[str, tuple[Instruction, ...]], ...] = ()
+    """Those with instructions beyond the required processor."""
+    machines: Mapping[str, str] = field(default_factory=dict)
+    """Each machine that a member is made for, and the first such member."""
+    damage: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FileFacts:
     """One file or link of a package."""
 
@@ -82,6 +95,7 @@ class FileFacts:
     host_paths: tuple[Place, ...] = ()
     """Absolute paths, the placeholder's too, in a file that ought to locate itself."""
     elf: ElfFacts | None = None
+    archive: ArchiveFacts | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

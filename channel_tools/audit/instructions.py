@@ -2,7 +2,9 @@
 """Finds machine instructions that the required processor need not have, by decoding every function.
 
 Decoded are the functions that the unwind table names: tables of numbers between hand-written functions are no code.
-Without such a table all executable sections are. Large files are decoded in parallel, cut at functions.
+Without such a table all executable sections are. Object files, which have none yet, name their functions as symbols;
+their sections all begin at address 0, so that they are decoded as if they lay where they lie in the file. Large files
+are decoded in parallel, cut at functions.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.sections import StringTableSection
@@ -42,6 +44,15 @@ class CodeRange:
     size_bytes: int
 
 
+class _Symbol(NamedTuple):
+    """A function of a symbol table; its name is looked up only where it is wanted."""
+
+    address: int
+    size_bytes: int
+    name_offset: int
+    strings: StringTableSection
+
+
 def instructions_beyond(
     stream: BinaryIO, elf: ELFFile, *, level: int, path: Path | None = None, processes: int = 1
 ) -> tuple[Instruction, ...]:
@@ -69,21 +80,34 @@ def instructions_beyond(
 
 def code_ranges(elf: ELFFile) -> list[CodeRange]:
     """The code of a file by address: its functions, joined where only padding is between them, else its sections."""
+    is_object = elf["e_type"] == "ET_REL"
     sections = [
-        CodeRange(address=section["sh_addr"], offset=section["sh_offset"], size_bytes=section["sh_size"])
+        CodeRange(
+            address=section["sh_offset" if is_object else "sh_addr"],
+            offset=section["sh_offset"],
+            size_bytes=section["sh_size"],
+        )
         for section in elf.iter_sections()
-        if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_type"] == "SHT_PROGBITS"
+        if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_type"] == "SHT_PROGBITS" and section["sh_size"]
     ]
-    functions = _functions(elf)
+    functions = _symbol_functions(elf) if is_object else _unwound_functions(elf)
     if not functions:
         return sorted(sections)
-    return list(_joined(functions, sections))
+    ranges = list(_joined(functions, sections))
+    if is_object:
+        ranges += [one for one in sections if not any(_is_in(start, one) for start, _size in functions)]
+    return sorted(ranges)
 
 
-def _functions(elf: ELFFile) -> list[tuple[int, int]]:
+def _symbol_functions(elf: ELFFile) -> list[tuple[int, int]]:
+    """Place in the file and size of every function that an object file names."""
+    return sorted((symbol.address, symbol.size_bytes) for symbol in _named_functions(elf) if symbol.size_bytes)
+
+
+def _unwound_functions(elf: ELFFile) -> list[tuple[int, int]]:
     """Address and size of every function in the unwind table; empty when there is none of the usual shape."""
     header, frames = elf.get_section_by_name(".eh_frame_hdr"), elf.get_section_by_name(".eh_frame")
-    if header is None or frames is None or elf["e_type"] == "ET_REL":
+    if header is None or frames is None:
         return []
     table, unwind, base = header.data(), frames.data(), frames["sh_addr"]
     if table[:4] != _HDR_ENCODINGS:
@@ -103,10 +127,9 @@ def _functions(elf: ELFFile) -> list[tuple[int, int]]:
 
 def _joined(functions: Sequence[tuple[int, int]], sections: Sequence[CodeRange]) -> Iterator[CodeRange]:
     for section in sorted(sections):
-        end = section.address + section.size_bytes
         start = last = None
         for address, size in functions:
-            if not section.address <= address < end:
+            if not _is_in(address, section):
                 continue
             if start is None or last is None:
                 start, last = address, address + size
@@ -117,6 +140,10 @@ def _joined(functions: Sequence[tuple[int, int]], sections: Sequence[CodeRange])
                 start, last = address, address + size
         if start is not None and last is not None:
             yield _range_in(section, start, last)
+
+
+def _is_in(address: int, section: CodeRange) -> bool:
+    return section.address <= address < section.address + section.size_bytes
 
 
 def _range_in(section: CodeRange, start: int, end: int) -> CodeRange:
@@ -166,15 +193,27 @@ def _described(elf: ELFFile, ranges: Sequence[CodeRange], hits: dict[str, int]) 
     names = _function_names(elf, set(hits.values()))
     described = []
     for feature, address in sorted(hits.items()):
-        around = next(one for one in ranges if one.address <= address < one.address + one.size_bytes)
+        around = next(one for one in ranges if _is_in(address, one))
         offset = around.offset + address - around.address
         described.append(Instruction(feature=feature, offset=offset, function=names.get(address, "")))
     return tuple(described)
 
 
 def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
-    """The symbols around addresses. Tables are unpacked by hand: the reader makes an object of each of a million."""
+    """The symbols around addresses."""
     names: dict[int, str] = {}
+    for symbol in _named_functions(elf):
+        for address in addresses - names.keys():
+            if symbol.address <= address < symbol.address + symbol.size_bytes:
+                names[address] = symbol.strings.get_string(symbol.name_offset)
+    return names
+
+
+def _named_functions(elf: ELFFile) -> Iterator[_Symbol]:
+    """The functions among the symbols. Tables are unpacked by hand: the reader makes an object of each of a million."""
+    starts = {}
+    if elf["e_type"] == "ET_REL":
+        starts = {number: section["sh_offset"] for number, section in enumerate(elf.iter_sections())}
     for section_name in (".symtab", ".dynsym"):
         table = elf.get_section_by_name(section_name)
         if table is None:
@@ -182,10 +221,6 @@ def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
         strings = elf.get_section(table["sh_link"])
         if not isinstance(strings, StringTableSection):
             continue
-        for name, info, _other, _section, start, size in struct.iter_unpack("<IBBHQQ", table.data()):
-            if info & 0xF != _FUNCTION:
-                continue
-            for address in addresses - names.keys():
-                if start <= address < start + size:
-                    names[address] = strings.get_string(name)
-    return names
+        for name, info, _other, section, start, size in struct.iter_unpack("<IBBHQQ", table.data()):
+            if info & 0xF == _FUNCTION:
+                yield _Symbol(starts.get(section, 0) + start, size, name, strings)

@@ -68,12 +68,18 @@ def split_declared(found: Iterable[Finding], declared: Declared) -> tuple[tuple[
 
 def _reason(finding: Finding, declared: Declared) -> str | None:
     for exception in declared.exceptions:
-        if exception.rule == finding.rule and any(fnmatch.fnmatchcase(finding.file, glob) for glob in exception.files):
+        if exception.rule == finding.rule and any(_is_meant(finding.file, glob) for glob in exception.files):
             return exception.reason
     key, globs = _ALLOWLISTS.get(finding.rule, ("", _no_globs))
     if any(fnmatch.fnmatchcase(finding.subject, glob) for glob in globs(declared)):
         return f"listed in the recipe's build.dynamic_linking.{key}"
     return None
+
+
+def _is_meant(file: str, glob: str) -> bool:
+    """Whether a pattern means a file; one that means an archive means its members, ``lib/libx.a(member.o)``."""
+    archive = file.rpartition("(")[0] if file.endswith(")") else file
+    return fnmatch.fnmatchcase(file, glob) or fnmatch.fnmatchcase(archive, glob)
 
 
 def _no_globs(_declared: Declared) -> Sequence[str]:

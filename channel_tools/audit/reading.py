@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from elftools.common.exceptions import ELFError
-from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from channel_tools.audit.facts import ElfFacts, FileFacts, Instruction, Place, Placeholder
+from channel_tools.audit.archives import ARCHIVE_MAGIC, THIN_MAGIC, read_archive
+from channel_tools.audit.facts import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Place, Placeholder
 from channel_tools.audit.instructions import instructions_beyond
 from channel_tools.audit.processor import level_name
-from channel_tools.elf import ELF_MAGIC, read_elf, search_folders
+from channel_tools.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
 from channel_tools.errors import IntegrityError
 from channel_tools.mentions import find_paths, find_texts
 from channel_tools.packages.texts import host_paths, is_program, locates_itself
@@ -77,6 +76,7 @@ class Reader:
                 strays=tuple(_places(held, [_PREFIX_MARK], replaced, is_text=is_text, whole=False)),
                 host_paths=tuple(_host_places(name, held, replaced)) if is_text and size_bytes <= _TEXT_BYTES else (),
                 elf=self._elf(name, held, path) if head.startswith(ELF_MAGIC) else None,
+                archive=self._archive(name, held, head),
             )
 
     def _build_places(self, held: BinaryIO, replaced: Sequence[bytes], *, is_text: bool) -> Iterator[Place]:
@@ -95,8 +95,9 @@ class Reader:
             elf = ELFFile(held)
             machine = str(elf["e_machine"])
             isa = _isa_needed(elf)
-            instructions = self._instructions(held, elf, path) if self.reads_code and machine == "EM_X86_64" else ()
-        except (IntegrityError, ELFError, ConstructError, KeyError, ValueError, AttributeError, AssertionError) as err:
+            is_read = machine == "EM_X86_64" and self.reads_code and SYSROOT not in name
+            instructions = self._instructions(held, elf, path) if is_read else ()
+        except (IntegrityError, *ELF_FAULTS) as err:
             return _damaged(err)
         return ElfFacts(
             machine=machine,
@@ -108,6 +109,11 @@ class Reader:
             instructions=instructions,
             is_dynamic=info.is_dynamic,
         )
+
+    def _archive(self, name: str, held: BinaryIO, head: bytes) -> ArchiveFacts | None:
+        if not head.startswith((ARCHIVE_MAGIC, THIN_MAGIC)) or SYSROOT in name:
+            return None
+        return read_archive(held, level=self.level, reads_code=self.reads_code)
 
     def _instructions(self, held: BinaryIO, elf: ELFFile, path: Path | None) -> tuple[Instruction, ...]:
         return instructions_beyond(held, elf, level=self.level, path=path, processes=self.processes)

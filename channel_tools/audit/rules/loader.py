@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from channel_tools.audit.facts import SYSROOT
 from channel_tools.audit.model import Promise, Rule
 from channel_tools.audit.processor import level_name, required_level
 from channel_tools.audit.versions import is_enough, least_version, parse_version, wanted_releases
@@ -14,7 +15,7 @@ from channel_tools.packages.layout import join_path, resolve
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from channel_tools.audit.facts import ElfFacts, FileFacts, PackageFacts, Surroundings
+    from channel_tools.audit.facts import ArchiveFacts, ElfFacts, FileFacts, Instruction, PackageFacts, Surroundings
     from channel_tools.audit.model import Finding
     from channel_tools.audit.versions import Version, Wanted
 
@@ -23,7 +24,6 @@ DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
 _MACHINES = {"linux-64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 _LIBRARY_NAMES = {"libstdcxx": ("libstdcxx", "libstdcxx-ng"), "libgcc": ("libgcc", "libgcc-ng")}
 _LIBRARIES = {"libstdcxx": "libstdc++.so.6", "libgcc": "libgcc_s.so.1"}
-_SYSROOT = "/sysroot/"
 _ELF = Promise(
     rule=Rule.ELF,
     expected="whole ELF files for the package's platform",
@@ -51,8 +51,17 @@ def elf_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
         if elf.damage:
             yield _ELF.broken(package.file_name, path, f"cannot be read: {elf.damage}")
         elif machine and elf.machine != machine and elf.is_dynamic:
-            found = f"is made for {elf.machine.removeprefix('EM_')}; the subdir is {package.subdir}"
-            yield _ELF.broken(package.file_name, path, found)
+            yield _ELF.broken(package.file_name, path, _made_for(elf.machine, package))
+    for path, archive in _archives(package):
+        if archive.damage:
+            yield _ELF.broken(package.file_name, path, f"cannot be read: {archive.damage}")
+        for found, member in sorted(archive.machines.items()):
+            if machine and found != machine:
+                yield _ELF.broken(package.file_name, f"{path}({member})", _made_for(found, package))
+
+
+def _made_for(machine: str, package: PackageFacts) -> str:
+    return f"is made for {machine.removeprefix('EM_')}; the subdir is {package.subdir}"
 
 
 def rpath_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
@@ -144,12 +153,27 @@ def instructions_rule(package: PackageFacts, _around: Surroundings) -> Iterator[
     for path, elf in _elf_files(package):
         if elf.isa_needed and elf.isa_needed > level_name(level):
             yield promise.broken(package.file_name, path, f"its property note asks for {elf.isa_needed}")
-        if elf.instructions:
-            first = elf.instructions[0]
-            function = f" in {first.function}" if first.function else ""
-            features = ", ".join(sorted({one.feature for one in elf.instructions}))
-            found = f"uses {features}; the first of {first.feature}{function}"
-            yield promise.broken(package.file_name, path, found, where=f"offset {first.offset:#x}")
+    for path, instructions in _code(package):
+        first = instructions[0]
+        function = f" in {first.function}" if first.function else ""
+        features = ", ".join(sorted({one.feature for one in instructions}))
+        found = f"uses {features}; the first of {first.feature}{function}"
+        yield promise.broken(package.file_name, path, found, where=f"offset {first.offset:#x}")
+
+
+def _code(package: PackageFacts) -> Iterator[tuple[str, tuple[Instruction, ...]]]:
+    """What has instructions beyond the required processor: programs, libraries, object files alone and in archives."""
+    for path, file in package.files.items():
+        if file.elf is not None and file.elf.instructions and SYSROOT not in path:
+            yield path, file.elf.instructions
+    for path, archive in _archives(package):
+        yield from ((f"{path}({member})", instructions) for member, instructions in archive.members)
+
+
+def _archives(package: PackageFacts) -> Iterator[tuple[str, ArchiveFacts]]:
+    for path, file in package.files.items():
+        if file.archive is not None:
+            yield path, file.archive
 
 
 def _elf_files(package: PackageFacts) -> Iterator[tuple[str, ElfFacts]]:
@@ -159,8 +183,8 @@ def _elf_files(package: PackageFacts) -> Iterator[tuple[str, ElfFacts]]:
 
 
 def _is_for_linking(file: FileFacts) -> bool:
-    """A sysroot's own libraries are linked against, never loaded; object files ask for nothing yet."""
-    return _SYSROOT in file.path or file.path.endswith(".o")
+    """A sysroot's own libraries are linked against, never loaded; object files ask the loader for nothing yet."""
+    return SYSROOT in file.path or file.path.endswith(".o")
 
 
 def _newest(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:

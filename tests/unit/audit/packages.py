@@ -73,6 +73,24 @@ class Toy:
         return {f"info/{name}": Entry(content=content) for name, content in contents.items()}
 
 
+def archive(members: Mapping[str, bytes]) -> bytes:
+    """A static archive as GNU ar writes it: with an index, and a table of the names that are too long for a header."""
+    table, content = b"", _ar_member("/", b"\0\0\0\0")
+    names: dict[str, str] = {}
+    for name in members:
+        names[name] = f"{name}/"
+        if len(name) > 15:
+            names[name] = f"/{len(table)}"
+            table += f"{name}/\n".encode()
+    content += _ar_member("//", table) if table else b""
+    return b"!<arch>\n" + content + b"".join(_ar_member(names[name], data) for name, data in members.items())
+
+
+def _ar_member(name: str, data: bytes) -> bytes:
+    header = f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
+    return header + data + b"\n" * (len(data) % 2)
+
+
 def _row(name: str, entry: Entry) -> dict[str, Any]:
     row: dict[str, Any] = {"_path": name, "path_type": "softlink" if entry.link else "hardlink"}
     if not entry.link:

@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass, replace
 
 from channel_tools.audit.model import Rule
-from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX, Entry, Files, Toy
+from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX, Entry, Files, Toy, archive
 from tests.unit.foundation.elf_files import shared_library
 
 
@@ -67,6 +67,14 @@ CASES = [
         library(rpath="$ORIGIN")[:120],
         library(rpath="$ORIGIN"),
         "cannot be read",
+    ),
+    case(
+        Rule.ELF,
+        "an archive cut short",
+        "lib/libtoy.a",
+        archive({"toy.o": library()})[:-200],
+        archive({"toy.o": library()}),
+        "cannot be read: the member at offset 0x48 is cut short",
     ),
     case(
         Rule.RPATH,
@@ -264,4 +272,4 @@ CASES = [
         found="means every file by **",
     ),
 ]
-"""Rule.INSTRUCTIONS needs a compiler: test_instructions.py."""
+"""Rule.INSTRUCTIONS needs a compiler: test_instructions.py and test_archives.py."""

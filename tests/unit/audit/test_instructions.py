@@ -51,6 +51,14 @@ def compiled(folder: Path, source: str, *options: str) -> bytes:
     return made.read_bytes()
 
 
+def assembled(folder: Path, source: str, *options: str) -> bytes:
+    """An object file of ``source``."""
+    made = folder / "toy.o"
+    command = [COMPILER or "gcc", "-c", "-fPIC", "-O2", "-ftree-vectorize", "-x", "c", "-"]
+    subprocess.run([*command, *options, "-o", made], input=source.encode(), check=True)
+    return made.read_bytes()
+
+
 def beyond(content: bytes, level: int = 1) -> list[str]:
     stream = io.BytesIO(content)
     return [one.feature for one in instructions_beyond(stream, ELFFile(stream), level=level)]
@@ -95,6 +103,24 @@ def test_code_without_an_unwind_table_is_judged_alike(tmp_path: Path) -> None:
 
 def test_numbers_beside_functions_are_no_code(tmp_path: Path) -> None:
     assert beyond(compiled(tmp_path, TABLE_IN_CODE)) == []
+
+
+@pytest.mark.parametrize("options", [(), ("-ffunction-sections",)], ids=["one section", "a section each"])
+def test_functions_of_object_files_are_told_apart(tmp_path: Path, options: tuple[str, ...]) -> None:
+    content = assembled(tmp_path, SUMS, "-mpopcnt", *options)
+    stream = io.BytesIO(content)
+    (found,) = instructions_beyond(stream, ELFFile(stream), level=1)
+    assert (found.feature, found.function) == ("POPCNT", "bits")
+    assert content[found.offset : found.offset + 4] == b"\xf3\x48\x0f\xb8"
+
+
+def test_numbers_beside_functions_of_object_files_are_no_code(tmp_path: Path) -> None:
+    assert beyond(assembled(tmp_path, TABLE_IN_CODE)) == []
+
+
+def test_object_code_without_symbols_is_judged_alike(tmp_path: Path) -> None:
+    nameless = '__asm__(".text\\n.byte 0xc5, 0xfc, 0x58, 0xc1\\nret\\n");'
+    assert beyond(assembled(tmp_path, nameless)) == ["AVX"]
 
 
 def test_large_code_is_read_in_parts_by_several_processes(tmp_path: Path) -> None:
