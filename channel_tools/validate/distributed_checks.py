@@ -26,8 +26,7 @@ from channel_tools.validate.model import CaseResult, Check, MethodResult, Transp
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from channel_tools.validate.cases import Case
-    from channel_tools.validate.distributed_ranks import DistributedCase, DistributedResult
+    from channel_tools.validate.distributed_ranks import DistributedResult
     from channel_tools.validate.services import ServiceCount
 
 _EVERY_RANK = "on every rank"
@@ -47,7 +46,12 @@ def judge_distributed(
     """
     allowed = float_error_allowed(len(results))
     cases = tuple(
-        _judge_case(case, [result.cases[index] for result in results], plan, allowed)
+        judge_case(
+            case,
+            [result.cases[index] for result in results],
+            route=plan.options.backend,
+            allowed=0.0 if case.measure == "exact" else allowed,
+        )
         for index, case in enumerate(plan.cases)
     )
     checks = (
@@ -62,27 +66,11 @@ def judge_distributed(
         cases=cases,
         transports=_totals(plan),
         bandwidth=tuple(
-            bandwidth_row(
-                speed,
-                transport=[result.speeds[index].paths.default.seconds for result in results],
-                baseline=[result.speeds[index].paths.plain.seconds for result in results],
-            )
+            bandwidth_row(speed, [result.speeds[index] for result in results])
             for index, speed in enumerate(plan.speeds)
         ),
         baseline=BASELINE,
         details=_details(plan, results[0], launcher),
-    )
-
-
-def _judge_case(case: Case, ranks: Sequence[DistributedCase], plan: DistributedPlan, allowed: float) -> CaseResult:
-    return judge_case(
-        case,
-        route=plan.options.backend,
-        allowed=0.0 if case.measure == "exact" else allowed,
-        seconds=[rank.seconds for rank in ranks],
-        errors=[rank.max_error for rank in ranks],
-        mismatches=[rank.mismatches for rank in ranks],
-        problems=(),
     )
 
 

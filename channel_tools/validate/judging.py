@@ -12,27 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.validate.cases import Case, Speed
+    from channel_tools.validate.rank_values import RankCase, RankPath, RankSpeed
 
 _MB = 1e6
 
 
 def judge_case(
-    case: Case,
-    *,
-    route: str,
-    allowed: float,
-    seconds: Sequence[float],
-    errors: Sequence[float],
-    mismatches: Sequence[int],
-    problems: Sequence[str],
+    case: Case, ranks: Sequence[RankCase], *, route: str, allowed: float, problems: Sequence[str] = ()
 ) -> CaseResult:
     """One case from what each rank found; ``problems`` are those that the values do not show."""
     found: list[str] = []
-    for rank, (error, wrong) in enumerate(zip(errors, mismatches, strict=True)):
-        if wrong:
-            found.append(f"rank {rank}: {wrong} wrong values")
-        if error > allowed:
-            found.append(f"rank {rank}: error {error:.2g} above {allowed:g}")
+    for rank, seen in enumerate(ranks):
+        if seen.mismatches:
+            found.append(f"rank {rank}: {seen.mismatches} wrong values")
+        if seen.max_error > allowed:
+            found.append(f"rank {rank}: error {seen.max_error:.2g} above {allowed:g}")
     return CaseResult(
         name=case.name,
         dtype=case.dtype,
@@ -42,10 +36,10 @@ def judge_case(
         route=route,
         reason=case.reason,
         error_measure=case.measure,
-        max_error=max(errors),
+        max_error=max(seen.max_error for seen in ranks),
         max_error_allowed=allowed,
-        mismatches=sum(mismatches),
-        seconds=max(seconds),
+        mismatches=sum(seen.mismatches for seen in ranks),
+        seconds=max(seen.seconds for seen in ranks),
         problems=(*found, *problems),
     )
 
@@ -86,23 +80,21 @@ def problems_check(name: str, problems: Sequence[str], *, expected: str) -> Chec
     return Check(name=name, passed=not problems, found="; ".join(problems[:3]) or expected, expected=expected)
 
 
-def bandwidth_row(
-    speed: Speed, *, transport: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
-) -> BandwidthRow:
-    """The figures of one size from the seconds of each rank's calls."""
+def bandwidth_row(speed: Speed, ranks: Sequence[RankSpeed[RankPath]]) -> BandwidthRow:
+    """The figures of one size from what each rank measured."""
     return BandwidthRow(
         dtype=speed.dtype,
         numel=speed.numel,
         size_bytes=speed.size_bytes,
         repetitions=speed.repetitions,
-        transport_mb_s=speed.size_bytes / _MB / _median_of_slowest(transport),
-        baseline_mb_s=speed.size_bytes / _MB / _median_of_slowest(baseline),
+        transport_mb_s=speed.size_bytes / _MB / _median_of_slowest([rank.paths.default for rank in ranks]),
+        baseline_mb_s=speed.size_bytes / _MB / _median_of_slowest([rank.paths.plain for rank in ranks]),
     )
 
 
-def _median_of_slowest(seconds: Sequence[Sequence[float]]) -> float:
+def _median_of_slowest(ranks: Sequence[RankPath]) -> float:
     """The median call, each call as long as the slowest rank took for it."""
-    calls: list[tuple[float, ...]] = list(zip(*seconds, strict=True))
+    calls: list[tuple[float, ...]] = list(zip(*(rank.seconds for rank in ranks), strict=True))
     return statistics.median(max(call) for call in calls)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.launch import WORKERS, RankJob, read_results, run_job, torchrun
+from channel_tools.validate.rank_values import RankCase, RankFacts, RankPath, RankSpeed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,40 +30,17 @@ class RankCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankCase:
-    """One case as one rank saw it."""
+class CountedCase(RankCase):
+    """With what the plugin counted for it."""
 
-    name: str
-    seconds: float
-    max_error: float
-    mismatches: int
     counts: RankCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankPath:
-    """One way (default group, plain gloo group) of a measured size on one rank; seconds per measured call."""
+class CountedPath(RankPath):
+    """With what the plugin counted for it."""
 
-    seconds: tuple[float, ...]
     counts: RankCounts
-    mismatches: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankPaths:
-    """Both ways."""
-
-    default: RankPath
-    plain: RankPath
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankSpeed:
-    """One measured size on one rank."""
-
-    dtype: str
-    numel: int
-    paths: RankPaths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,15 +74,11 @@ class PluginStats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankResult:
+class RankResult(RankFacts):
     """Everything that one rank wrote."""
 
-    rank: int
-    world_size: int
-    python: str
-    torch: str
-    cases: tuple[RankCase, ...]
-    speeds: tuple[RankSpeed, ...]
+    cases: tuple[CountedCase, ...]
+    speeds: tuple[RankSpeed[CountedPath], ...]
     stats: PluginStats
 
 

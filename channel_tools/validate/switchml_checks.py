@@ -20,13 +20,14 @@ from channel_tools.validate.judging import (
     numbers_in_words,
     problems_check,
 )
-from channel_tools.validate.model import BandwidthRow, CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
 from channel_tools.validate.switchml_plan import ELEMENT_BYTES, TRANSPORT, SwitchmlPlan, expected_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from channel_tools.validate.ranks import RankCase, RankCounts, RankPath, RankResult, RankSpeed
+    from channel_tools.validate.rank_values import RankSpeed
+    from channel_tools.validate.ranks import CountedCase, CountedPath, RankCounts, RankResult
     from channel_tools.validate.switch import SwitchStats
 
 
@@ -47,24 +48,22 @@ def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats
         checks=checks,
         cases=cases,
         transports=_totals(plan, results, switch),
-        bandwidth=tuple(_bandwidth(speed, ranks) for speed, ranks in speeds),
+        bandwidth=tuple(bandwidth_row(speed, ranks) for speed, ranks in speeds),
         baseline=BASELINE,
         details=_details(results),
     )
 
 
-def _judge_case(case: Case, ranks: Sequence[RankCase]) -> CaseResult:
+def _judge_case(case: Case, ranks: Sequence[CountedCase]) -> CaseResult:
     problems: list[str] = []
     for number, rank in enumerate(ranks):
         found = _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
         problems += (f"rank {number}: {problem}" for problem in found)
     return judge_case(
         case,
+        ranks,
         route=TRANSPORT if case.is_delegated else BASELINE,
         allowed=0.0 if case.measure == "exact" else FLOAT_ERROR_ALLOWED,
-        seconds=[rank.seconds for rank in ranks],
-        errors=[rank.max_error for rank in ranks],
-        mismatches=[rank.mismatches for rank in ranks],
         problems=problems,
     )
 
@@ -137,7 +136,7 @@ def _same_on_all(name: str, found: Sequence[Mapping[str, int]], expected: Mappin
     )
 
 
-def _speed_checks(speeds: Sequence[tuple[Speed, Sequence[RankSpeed]]]) -> Iterable[Check]:
+def _speed_checks(speeds: Sequence[tuple[Speed, Sequence[RankSpeed[CountedPath]]]]) -> Iterable[Check]:
     yield _path_check(
         "measured calls went through SwitchML",
         [(speed, [one.paths.default for one in ranks]) for speed, ranks in speeds],
@@ -149,7 +148,7 @@ def _speed_checks(speeds: Sequence[tuple[Speed, Sequence[RankSpeed]]]) -> Iterab
     )
 
 
-def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[RankPath]]], *, reason: str = "") -> Check:
+def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[CountedPath]]], *, reason: str = "") -> Check:
     problems: list[str] = []
     for speed, ranks in paths:
         for number, path in enumerate(ranks):
@@ -210,14 +209,6 @@ def _eligible_elements(plan: SwitchmlPlan) -> dict[str, int]:
     for dtype, numel, calls in plan.delegated_jobs():
         totals[dtype] = totals.get(dtype, 0) + numel * calls
     return totals
-
-
-def _bandwidth(speed: Speed, ranks: Sequence[RankSpeed]) -> BandwidthRow:
-    return bandwidth_row(
-        speed,
-        transport=[rank.paths.default.seconds for rank in ranks],
-        baseline=[rank.paths.plain.seconds for rank in ranks],
-    )
 
 
 def _details(results: Sequence[RankResult]) -> dict[str, str]:

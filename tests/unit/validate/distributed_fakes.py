@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.distributed_options import DistributedOptions
 from channel_tools.validate.distributed_plan import DistributedPlan
-from channel_tools.validate.distributed_ranks import (
-    DistributedCase,
-    DistributedPath,
-    DistributedPaths,
-    DistributedResult,
-    DistributedSpeed,
-)
+from channel_tools.validate.distributed_ranks import DistributedResult
+from channel_tools.validate.rank_values import RankCase, RankPath, RankPaths, RankSpeed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,15 +64,15 @@ def perfect_ranks(plan: DistributedPlan, libraries: tuple[str, ...], *, ranks: i
     ]
 
 
-def _perfect_case(case: Case) -> DistributedCase:
+def _perfect_case(case: Case) -> RankCase:
     error = 0.0 if case.measure == "exact" else 5e-8
-    return DistributedCase(name=case.name, seconds=0.01, max_error=error, mismatches=0)
+    return RankCase(name=case.name, seconds=0.01, max_error=error, mismatches=0)
 
 
-def _perfect_speed(speed: Speed, rank: int) -> DistributedSpeed:
+def _perfect_speed(speed: Speed, rank: int) -> RankSpeed[RankPath]:
     slow = 0.002 if rank else 0.001
-    paths = DistributedPaths(
-        default=DistributedPath(seconds=(slow, 0.001, 0.009), mismatches=0),
-        plain=DistributedPath(seconds=(0.004, 0.004, 0.004), mismatches=0),
+    paths = RankPaths(
+        default=RankPath(seconds=(slow, 0.001, 0.009), mismatches=0),
+        plain=RankPath(seconds=(0.004, 0.004, 0.004), mismatches=0),
     )
-    return DistributedSpeed(dtype=speed.dtype, numel=speed.numel, paths=paths)
+    return RankSpeed(dtype=speed.dtype, numel=speed.numel, paths=paths)

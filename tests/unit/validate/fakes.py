@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
+from channel_tools.validate.rank_values import RankPaths, RankSpeed
 from channel_tools.validate.ranks import (
+    CountedCase,
+    CountedPath,
     DelegatedTotals,
     PluginLibrary,
     PluginStats,
-    RankCase,
     RankCounts,
-    RankPath,
-    RankPaths,
     RankResult,
-    RankSpeed,
 )
 from channel_tools.validate.switch import DroppedPackets, SwitchStats
 from channel_tools.validate.switchml_plan import SwitchmlOptions, SwitchmlPlan, expected_slots
@@ -108,16 +107,16 @@ def _perfect_result(plan: SwitchmlPlan, prefix: Path, rank: int, ranks: int) -> 
     )
 
 
-def _perfect_case(case: Case) -> RankCase:
+def _perfect_case(case: Case) -> CountedCase:
     error = 0.0 if case.measure == "exact" else 5e-8
     seen = counts(case.dtype, case.numel, case.calls, case.reason)
-    return RankCase(name=case.name, seconds=0.01, max_error=error, mismatches=0, counts=seen)
+    return CountedCase(name=case.name, seconds=0.01, max_error=error, mismatches=0, counts=seen)
 
 
-def _perfect_speed(speed: Speed, rank: int) -> RankSpeed:
-    def path(seconds: tuple[float, ...], reason: str) -> RankPath:
+def _perfect_speed(speed: Speed, rank: int) -> RankSpeed[CountedPath]:
+    def path(seconds: tuple[float, ...], reason: str) -> CountedPath:
         seen = counts(speed.dtype, speed.numel, speed.calls, reason)
-        return RankPath(seconds=seconds, counts=seen, mismatches=0)
+        return CountedPath(seconds=seconds, counts=seen, mismatches=0)
 
     slow = 0.002 if rank else 0.001
     paths = RankPaths(default=path((slow, 0.001, 0.009), ""), plain=path((0.004, 0.004, 0.004), "group"))
