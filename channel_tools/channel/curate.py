@@ -38,7 +38,9 @@ def listed_names(channel: Channel) -> frozenset[str]:
 
 def preview_retention(channel: Channel, rule: Retention, *, elsewhere: frozenset[str], now_s: float) -> RetentionPlan:
     """What apply_retention would do now."""
-    return plan_retention(load_channel(channel), rule, elsewhere=elsewhere, now_s=now_s)
+    loaded = load_channel(channel)
+    held = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    return plan_retention(loaded.listing, held, rule, elsewhere=elsewhere, now_s=now_s)
 
 
 def apply_retention(writer: ChannelWriter, rule: Retention, *, elsewhere: frozenset[str]) -> RetentionPlan:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.channel.state import Listing, LoadedChannel
+    from channel_tools.channel.state import Listing
+
+    Held = Mapping[str, Mapping[str, CachedPackage]]
+    """The packages of a channel by subdir and file name."""
 
 _MS = 1000
 
@@ -78,12 +81,14 @@ class _Package:
         return self.row.name
 
 
-def plan_retention(loaded: LoadedChannel, rule: Retention, *, elsewhere: frozenset[str], now_s: float) -> RetentionPlan:
-    """What ``rule`` does to a channel now; ``elsewhere`` are the names that other labels list."""
-    packages = _packages(loaded)
+def plan_retention(
+    listing: Listing, held: Held, rule: Retention, *, elsewhere: frozenset[str], now_s: float
+) -> RetentionPlan:
+    """What ``rule`` does to a channel now that holds ``held``; ``elsewhere`` are the names that other labels list."""
+    packages = _packages(listing, held)
     due = {package.key for package in packages if _is_due(package, rule, now_s=now_s)}
     due -= _newest([package for package in packages if package.listed], rule.keep)
-    due -= set(loaded.listing.foundation)
+    due -= set(listing.foundation)
     kept = {
         package.key: reason
         for package in packages
@@ -91,7 +96,7 @@ def plan_retention(loaded: LoadedChannel, rule: Retention, *, elsewhere: frozens
     }
     due -= kept.keys()
     kept |= _needed([package for package in packages if package.listed], due)
-    retired = loaded.listing.retired
+    retired = listing.retired
     return RetentionPlan(
         retire=tuple(sorted(due - kept.keys() - retired.keys())),
         delete=tuple(
@@ -124,12 +129,12 @@ def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
     )
 
 
-def _packages(loaded: LoadedChannel) -> list[_Package]:
-    hidden = not_listed(loaded.listing)
+def _packages(listing: Listing, held: Held) -> list[_Package]:
+    hidden = not_listed(listing)
     found = []
-    for subdir, state in loaded.states.items():
-        patch = loaded.listing.patches.get(subdir)
-        for name, row in state.records.packages.items():
+    for subdir, rows in held.items():
+        patch = listing.patches.get(subdir)
+        for name, row in rows.items():
             record = row.record if patch is None else patch.applied(name, row.record)
             key = f"{subdir}/{name}"
             found.append(_Package(key=key, row=row, index=record, listed=key not in hidden))

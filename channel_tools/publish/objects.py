@@ -3,30 +3,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.channel.listing import with_patch, with_yanked, without_yanked
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import Stamp
-from channel_tools.errors import ChannelError, IntegrityError, UsageError
+from channel_tools.errors import ChannelError, IntegrityError
 from channel_tools.publish.labels import label_address
 from channel_tools.publish.model import MAIN_LABEL, PublishPlan, PublishReport
 from channel_tools.publish.objects_address import parse_bucket_address
 from channel_tools.publish.objects_connect import connect
+from channel_tools.publish.objects_curation import apply_retention, label_packages
 from channel_tools.publish.objects_lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S
 from channel_tools.publish.objects_plan import Wanted
 from channel_tools.publish.objects_transfer import Upload
 from channel_tools.publish.objects_writing import Bucket, Change, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.retention import Retention, RetentionPlan
+    from channel_tools.channel.state import Listing
     from channel_tools.progress import Progress
-    from channel_tools.publish.model import PackageFile, PackageSet
+    from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet
     from channel_tools.publish.objects_plan import Comparison
+    from channel_tools.publish.objects_records import ObjectRecords
 
 _MS = 1000
 
@@ -44,7 +51,7 @@ def open_bucket(address: str, environ: Mapping[str, str]) -> BucketTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketTarget:
-    """A bucket, or a prefix of one, that is published to; see Target for what its methods promise."""
+    """A bucket, or a prefix of one, that is published to; see CuratedTarget for what its methods promise."""
 
     bucket: Bucket
 
@@ -86,10 +93,7 @@ class BucketTarget:
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
         """Show packages of label ``source`` under ``label`` as well; the server copies, nothing is sent."""
-        place = self.bucket.place(source)
-        foundation = place.foundation()
-        if foundation is None:
-            raise UsageError(f"{self.address}: has no label {source!r}", hint=f"labels: {self._labels_text()}")
+        place, foundation = self.bucket.existing(source)
         records = place.read()
         if missing := sorted(set(keys) - records.listed()):
             message = f"{label_address(self.address, source)}: label {source} does not list {missing[0]}"
@@ -106,6 +110,53 @@ class BucketTarget:
             entry=lambda key: Entry(row=rows[key].patched(rows[key].record | {"indexed_timestamp": indexed_ms})),
         )
         return self._carry_out(change, progress)
+
+    def labels(self) -> list[str]:
+        """The labels that there are, main first."""
+        return self.bucket.made_labels()
+
+    def packages(self, label: str) -> tuple[LabelPackage, ...]:
+        """Everything that the label holds, hidden packages too, in order."""
+        return label_packages(self.bucket.existing(label)[0].read())
+
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
+        """Hide packages from new solves; their objects stay for lock files."""
+        self._relist(label, lambda listing: with_yanked(listing, keys, reason))
+
+    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
+        """Undo yank."""
+        self._relist(label, lambda listing: without_yanked(listing, keys))
+
+    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
+        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+
+        def patched(listing: Listing) -> Listing:
+            for subdir, patch in patches.items():
+                listing = with_patch(listing, subdir, patch, replace=replace)
+            return listing
+
+        self._relist(label, patched)
+
+    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
+        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        others = [self.bucket.place(name) for name in self.labels() if name != label]
+        now_s = self.bucket.clock()
+        done: list[RetentionPlan] = []
+
+        def retained(records: ObjectRecords) -> ObjectRecords:
+            elsewhere = frozenset[str]().union(*(other.read().listed() for other in others))
+            after, plan = apply_retention(records, rule, elsewhere=elsewhere, now_s=now_s)
+            done.append(plan)
+            return after
+
+        if dry_run:
+            retained(self.bucket.existing(label)[0].read())
+        else:
+            self.bucket.relist(label, retained)
+        return done[0]
+
+    def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
+        self.bucket.relist(label, lambda records: dataclasses.replace(records, listing=change(records.listing)))
 
     def _carry_out(self, change: Change, progress: Progress) -> PublishReport:
         started = time.monotonic()
@@ -124,9 +175,6 @@ class BucketTarget:
         # the time of the local file means nothing in the bucket
         row = msgspec.structs.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
         return Entry(row=row, upload=upload)
-
-    def _labels_text(self) -> str:
-        return ", ".join(self.bucket.labels())
 
 
 def _wanted(files: Sequence[PackageFile]) -> list[Wanted]:

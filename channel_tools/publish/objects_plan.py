@@ -79,10 +79,11 @@ def compare(
 
 
 def _sources(others: Sequence[LabelPlace], wanted: Sequence[Wanted]) -> dict[str, str]:
-    """The object keys under which other labels have wanted names."""
+    """The object keys under which other labels have wanted names; what is wrong there is wrong everywhere."""
     sources: dict[str, str] = {}
     for other in others:
         committed = other.read()
+        admitted(committed.listing, {item.key: item.sha256 for item in wanted})
         for item in wanted:
             row = committed.package(item.key)
             if row is not None and row.sha256 != item.sha256:

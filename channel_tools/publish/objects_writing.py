@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.errors import UsageError
+from channel_tools.progress import SilentProgress
 from channel_tools.publish.labels import LABEL_FOLDER, check_label, label_path
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.objects_changes import with_packages
@@ -21,7 +23,8 @@ from channel_tools.publish.objects_plan import Wanted, compare
 from channel_tools.publish.objects_transfer import Copy, Upload, copy_package, in_parallel, upload_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from channel_tools.channel import Foundation
     from channel_tools.channel.records import CachedPackage
@@ -79,6 +82,19 @@ class Bucket:
         """The labels that there are or were begun, main first."""
         return [MAIN_LABEL, *self.store.folders(self.where.key(f"{LABEL_FOLDER}/"))]
 
+    def existing(self, label: str) -> tuple[LabelPlace, Foundation]:
+        """Where the label lies, and its foundation. Raises UsageError when there is none."""
+        place = self.place(label)
+        foundation = place.foundation()
+        if foundation is None:
+            known = ", ".join(self.made_labels()) or "none, nothing was published yet"
+            raise UsageError(f"{self.where}: has no label {label!r}", hint=f"labels there: {known}")
+        return place, foundation
+
+    def made_labels(self) -> list[str]:
+        """The labels that there are, main first."""
+        return [label for label in self.labels() if self.place(label).foundation() is not None]
+
     def compare(self, label: str, wanted: Sequence[Wanted], incoming: Mapping[str, Incoming]) -> Comparison:
         """What has to be done for the wanted packages to be under the label."""
         others = [self.place(other) for other in self.labels() if other != check_label(label)]
@@ -95,8 +111,7 @@ class Bucket:
         Raises ChannelError (another writer, other bytes), FoundationError, IntegrityError, NetworkError; then readers
         see nothing of the set or, when it was committed already, all of it.
         """
-        lease_key = self.where.key(_LEASE)
-        with hold_lease(self.store, lease_key, progress=progress, lease_s=self.lease_s, wait_s=self.wait_s) as lease:
+        with self._held(progress) as lease:
             has_main = self.place(MAIN_LABEL).insist_on_foundation(change.based_on)
             labels = {change.label} if has_main else {change.label, MAIN_LABEL}
             return self._carry_out(change, labels, lease, progress)
@@ -114,8 +129,7 @@ class Bucket:
         for label in labels:
             self.place(label).make(change.based_on)
         self._transfer(place, found, entries, resumable, progress)
-        for label in sorted((unfinished | labels) - {change.label}):
-            self._commit(label, lease, _made, recover=label in unfinished)
+        self._complete((unfinished | labels) - {change.label}, unfinished, lease)
         rows = {key: entry.row for key, entry in entries.items()}
         self._commit(
             change.label,
@@ -125,6 +139,32 @@ class Bucket:
         )
         self._clear(lease, {key: item for key, item in left.items() if key not in begun})
         return found
+
+    def relist(self, label: str, change: Callable[[ObjectRecords], ObjectRecords]) -> None:
+        """Change what a label lists. Packages that ``change`` takes out of the records are deleted after that.
+
+        ``change`` may be called several times. Raises as carry_out, and UsageError for a label that does not exist.
+        """
+        place, _foundation = self.existing(label)
+        with self._held(SilentProgress()) as lease:
+            left, unfinished = dict(lease.incoming), set(lease.unfinished)
+            committed = place.read()
+            gone = committed.names() - change(committed).names()
+            doomed = {place.base + key: Incoming(sha256="", since_s=0.0) for key in gone}
+            lease.announce(incoming=left | doomed, unfinished=unfinished | {label})
+            self._complete(unfinished - {label}, unfinished, lease)
+            self._commit(label, lease, change, recover=label in unfinished)
+            self._clear(lease, left | doomed)
+
+    def _held(self, progress: Progress) -> AbstractContextManager[Lease]:
+        key = self.where.key(_LEASE)
+        return hold_lease(self.store, key, progress=progress, lease_s=self.lease_s, wait_s=self.wait_s)
+
+    def _complete(self, labels: Iterable[str], unfinished: Collection[str], lease: Lease) -> None:
+        """Bring labels in step with their records; one that was begun and never made has none."""
+        for label in sorted(labels):
+            if self.place(label).foundation() is not None:
+                self._commit(label, lease, _made, recover=label in unfinished)
 
     def _commit(
         self, label: str, lease: Lease, change: Callable[[ObjectRecords], ObjectRecords], *, recover: bool

@@ -8,12 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from channel_tools.channel.patches import Patch
+from channel_tools.channel.retention import Retention
 from channel_tools.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
 from channel_tools.progress import SilentProgress
+from channel_tools.publish import CuratedTarget
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.objects_transfer import PART_BYTES
 from tests.integration.buckets import Bucket, publish
@@ -57,28 +61,70 @@ def test_a_client_installs_from_the_bucket(bucket: Bucket, made: Path, tmp_path:
     assert (tmp_path / "env" / "lib" / "libtoy.txt").read_bytes() == b"lib"
 
 
+def served_by_both(bucket: Bucket, folder: Path) -> list[str]:
+    """The names of what the bucket serves, after comparing each with the folder's file, and the folder's with it.
+
+    Only the folder keeps shards of its steps between two listings.
+    """
+    ours = ".channel_tools/"
+    in_bucket = {name for key in bucket.keys() if not (name := key.removeprefix("chan/")).startswith(ours)}  # noqa: SIM118
+    for name in sorted({*in_bucket, f"{ours}listing.json"}):
+        assert bucket.get(f"chan/{name}") == (folder / name).read_bytes(), name
+    in_folder = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    missing = {name for name in in_folder - in_bucket if not name.startswith(ours)}
+    assert [name for name in missing if "/shards/" not in name] == []
+    return sorted(in_bucket)
+
+
 def test_the_bucket_serves_the_same_bytes_as_a_folder(bucket: Bucket, made: Path, tmp_path: Path) -> None:
     first = make_set(
         [make_conda(made, "one", about=own("d1"), variant={"v": "1"}, run_exports={"weak": ["one"]})],
         [make_conda(made, "zlib", build="h1_0"), make_conda(made, "any", subdir="noarch", index={"noarch": "generic"})],
     )
     second = make_set(
-        [make_conda(made, "one", build="1", about=own("d2"), variant={"v": "1"})],
+        [make_conda(made, "one", build="1", about=own("d2"), variant={"v": "1"}), make_conda(made, "two")],
         [make_conda(made, "zlib", build="h2_0")],
     )
-    folder = FolderTarget(root=tmp_path / "folder", clock=lambda: 1.7e9)
+    now = [1.7e9]
+    folder = FolderTarget(root=tmp_path / "folder", clock=lambda: now[0])
     target = bucket.target()
-    target = dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, clock=lambda: 1.7e9))
-    for packages in (first, second):
-        folder.publish(folder.plan(packages, label="main"), progress=SilentProgress())
-        publish(target, packages)
-    files = {str(path.relative_to(folder.root)) for path in folder.root.rglob("*") if path.is_file()}
-    records = ".channel_tools/"
-    served = {name for key in bucket.keys() if not (name := key.removeprefix("chan/")).startswith(records)}  # noqa: SIM118
-    for name in sorted({*served, f"{records}listing.json"}):
-        assert bucket.get(f"chan/{name}") == (folder.root / name).read_bytes(), name
-    missing = {name for name in files - served if not name.startswith(records)}
-    assert [name for name in missing if "/shards/" not in name] == []  # of a step between that only a folder shows
+    target = dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, clock=lambda: now[0]))
+    patch = Patch(records={"two-1.0-0.conda": {"depends": ["one"]}})
+    keep = Retention(keep=1, grace_s=5.0)
+    places: tuple[CuratedTarget, ...] = (folder, target)
+    for place in places:
+        for packages in (first, second):
+            place.publish(place.plan(packages, label="main"), progress=SilentProgress())
+    served_by_both(bucket, folder.root)
+    changes: tuple[tuple[Callable[[CuratedTarget], object], str], ...] = (
+        (lambda place: place.hotfix({"linux-64": patch}, label="main", replace=False), "repodata_from_packages.json"),
+        (lambda place: place.yank(("linux-64/two-1.0-0.conda",), label="main", reason="wrong"), "two-1.0-0.conda"),
+        (lambda place: place.restore(("linux-64/two-1.0-0.conda",), label="main"), "two-1.0-0.conda"),
+        (lambda place: place.retain(keep, label="main", dry_run=False), "zlib-1.0-h1_0.conda"),
+    )
+    for step, expected in changes:
+        assert step(folder) == step(target)
+        assert f"linux-64/{expected}" in served_by_both(bucket, folder.root)
+        assert folder.packages("main") == target.packages("main")
+        now[0] += 10
+    assert folder.retain(keep, label="main", dry_run=True) == target.retain(keep, label="main", dry_run=True)
+    assert folder.retain(keep, label="main", dry_run=False) == target.retain(keep, label="main", dry_run=False)
+    for place in places:
+        place.hotfix({"linux-64": Patch()}, label="main", replace=True)
+    served = served_by_both(bucket, folder.root)
+    assert {"linux-64/zlib-1.0-h1_0.conda", "linux-64/repodata_from_packages.json"}.isdisjoint(served)
+
+
+def test_what_was_yanked_is_not_published_again_under_any_label(bucket: Bucket, made: Path) -> None:
+    packages = make_set([make_conda(made, "one")])
+    publish(bucket.target(), packages, label="testing")
+    bucket.target().yank(("linux-64/one-1.0-0.conda",), label="testing", reason="wrong sums")
+    assert bucket.listed("testing") == []
+    for label in ("testing", "main"):
+        with pytest.raises(ChannelError, match=r"was yanked \(wrong sums\)"):
+            bucket.target().plan(packages, label=label)
+    with pytest.raises(UsageError, match="has no label 'stable'"):
+        bucket.target().yank(("linux-64/one-1.0-0.conda",), label="stable", reason="x")
 
 
 def test_publishing_reads_no_package_back_and_sends_none_twice(bucket: Bucket, made: Path) -> None:
