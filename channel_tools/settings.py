@@ -101,7 +101,7 @@ class Settings:
     @property
     def package_cache(self) -> Path:
         """Unpacked conda packages that environments are linked from."""
-        return self.cache / "pkgs"
+        return package_cache_in(self.cache)
 
 
 def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -112,8 +112,18 @@ def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[st
     chosen_root = root or _path_of(environ, ROOT_VARIABLE)
     tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
     chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or tree.root / "output"
+    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ))
+
+
+def find_cache(environ: Mapping[str, str]) -> Path:
+    """The user's cache folder, for commands that need no tree as well."""
     cache = _path_of(environ, CACHE_VARIABLE) or Path(platformdirs.user_cache_path("channel_tools", appauthor=False))
-    return Settings(tree=tree, output=chosen_output.absolute(), cache=cache.absolute())
+    return cache.absolute()
+
+
+def package_cache_in(cache: Path) -> Path:
+    """Where unpacked packages are in a cache folder."""
+    return cache / "pkgs"
 
 
 def _path_of(environ: Mapping[str, str], variable: str) -> Path | None:

@@ -16,24 +16,51 @@ from channel_tools.cli.handling import handled
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
 
+_Lock = Annotated[
+    Path | None,
+    typer.Option(
+        "--lock",
+        help="Install exactly what this conda-lock.yml, explicit list or pixi.lock names; --channel then says where "
+        "to take it from instead.",
+        show_default=False,
+    ),
+]
+
+
 @app.command("create")
 @handled
 def create(
     prefix: Annotated[Path, typer.Argument(help="The new environment's folder, or one to bring up to date.")],
     *,
     stack: options.Stack = None,
+    lock: _Lock = None,
     channels: options.Channels = None,
+    virtual_packages: options.VirtualPackages = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Install a stack from the channel into PREFIX; an environment that is there is brought up to date."""
+    """Install a stack or a lock into PREFIX; an environment that is there is brought up to date."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.installing import InstallRequest, install_stack  # noqa: PLC0415
+    from channel_tools.errors import UsageError  # noqa: PLC0415
+    from channel_tools.workflow.installing import (  # noqa: PLC0415
+        InstallRequest,
+        LockInstallRequest,
+        install_lock,
+        install_stack,
+    )
 
-    request = InstallRequest(stack=stack, channels=tuple(channels or ()))
+    given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     with shown_progress() as progress:
-        result = install_stack(options.settings_from(root, output), request, prefix, progress=progress)
+        if lock is None:
+            request = InstallRequest(stack=stack, channels=given)
+            settings = options.settings_from(root, output)
+            result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
+        elif stack is not None:
+            raise UsageError("--variant and --lock together: a lock says what it is of", hint="give one of the two")
+        else:
+            locked = LockInstallRequest(lock=lock, channels=given, virtual_packages=virtual)
+            result = install_lock(locked, prefix, package_cache=options.package_cache(), progress=progress)
     if as_json:
         packages = [asdict(record) for record in result.records]
         print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})

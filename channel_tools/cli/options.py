@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from channel_tools.errors import UsageError
-from channel_tools.settings import ROOT_VARIABLE, Settings, make_settings
+from channel_tools.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
@@ -124,6 +124,11 @@ def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
         if root is not None or output is not None or ROOT_VARIABLE in os.environ:
             raise
         return None
+
+
+def package_cache() -> Path:
+    """The package cache, for commands that need no tree."""
+    return package_cache_in(find_cache(os.environ))
 
 
 def available_cores() -> int:

@@ -4,6 +4,7 @@
 from channel_tools.environments.activation import activated_environment
 from channel_tools.environments.create import create_environment
 from channel_tools.environments.foreign import ForeignPath, find_foreign_paths
+from channel_tools.environments.locked import create_locked_environment
 from channel_tools.environments.model import EnvironmentResult, InstalledPackage
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "InstalledPackage",
     "activated_environment",
     "create_environment",
+    "create_locked_environment",
     "find_foreign_paths",
 ]

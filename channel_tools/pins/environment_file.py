@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""environment.yml with every package pinned to version and build; written only, since it holds no hashes."""
+"""environment.yml with every package pinned to version and build; written only, since it holds no hashes.
+
+``nodefaults``, which should keep other channels out, is not written: conda 26.7 asks for a channel of that name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render_environment(lock: Lock, platform: PlatformLock) -> str:
-    """The file for one platform. ``nodefaults`` keeps clients from adding channels of their own."""
+    """The file for one platform."""
     comments = [
         f"# Written by channel_tools pins for the stack {lock.stack}.",
         f"# platform: {platform.platform}",
@@ -21,7 +24,7 @@ def render_environment(lock: Lock, platform: PlatformLock) -> str:
     ]
     content = {
         "name": lock.stack,
-        "channels": [*lock.channels, "nodefaults"],
+        "channels": list(lock.channels),
         "dependencies": [f"{package.name}={package.version}={package.build}" for package in platform.packages],
     }
     return "\n".join(comments) + "\n" + yaml.safe_dump(content, sort_keys=False, width=math.inf)

@@ -61,6 +61,13 @@ def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
     return generic
 
 
+def machine_virtual_packages(overrides: Sequence[str] = ()) -> list[rattler.GenericVirtualPackage]:
+    """Those of this machine, with ``overrides`` as in assumed_virtual_packages. Raises UsageError."""
+    here = str(rattler.Subdir.current())
+    assumed = assumed_virtual_packages([here], overrides, earlier={here: detected_virtual_packages()})
+    return to_generic(assumed[here])
+
+
 def detected_virtual_packages() -> tuple[str, ...]:
     """Those of this machine, as ``name=version=build``."""
     return tuple(str(package.into_generic()) for package in rattler.VirtualPackage.detect())

@@ -56,7 +56,7 @@ def test_environment_files_pin_every_package(lock: Lock) -> None:
     for platform in lock.platforms:
         content = yaml.safe_load(render_environment(lock, platform))
         assert content["name"] == lock.stack
-        assert content["channels"] == [*lock.channels, "nodefaults"]
+        assert content["channels"] == list(lock.channels)
         for spec, package in zip(content["dependencies"], platform.packages, strict=True):
             matchspec = rattler.MatchSpec(spec, strict=False)
             assert matchspec.matches(repodata_record(package))

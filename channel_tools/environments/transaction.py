@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Brings a prefix to a set of packages, through py-rattler.
+
+A marker file stands in ``conda-meta`` while packages are linked. A prefix that is found with it was left by an
+interrupted run: one that was being created is emptied and made again, one that was being updated gets all its packages
+linked anew, since py-rattler takes a package's record for proof of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+import rattler
+from rattler.exceptions import InstallerError, IoError
+
+from channel_tools.environments.archives import check_local_archives
+from channel_tools.environments.failures import install_error
+from channel_tools.environments.model import EnvironmentResult, InstalledPackage
+from channel_tools.environments.reporter import TransactionReporter
+from channel_tools.environments.walk import walk_entries
+from channel_tools.errors import IntegrityError, UsageError
+from channel_tools.files import atomic_path, disk_full_reported
+from channel_tools.locks import exclusive_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rattler.install import InstallerReporter
+    from rattler.networking import Client
+
+    from channel_tools.progress import Progress
+
+_META = "conda-meta"
+_LOCK = ".channel_tools.lock"
+_MARKER = ".channel_tools-unfinished"
+_STAT_BLOCK_BYTES = 512
+
+Unfinished = Literal["creating", "updating"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """An environment to be: its absolute prefix, what was asked for (as written, and parsed), and how it is fetched."""
+
+    prefix: Path
+    specs: Mapping[str, rattler.MatchSpec]
+    package_cache: Path
+    subdir: str
+    client: Client
+
+
+@contextlib.contextmanager
+def usable_target(target: Target) -> Iterator[None]:
+    """Refuse a prefix that is something else, and report what the file system refuses. Raises UsageError."""
+    _check_prefix(target.prefix)
+    try:
+        with disk_full_reported(target.prefix):
+            yield
+    except (PermissionError, NotADirectoryError, FileExistsError) as err:
+        message = f"{err.filename}: {err.strerror}; the prefix and the package cache must be folders you can write to"
+        raise UsageError(message, hint="choose another prefix or cache") from err
+
+
+def apply_solution(
+    target: Target, solution: list[rattler.RepoDataRecord], *, started: float, progress: Progress
+) -> EnvironmentResult:
+    """Make the prefix hold exactly ``solution``; ``started`` is the monotonic time from which it took.
+
+    Raises ChannelError (the prefix is in use by another run), IntegrityError (a damaged package, by name), NetworkError
+    and DiskFullError; the same call afterwards completes the environment.
+    """
+    with exclusive_lock(target.prefix / _META / _LOCK, what=f"the environment {target.prefix}"):
+        changed = _bring_to(solution, target, progress)
+    records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
+    return EnvironmentResult(
+        prefix=target.prefix,
+        records=records,
+        changed=changed,
+        seconds=time.monotonic() - started,
+        size_bytes=_size_of(target.prefix),
+    )
+
+
+async def uncached(records: Sequence[rattler.RepoDataRecord], package_cache: Path) -> list[rattler.RepoDataRecord]:
+    """Those of ``records`` whose bytes are not in the package cache."""
+    package_cache.mkdir(parents=True, exist_ok=True)
+    index = await rattler.PackageCache(package_cache).index()
+    return [record for record in records if not index.contains_record(record)]
+
+
+def _check_prefix(prefix: Path) -> None:
+    if not prefix.exists() and not prefix.is_symlink():
+        return
+    if not prefix.is_dir():
+        raise UsageError(f"{prefix}: a file; expected a new folder or an environment", hint="choose another prefix")
+    if (prefix / _META).is_dir() or not any(prefix.iterdir()):
+        return
+    message = f"{prefix}: a folder with other content; expected a new folder or an environment (one with {_META}/)"
+    raise UsageError(message, hint="choose another prefix, or empty the folder")
+
+
+def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: Progress) -> int:
+    """Make the prefix hold exactly ``solution``; the number of packages that had to change."""
+    unfinished = _unfinished(target.prefix)
+    if unfinished == "creating":
+        _empty(target.prefix)
+    installed = _installed_records(target.prefix, drop_unreadable=unfinished is not None)
+    present = {_identity(record) for record in installed}
+    wanted = {_identity(record) for record in solution}
+    if unfinished is None and present == wanted:
+        return 0
+    relinked = {record.name.normalized for record in solution} if unfinished == "updating" else set()
+    fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
+    check_local_archives(asyncio.run(uncached(fresh, target.package_cache)))
+    marker = target.prefix / _META / _MARKER
+    marker.write_text("updating\n" if installed else "creating\n", encoding="ascii")
+    asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
+    _record_requested_specs(target)
+    marker.unlink()
+    return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in wanted})
+
+
+async def install_records(
+    solution: list[rattler.RepoDataRecord],
+    target: Target,
+    *,
+    installed: list[rattler.PrefixRecord],
+    relinked: set[str],
+    progress: Progress,
+    verb: str = "install",
+) -> None:
+    """Link ``solution`` into the prefix, whose packages are ``installed``. Raises as install_error says."""
+    target.package_cache.mkdir(parents=True, exist_ok=True)
+    with progress.task(f"{verb} {target.prefix.name}", total=len(solution)) as task:
+        try:
+            await rattler.install(
+                records=solution,
+                target_prefix=target.prefix,
+                package_cache=rattler.PackageCache(target.package_cache),
+                installed_packages=installed,
+                reinstall_packages=relinked,
+                platform=rattler.Subdir(target.subdir),
+                execute_link_scripts=False,
+                show_progress=False,
+                client=target.client,
+                reporter=cast("InstallerReporter", TransactionReporter(task)),
+            )
+        except InstallerError as err:
+            raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
+
+
+def _unfinished(prefix: Path) -> Unfinished | None:
+    marker = prefix / _META / _MARKER
+    if not marker.is_file():
+        return None
+    # a marker cut short by the interruption stands at the very beginning of a creation or update: relink all
+    return "creating" if marker.read_text(encoding="ascii").strip() == "creating" else "updating"
+
+
+def _empty(prefix: Path) -> None:
+    for path in prefix.iterdir():
+        if path.name == _META:
+            for record in path.glob("*.json"):
+                record.unlink()
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _installed_records(prefix: Path, *, drop_unreadable: bool) -> list[rattler.PrefixRecord]:
+    records: list[rattler.PrefixRecord] = []
+    for path in sorted((prefix / _META).glob("*.json")):
+        try:
+            records.append(rattler.PrefixRecord.from_path(path))
+        except (OSError, IoError) as err:
+            if not drop_unreadable:
+                message = f"{path}: the record of an installed package cannot be read: {err}"
+                raise IntegrityError(message, hint=f"delete {prefix} and create the environment again") from None
+            path.unlink()
+    return records
+
+
+def _identity(record: rattler.RepoDataRecord) -> tuple[str, str, str, str]:
+    sha256 = record.sha256.hex() if record.sha256 else record.url
+    return record.name.normalized, str(record.version), str(record.build), sha256
+
+
+def _record_requested_specs(target: Target) -> None:
+    """Note in conda-meta what the user asked for: py-rattler 0.28's install() fails on its own ``requested_specs``."""
+    requested: dict[str, list[str]] = {}
+    for spec, parsed in target.specs.items():
+        if parsed.name is not None:
+            requested.setdefault(str(parsed.name.normalized), []).append(spec)
+    for path in sorted((target.prefix / _META).glob("*.json")):
+        record = rattler.PrefixRecord.from_path(path)
+        specs = requested.get(record.name.normalized, [])
+        if record.requested_specs != specs:
+            record.requested_specs = specs
+            with atomic_path(path) as temporary:
+                record.write_to_path(temporary, pretty=True)
+
+
+def _installed_package(record: rattler.RepoDataRecord) -> InstalledPackage:
+    return InstalledPackage(
+        name=record.name.normalized,
+        version=str(record.version),
+        build=str(record.build),
+        subdir=record.subdir,
+        channel=record.channel,
+        file_name=record.file_name,
+        sha256=record.sha256.hex() if record.sha256 else "",
+    )
+
+
+def _size_of(prefix: Path) -> int:
+    """Bytes on disk below ``prefix``, each inode once."""
+    blocks: dict[int, int] = {}
+    for entry in walk_entries(prefix):
+        status = entry.stat(follow_symlinks=False)
+        blocks[status.st_ino] = status.st_blocks
+    return _STAT_BLOCK_BYTES * sum(blocks.values())
