@@ -153,6 +153,12 @@ async def install_records(
             )
         except InstallerError as err:
             raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
+        except Exception as err:
+            if type(err).__name__ != "RustPanic":  # its module cannot be imported
+                raise
+            message = f"{target.prefix}: rattler gave up on these packages: {err}"
+            hint = "one of them is not the package that its file name says; rattler's own words stand above"
+            raise IntegrityError(message, hint=hint) from err
 
 
 def _unfinished(prefix: Path) -> Unfinished | None:

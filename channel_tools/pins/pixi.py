@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import rattler
 from rattler import LockChannel, LockFile, LockPlatform
-from rattler.exceptions import EnvironmentCreationError
+from rattler.exceptions import EnvironmentCreationError, ParseCondaLockError
 
 from channel_tools.errors import ConfigError
 from channel_tools.pins.model import Lock, PlatformLock
@@ -80,7 +80,7 @@ def read_pixi_lock(path: Path) -> Lock:
     try:
         file = LockFile.from_path(path)
         environment = file.environment(_ENVIRONMENT)
-    except (EnvironmentCreationError, ValueError, OSError) as err:
+    except (EnvironmentCreationError, ParseCondaLockError, ValueError, OSError) as err:
         reason = " ".join(str(err).split())
         raise ConfigError(f"no pixi.lock that can be read: {reason}", path=path, hint=_AGAIN) from None
     if environment is None:

@@ -15,6 +15,7 @@ import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError
 
 from channel_tools.addresses import channel_address, local_path, without_credentials
+from channel_tools.clients import make_client
 from channel_tools.errors import ChannelError, UsageError
 from channel_tools.solving import gateway_error, make_gateway
 
@@ -65,7 +66,7 @@ def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path
     Raises ChannelError when a package is not listed or has other bytes there, NetworkError when it cannot be asked.
     """
     for address in addresses:
-        plain = without_credentials(address)
+        (plain,), client = make_client([address])
         packages = [
             (platform.platform, package)
             for platform in lock.platforms
@@ -73,13 +74,13 @@ def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path
             if package.channel == plain
         ]
         if packages:
-            asyncio.run(_check_channel(address, packages, package_cache))
+            asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client)))
 
 
-async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPackage]], package_cache: Path) -> None:
+async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPackage]], gateway: rattler.Gateway) -> None:
     subdirs = [*sorted({platform for platform, _ in packages}), "noarch"]
     try:
-        groups = await make_gateway(package_cache).query(
+        groups = await gateway.query(
             [address],
             [rattler.Subdir(subdir) for subdir in subdirs],
             sorted({package.name for _, package in packages}),
@@ -87,17 +88,22 @@ async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPacka
             channel_relations="disabled",
         )
     except (GatewayError, FetchRepoDataError) as err:
-        raise gateway_error(err, channels=[address]) from err
+        error = gateway_error(err, channels=[address])
+        error.hint = f"{error.hint}; --offline leaves this check out"
+        raise error from err
     listed = {(record.subdir, record.file_name): record for group in groups for record in group}
-    plain = without_credentials(address)
     missing = sorted({p.file_name for _, p in packages if (p.subdir, p.file_name) not in listed})
     if missing:
         shown = ", ".join(missing[:_LISTED_AT_MOST]) + (", ..." if len(missing) > _LISTED_AT_MOST else "")
-        message = f"{plain}: its index does not list {len(missing)} of the locked packages: {shown}"
-        raise ChannelError(message, hint="publish them there first (channel_tools publish), or give --offline")
+        message = f"{address}: its index does not list {len(missing)} of the locked packages: {shown}"
+        hint = (
+            "publish them there first (channel_tools publish); what was yanked there leaves the lock with --update; "
+            "--offline leaves this check out"
+        )
+        raise ChannelError(message, hint=hint)
     for _, package in packages:
         sha256 = listed[package.subdir, package.file_name].sha256
         if sha256 is None or sha256.hex() != package.sha256:
             found = "no sha256" if sha256 is None else f"sha256 {sha256.hex()}"
-            message = f"{plain}: its index says {found} for {package.file_name}; locked is {package.sha256}"
+            message = f"{address}: its index says {found} for {package.file_name}; locked is {package.sha256}"
             raise ChannelError(message, hint="the channel has other bytes under this name: lock from that channel")

@@ -65,7 +65,7 @@ def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
     )
     if package.timestamp_ms is not None:
         record.timestamp = dt.datetime.fromtimestamp(package.timestamp_ms / _MS, tz=dt.UTC)
-    return rattler.RepoDataRecord(record, package.file_name, package.url, package.channel)
+    return rattler.RepoDataRecord(record, package.file_name, package.url, f"{package.channel}/")
 
 
 def in_installation_order(records: Sequence[rattler.RepoDataRecord]) -> list[rattler.RepoDataRecord]:

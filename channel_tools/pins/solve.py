@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError
 
-from channel_tools.addresses import channel_address, without_credentials
+from channel_tools.addresses import channel_address
+from channel_tools.clients import make_client
 from channel_tools.errors import ChannelError, SolveError, UsageError
 from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
 from channel_tools.pins.records import in_installation_order, locked_package
@@ -44,9 +45,9 @@ def solve_lock(
     ``previous``), SolveError, NetworkError, ChannelError (no such channel, or nothing in it for a platform) and
     IntegrityError (a package without a sha256 in its channel's index).
     """
-    addresses = tuple(dict.fromkeys(channel_address(channel) for channel in channels))
+    addresses, client = make_client(list(dict.fromkeys(channel_address(channel) for channel in channels)))
     _check_update(previous, update)
-    gateway = make_gateway(package_cache)
+    gateway = make_gateway(package_cache, client)
 
     async def solve_all() -> list[PlatformLock]:
         return [
@@ -68,7 +69,7 @@ def solve_lock(
     return Lock(
         stack=stack,
         specs=tuple(specs),
-        channels=tuple(without_credentials(address) for address in addresses),
+        channels=addresses,
         platforms=tuple(asyncio.run(solve_all())),
     )
 

@@ -13,6 +13,7 @@ import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import zstandard
@@ -77,9 +78,23 @@ class ToyChannel:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address under which ``folder`` is served on loopback."""
-    handler = functools.partial(_QuietHandler, directory=str(folder))
+def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
+    """The address under which ``folder`` is served on loopback, to those who send ``authorization`` where it is set."""
+
+    class Handler(_QuietHandler):
+        def do_GET(self) -> None:
+            if authorization is not None and self.headers["Authorization"] != authorization:
+                self.send_error(HTTPStatus.UNAUTHORIZED)
+                return
+            super().do_GET()
+
+        def do_HEAD(self) -> None:
+            if authorization is not None and self.headers["Authorization"] != authorization:
+                self.send_error(HTTPStatus.UNAUTHORIZED)
+                return
+            super().do_HEAD()
+
+    handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
