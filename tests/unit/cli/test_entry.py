@@ -25,6 +25,7 @@ SUBCOMMANDS = [
     "env create",
     "foundation build",
     "channel verify",
+    "pins",
     "mirror create",
 ]
 
