@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,15 +12,21 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_line, print_note, print_table
 from channel_tools.cli.handling import handled
+from channel_tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from channel_tools.publish import PublishPlan, PublishReport
+    from channel_tools.publish import PackageSet, PublishPlan, PublishReport
+    from channel_tools.settings import Settings
 
 Label = Annotated[str, typer.Option("--label", help="Under which label: main is the target's own address.")]
 
 
 @handled
 def publish(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Package files (SUBDIR/NAME.conda) in the place of a stack."),
+    ] = None,
     *,
     target: options.To,
     stack: options.Stack = None,
@@ -34,12 +41,13 @@ def publish(
     """Publish a stack from the local channel; readers see the whole set or nothing of it."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
     from channel_tools.publish.open import open_target  # noqa: PLC0415
-    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
-    from channel_tools.workflow.publishing import package_set  # noqa: PLC0415
 
-    request = PlanRequest(stack=stack, every_stack=every_stack, packages=tuple(packages or ()))
+    if files and (stack or every_stack or packages):
+        raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
+    settings = options.settings_from(root, output)
+    chosen = _file_set(settings, files) if files else _package_set(settings, stack, packages, every_stack=every_stack)
     place = open_target(target, environ=os.environ)
-    plan = place.plan(package_set(options.settings_from(root, output), request), label=label)
+    plan = place.plan(chosen, label=label)
     if dry_run:
         _show_plan(plan, place.address, as_json=as_json)
         return
@@ -51,35 +59,66 @@ def publish(
     _show_report(report, as_json=as_json)
 
 
+def _file_set(settings: Settings, files: list[Path]) -> PackageSet:
+    from channel_tools.channel import open_channel  # noqa: PLC0415
+    from channel_tools.publish.files import file_set  # noqa: PLC0415
+
+    return file_set(files, open_channel(settings.channel).foundation)
+
+
+def _package_set(settings: Settings, stack: str | None, packages: list[str] | None, *, every_stack: bool) -> PackageSet:
+    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
+    from channel_tools.workflow.publishing import package_set  # noqa: PLC0415
+
+    return package_set(settings, PlanRequest(stack=stack, every_stack=every_stack, packages=tuple(packages or ())))
+
+
 @handled
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The label that has the packages.")],
     label: Annotated[str, typer.Argument(metavar="TO", help="The label that shall have them, too.")],
     *,
     target: options.At,
-    stack: options.Stack = None,
-    every_stack: options.Every = False,
-    packages: options.Packages = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--variant", "-V", help="What the plan of this stack names.", show_default="all that FROM lists"),
+    ] = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--package", "-p", help="Only this package and what it needs; may be repeated."),
+    ] = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show a published stack under another label as well: the same bytes, nothing is built."""
+    """Show published packages under another label as well: the same bytes, nothing is built."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.publish.curation import curated  # noqa: PLC0415
     from channel_tools.publish.open import open_target  # noqa: PLC0415
-    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
-    from channel_tools.workflow.publishing import package_set  # noqa: PLC0415
+    from channel_tools.publish.promotion import promoted_keys  # noqa: PLC0415
 
-    request = PlanRequest(stack=stack, every_stack=every_stack, packages=tuple(packages or ()))
-    chosen = package_set(options.settings_from(root, output), request)
     place = open_target(target, environ=os.environ)
+    if stack is not None:
+        chosen = _package_set(options.settings_from(root, output), stack, packages, every_stack=False)
+        keys = tuple(file.key for file in chosen.files)
+    else:
+        keys = promoted_keys(curated(place), source, packages or ())
     if dry_run:
-        _show_plan(place.plan(chosen, label=label), place.address, as_json=as_json)
+        _show_keys(keys, place.address, source, label, as_json=as_json)
         return
     with shown_progress() as progress:
-        report = place.promote(tuple(file.key for file in chosen.files), source=source, label=label, progress=progress)
+        report = place.promote(keys, source=source, label=label, progress=progress)
     _show_report(report, as_json=as_json)
+
+
+def _show_keys(keys: tuple[str, ...], address: str, source: str, label: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": 1, "target": address, "from": source, "to": label, "files": list(keys)})
+        return
+    for key in keys:
+        print_line(key)
+    print_line(f"{address}: {len(keys)} packages of {source} would be under {label}")
 
 
 def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:

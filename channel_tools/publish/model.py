@@ -66,6 +66,7 @@ class LabelPackage:
     build_number: int
     sha256: str
     size_bytes: int
+    depends: tuple[str, ...]
     foundation: bool
     hidden: str | None
     yanked: str | None
