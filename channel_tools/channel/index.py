@@ -185,6 +185,7 @@ def _new_channeldata(
 
 def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
     used = {shard.sha256 for shard in part.content.shards.shards.values()}
+    unused = part.present_shards - used
     names = (*INDEX_FILES, REPODATA_FROM_PACKAGES)
     state = SubdirState(
         records=part.records,
@@ -192,7 +193,7 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
         content=part.content.digest,
         files={name: stamp for name in names if (stamp := _stamp_or_none(part.folder / name))},
         shards=part.content.shards.shards,
-        stale_since_s=remove_stale_shards(part.folder, used, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
+        stale_since_s=remove_stale_shards(part.folder, unused, part.state.stale_since_s, now_s=now_s, grace_s=grace_s),
     )
     if state != part.state:
         write_state(channel, part.subdir, state)

@@ -19,7 +19,6 @@ from channel_tools.channel.archive import JsonObject, PackageFacts, damaged, rea
 from channel_tools.channel.model import PACKAGE_SUFFIX, Finding
 from channel_tools.errors import IntegrityError
 from channel_tools.files import TEMPORARY_PREFIX
-from channel_tools.pool import run_in_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -208,6 +207,8 @@ def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage
     if processes <= 1:
         yield from ((file.path.name, _read_file(file)) for file in files)
         return
+    from channel_tools.pool import run_in_processes  # noqa: PLC0415 - slow to import, and few files are the rule
+
     chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
     for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
         yield from zip((file.path.name for file in chunk), rows, strict=True)

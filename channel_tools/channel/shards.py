@@ -137,11 +137,11 @@ def write_shards(subdir_folder: Path, new: Mapping[str, bytes]) -> None:
 
 
 def remove_stale_shards(
-    subdir_folder: Path, used: set[str], stale_since_s: Mapping[str, float], *, now_s: float, grace_s: float
+    subdir_folder: Path, unused: set[str], stale_since_s: Mapping[str, float], *, now_s: float, grace_s: float
 ) -> dict[str, float]:
-    """Delete shards unused for ``grace_s`` seconds; returns since when (epoch seconds) the others are unused."""
+    """Delete shards ``unused`` for ``grace_s`` seconds; returns since when (epoch seconds) the others are unused."""
     remaining = {}
-    for sha256 in sorted(shards_on_disk(subdir_folder) - used):
+    for sha256 in sorted(unused):
         since = min(stale_since_s.get(sha256, now_s), now_s)
         if now_s - since >= grace_s:
             (subdir_folder / SHARDS_FOLDER / (sha256 + SHARD_SUFFIX)).unlink(missing_ok=True)

@@ -12,15 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
-
 from channel_tools.cli.console import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
     from channel_tools.progress import Progress, Task, Unit
 
@@ -34,7 +32,17 @@ def shown_progress() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield _LineProgress()
         return
-    bars = Bars(
+    with _terminal_bars() as bars:
+        yield _BarProgress(bars)
+
+
+def _terminal_bars() -> Bars:
+    """Rich's display; it takes longer to import than a small command to run, so only terminals pay for it."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    return Bars(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -44,8 +52,6 @@ def shown_progress() -> Iterator[Progress]:
         console=Console(file=sys.stderr, highlight=False),
         transient=True,
     )
-    with bars:
-        yield _BarProgress(bars)
 
 
 def format_amount(amount: int, unit: Unit) -> str:
@@ -103,6 +109,8 @@ class _BarProgress:
             self._bars.remove_task(task_id)
 
     def note(self, message: str) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
         self._bars.console.print(Text(message))
 
 

@@ -7,8 +7,7 @@ import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from channel_tools.channel import add_set, find_files, held_files, open_channel
 from channel_tools.channel.state import read_listing, subdirs_of
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
     """The folder that a path or a ``file://`` address names; it need not exist yet."""
     del environ
-    path = Path(url2pathname(urlsplit(address).path)) if "://" in address else Path(address).expanduser()
+    path = Path(unquote(urlsplit(address).path)) if "://" in address else Path(address).expanduser()
     return FolderTarget(root=path.absolute())
 
 
