@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from channel_tools.channel.archive import JsonObject, PackageFacts, damaged, read_package
+from channel_tools.channel.archive import JsonObject, PackageFacts, read_package
+from channel_tools.channel.metadata import check_index, check_run_exports
 from channel_tools.channel.model import PACKAGE_SUFFIX, Finding
+from channel_tools.channel.refusal import damaged
 from channel_tools.errors import IntegrityError
 from channel_tools.files import TEMPORARY_PREFIX
 
@@ -292,9 +294,8 @@ def make_record(path: Path, facts: PackageFacts) -> JsonObject:
     index = facts.index
     if index.get("subdir") != path.parent.name:
         raise damaged(path, f"its index.json says subdir {index.get('subdir')!r}; expected {path.parent.name!r}")
-    if not isinstance(index.get("build_number"), int):
-        raise damaged(path, f"its index.json has build_number {index.get('build_number')!r}; expected a number")
-    depends, constrains = _specs(index, "depends", path), _specs(index, "constrains", path)
+    check_index(index, path)
+    depends, constrains = _specs(index, "depends"), _specs(index, "constrains")
     if any(index.get(key) for key in _V3_FIELDS) or any("[when=" in spec for spec in (*depends, *constrains)):
         raise damaged(
             path, "it has conditional dependencies, groups or flags, which this repodata revision cannot hold"
@@ -306,6 +307,7 @@ def make_record(path: Path, facts: PackageFacts) -> JsonObject:
     if (track_features := index.get("track_features")) is not None:
         record["track_features"] = " ".join(track_features) if isinstance(track_features, list) else track_features
     if facts.run_exports is not None:
+        check_run_exports(facts.run_exports, _RUN_EXPORT_KINDS, path)
         record["run_exports"] = run_exports_of(facts.run_exports)
     return dict(sorted(record.items()))
 
@@ -315,11 +317,9 @@ def run_exports_of(value: Mapping[str, object]) -> JsonObject:
     return {kind: value[kind] for kind in _RUN_EXPORT_KINDS if value.get(kind)}
 
 
-def _specs(index: Mapping[str, object], key: str, path: Path) -> list[str]:
-    value = index.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise damaged(path, f"its index.json has {key} {value!r}; expected a list of MatchSpecs")
-    return list(value)
+def _specs(index: Mapping[str, object], key: str) -> list[str]:
+    value = index.get(key)
+    return [str(spec) for spec in value] if isinstance(value, list) else []
 
 
 def encode_json(value: object) -> bytes:

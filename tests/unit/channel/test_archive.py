@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from channel_tools.channel import tarstream
 from channel_tools.channel.archive import read_package
 from channel_tools.errors import IntegrityError
 from tests.unit.channel.toys import link, make_conda
@@ -74,6 +77,103 @@ def test_contents_must_be_those_that_paths_json_lists(
 ) -> None:
     with pytest.raises(IntegrityError, match=message):
         read_package(make_conda(tmp_path, "toy", paths=paths), contents=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        pytest.param({"sha256": "ab" * 32}, "paths.json says abab", id="sha256"),
+        pytest.param({"path_type": "softlink"}, "is a hardlink; paths.json says softlink", id="kind"),
+        pytest.param({"path_type": "device"}, "has the row", id="unknown kind"),
+        pytest.param({"sha256": 3}, "has the row", id="no hash"),
+    ],
+)
+def test_files_must_be_what_paths_json_says(tmp_path: Path, row: dict[str, object], message: str) -> None:
+    paths = [{"_path": "share/toy.txt", "size_in_bytes": 6} | row]
+    with pytest.raises(IntegrityError, match=message):
+        read_package(make_conda(tmp_path, "toy", paths=paths), contents=True)
+
+
+def test_a_true_hash_is_accepted_and_a_path_listed_twice_is_not(tmp_path: Path) -> None:
+    row: dict[str, object] = {"_path": "share/toy.txt", "sha256": hashlib.sha256(b"hello\n").hexdigest()}
+    read_package(make_conda(tmp_path, "toy", paths=[row]), contents=True)
+    with pytest.raises(IntegrityError, match=r"lists share/toy\.txt twice"):
+        read_package(make_conda(tmp_path, "toy", paths=[row, row]), contents=True)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        pytest.param({"d/up": "..", "x": "d/up/../secret"}, id="target by way of a link"),
+        pytest.param({"d/up": "..", "d/up/../../x": "y"}, id="name by way of a link"),
+        pytest.param({"a/b/c": "../..", "e": "a/b/c/../x", "f": "e/y"}, id="link to a link"),
+    ],
+)
+def test_links_that_lead_outside_together_are_refused(tmp_path: Path, links: dict[str, str]) -> None:
+    files: dict[str, bytes | tarfile.TarInfo] = {name: link(name, target) for name, target in links.items()}
+    with pytest.raises(IntegrityError, match=r"outside the prefix"):
+        read_package(make_conda(tmp_path, "toy", files=files), contents=True)
+
+
+def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
+    files: dict[str, bytes | tarfile.TarInfo] = {"a": link("a", "b"), "b": link("b", "a"), "c/d": b"x"}
+    read_package(make_conda(tmp_path, "toy", files=files), contents=True)
+
+
+def packed_as(path: Path, part: str, plain: bytes, *, method: int = zipfile.ZIP_STORED) -> Path:
+    """The package with the unpacked bytes of a part replaced."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts[f"{part}-{path.name.removesuffix('.conda')}.tar.zst"] = zstandard.compress(plain)
+    with zipfile.ZipFile(path, "w", compression=method) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return path
+
+
+def plain_tar(member: tarfile.TarInfo, content: bytes) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def test_a_part_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tarstream, "_FREE_BYTES", 8 << 20)
+    size = 64 << 20
+    paths: list[dict[str, object]] = [{"_path": "zeros", "size_in_bytes": size}]
+    member = tarfile.TarInfo("zeros")
+    member.size = size
+    path = packed_as(make_conda(tmp_path, "toy", paths=paths), "pkg", plain_tar(member, bytes(size)))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(IntegrityError, match="unpacks to far more bytes than any package"):
+        read_package(path, contents=True)
+    monkeypatch.undo()
+    read_package(path, contents=True)  # as large as a library, it is none of our business
+
+
+def test_headers_that_ask_for_memory_are_refused(tmp_path: Path) -> None:
+    long_name = tarfile.TarInfo("x" * 100_000)
+    with pytest.raises(IntegrityError, match="a header of 100001 bytes"):
+        read_package(packed_as(make_conda(tmp_path, "toy"), "info", plain_tar(long_name, b"")), contents=True)
+
+
+@pytest.mark.parametrize("part", ["info", "pkg"])
+@pytest.mark.parametrize("size", [0, 5 << 20], ids=["small", "streamed"])
+def test_bytes_behind_the_end_and_damaged_headers_are_refused(tmp_path: Path, part: str, size: int) -> None:
+    filler = bytes(range(256)) * (size // 256)
+    sound = plain_tar(tarfile.TarInfo("empty"), b"") if part == "info" else b""
+    for junk in (b"hidden", b"\0" * 5000 + b"hidden"):
+        path = packed_as(make_conda(tmp_path, "toy", files={}, paths=[]), part, sound + junk + filler)
+        with pytest.raises(IntegrityError, match=r"behind the archive's end|damaged header"):
+            read_package(path, contents=True)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compressed_zip_is_refused(tmp_path: Path, method: int) -> None:
+    path = packed_as(make_conda(tmp_path, "toy"), "pkg", b"", method=method)
+    with pytest.raises(IntegrityError, match="zip members are compressed"):
+        read_package(path, contents=True)
 
 
 @pytest.mark.parametrize("missing", ["info/index.json", "info/paths.json"])
