@@ -8,15 +8,22 @@ asked for; prometheus-client does both, once its environment variable is set bef
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from prometheus_client import Counter, Histogram
-
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What was counted since the last flush."""
+
+    requests: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
 
 
 class Metrics:
@@ -31,33 +38,39 @@ class Metrics:
         self._library = prometheus_client
         self._folder = str(folder)
         registry = prometheus_client.CollectorRegistry()
+        labels = ("method", "kind", "status")
         self._requests = prometheus_client.Counter(
-            "channel_tools_requests", "Answered requests.", ("method", "kind", "status"), registry=registry
+            "channel_tools_requests", "Answered requests.", labels, registry=registry
         )
         self._bytes = prometheus_client.Counter(
-            "channel_tools_sent_bytes", "Bytes of bodies sent.", ("kind",), registry=registry
+            "channel_tools_sent_bytes", "Bytes of bodies sent.", labels, registry=registry
         )
-        self._seconds = prometheus_client.Histogram(
-            "channel_tools_request_seconds", "Time to the last byte.", ("kind",), buckets=_SECONDS, registry=registry
+        self._seconds = prometheus_client.Counter(
+            "channel_tools_answering_seconds", "Time from requests to last bytes.", labels, registry=registry
         )
-        self._known: dict[tuple[str, str, int], tuple[Counter, Counter, Histogram]] = {}
+        self._sums: dict[tuple[str, str, int], _Sum] = {}
 
     def count(self, method: str, kind: str, status: int, *, size_bytes: int, seconds: float) -> None:
         """Count one answered request."""
-        key = (method, kind, status)
-        if key not in self._known:
-            self._known[key] = (
-                self._requests.labels(method, kind, str(status)),
-                self._bytes.labels(kind),
-                self._seconds.labels(kind),
-            )
-        requests, sent, took = self._known[key]
-        requests.inc()
-        sent.inc(size_bytes)
-        took.observe(seconds)
+        found = self._sums.get((method, kind, status))
+        if found is None:
+            found = self._sums[method, kind, status] = _Sum()
+        found.requests += 1
+        found.size_bytes += size_bytes
+        found.seconds += seconds
+
+    def flush(self) -> None:
+        """Let the other processes know; a few times a second, since it costs more than counting does."""
+        sums, self._sums = self._sums, {}
+        for (method, kind, status), found in sums.items():
+            labels = (method, kind, str(status))
+            self._requests.labels(*labels).inc(found.requests)
+            self._bytes.labels(*labels).inc(found.size_bytes)
+            self._seconds.labels(*labels).inc(found.seconds)
 
     def exposition(self) -> tuple[bytes, str]:
         """The counts of all processes in Prometheus' text format, and its content type."""
+        self.flush()
         registry = self._library.CollectorRegistry()
         self._library.multiprocess.MultiProcessCollector(registry, path=self._folder)  # type: ignore[no-untyped-call]
         return self._library.generate_latest(registry), self._library.CONTENT_TYPE_LATEST

@@ -30,6 +30,8 @@ class ServingProtocol(HttpToolsProtocol):
 
     _header_bytes = 0
     _in_headers = True
+    _at_end = False
+    """The client has closed its side."""
     _begun_s = 0.0
     """When the headers under way, or the wait for the first ones, began."""
     _heard_s = 0.0
@@ -62,6 +64,18 @@ class ServingProtocol(HttpToolsProtocol):
         """The next bytes are the headers of another request."""
         super().on_message_complete()
         self._in_headers, self._header_bytes = True, 0
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more; what it asked for in full is still answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        self._at_end = cycle is not None and not cycle.more_body and not cycle.response_complete
+        return self._at_end
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if one can come."""
+        super().on_response_complete()
+        if self._at_end and self.cycle.response_complete:
+            self.transport.close()
 
     def sweep(self, now_s: float) -> None:
         """Close the connection when its client keeps us waiting for too long; called every few seconds."""
@@ -126,6 +140,8 @@ class FileSender:
     async def _flush(self) -> None:
         """Wait until the headers have left the transport's buffer, since the file goes past it."""
         transport = self._cycle.transport
+        if transport.is_closing():
+            raise ConnectionError("the client has gone")
         if not transport.get_write_buffer_size():
             return
         transport.set_write_buffer_limits(0)
@@ -143,9 +159,11 @@ class FileSender:
             raise ConnectionError("the client has gone")
 
     async def _send(self, own: int, descriptor: int, start: int, end: int) -> None:
-        position = start
+        position = asked = start
         while position < end:
-            os.posix_fadvise(descriptor, position, min(_READ_AHEAD_BYTES, end - position), os.POSIX_FADV_WILLNEED)
+            if position >= asked:  # once per window: the kernel walks all of its pages
+                os.posix_fadvise(descriptor, asked, min(_READ_AHEAD_BYTES, end - asked), os.POSIX_FADV_WILLNEED)
+                asked += _READ_AHEAD_BYTES
             try:
                 sent = os.sendfile(own, descriptor, position, min(_SEND_AT_ONCE_BYTES, end - position))
             except BlockingIOError:

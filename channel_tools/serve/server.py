@@ -144,6 +144,7 @@ class _Worker(uvicorn.Server):
         limits = Limits()
         store = JobStore(jobs_folder(settings.root), clock=time.time)
         self._access_log = AccessLog(log)
+        self._metrics = metrics
         self._runner = JobRunner(settings.root)
         ours = UploadApi(settings.root, guard, self._runner, store, limits)
         theirs = ForeignUploads(settings.root, guard, self._runner, store, limits)
@@ -167,6 +168,7 @@ class _Worker(uvicorn.Server):
         """Ten times a second."""
         if counter % _FLUSH_TICKS == 0:
             self._access_log.flush()
+            self._metrics.flush()
         if counter % _SWEEP_TICKS == 0:
             now_s = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
