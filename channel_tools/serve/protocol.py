@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from channel_tools.serve.asgi import Receive, Scope, Send
 
 STALL_S = 60.0
+SLOWEST_BYTES = 1024
+"""Per second, of the body of a request on average."""
 HEADER_TIME_S = 20.0
 HEADER_LIMIT_BYTES = 16 << 10
 _SEND_AT_ONCE_BYTES = 4 << 20
@@ -29,6 +31,7 @@ class ServingProtocol(HttpToolsProtocol):
     """One connection."""
 
     _header_bytes = 0
+    _body_bytes = 0
     _in_headers = True
     _at_end = False
     """The client has closed its side."""
@@ -47,9 +50,11 @@ class ServingProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless the headers under way have become too long."""
         self._heard_s = self.loop.time()
-        if self._in_headers:
+        if not self._in_headers:
+            self._body_bytes += len(data)
+        else:
             if not self._header_bytes:
-                self._begun_s = self._heard_s
+                self._begun_s, self._body_bytes = self._heard_s, 0
             self._header_bytes += len(data)
         super().data_received(data)
         if self._in_headers and self._header_bytes > HEADER_LIMIT_BYTES and not self.transport.is_closing():
@@ -88,16 +93,19 @@ class ServingProtocol(HttpToolsProtocol):
             return
         elif self._awaits_headers() and now_s - self._begun_s > HEADER_TIME_S:
             self._refuse(b"408 Request Timeout")
-        elif self._awaits_body() and now_s - self._heard_s > STALL_S:
+        elif not self._in_headers and self._body_is_late(now_s):
             self.transport.abort()
 
     def _awaits_headers(self) -> bool:
         """Of the first request, or of one that has begun; between requests uvicorn's keep-alive time holds."""
         return self._in_headers and (self._header_bytes > 0 or self.cycle is None)
 
-    def _awaits_body(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and cycle.more_body and not cycle.response_complete and not self.flow.read_paused
+    def _body_is_late(self, now_s: float) -> bool:
+        """Nothing of it came for too long, or next to nothing all the time; unless we are the ones who do not read."""
+        if self.flow.read_paused:
+            return False
+        seconds = now_s - self._begun_s
+        return now_s - self._heard_s > STALL_S or (seconds > STALL_S and self._body_bytes < seconds * SLOWEST_BYTES)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - a type of uvicorn's own
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]

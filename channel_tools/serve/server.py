@@ -191,7 +191,7 @@ def _uvicorn_config(settings: ServeSettings, app: ChannelServer) -> uvicorn.Conf
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level=logging.WARNING,
+        log_level=logging.ERROR,  # below it, it tells of every broken request, which anybody can send
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.proxies),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.store import Job
 
 _GATHERED_BYTES = 1 << 20
-_SPARE_BYTES = 64 << 20
+_SPARE_BYTES = 16 << 20
 """Left free on the disk for indexes and logs."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 

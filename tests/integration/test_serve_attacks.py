@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Requests that are no requests, and uploads that are not what they say, at a running server."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import open_channel, verify_channel
+from channel_tools.errors import DiskFullError
+from channel_tools.progress import SilentProgress
+from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.publish.server import ServerTarget, open_server
+from channel_tools.publish.wire import API, JobAnswer, encode, set_request
+from tests.integration.serving import Server, make_token, running
+from tests.unit.channel.toys import REGISTRY, make_conda
+from tests.unit.publish.sets import package_file
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    work = tmp_path_factory.mktemp("attacks")
+    (work / "channels").mkdir()
+    with running(work / "channels", work=work) as running_server:
+        yield running_server
+
+
+@pytest.fixture(scope="module")
+def token(server: Server) -> str:
+    return make_token(server.root, labels=None, access="write")
+
+
+def say(server: Server, *pieces: bytes) -> bytes:
+    """What the server answers to these bytes."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            connection.shutdown(socket.SHUT_WR)
+            while chunk := connection.recv(1 << 16):
+                found += chunk
+        except OSError as err:
+            if err.errno not in {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN}:  # how a refusal may end
+                raise
+    return found
+
+
+HOST = b"Host: x\r\n"
+SMUGGLED = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+FRAMING = {
+    "two-lengths": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\nContent-Length: 38\r\n\r\n" + SMUGGLED,
+    "lengths-in-a-list": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: 0, 38\r\n\r\n" + SMUGGLED,
+    "length-and-chunks": b"POST /health HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    + SMUGGLED,
+    "chunks-misspelt": b"POST /health HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+    "chunks-not-last": b"POST /health HTTP/1.1\r\n"
+    + HOST
+    + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"
+    + SMUGGLED,
+    "negative-length": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n" + SMUGGLED,
+    "plus-length": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: +0\r\n\r\n" + SMUGGLED,
+    "bare-line-feeds": b"POST /health HTTP/1.1\nHost: x\nContent-Length: 0\n\n" + SMUGGLED,
+    "folded-header": b"POST /health HTTP/1.1\r\n" + HOST + b"X: y\r\n Content-Length: 38\r\n\r\n" + SMUGGLED,
+    "space-before-colon": b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length : 0\r\n\r\n" + SMUGGLED,
+    "nul-in-header": b"POST /health HTTP/1.1\r\n" + HOST + b"X: a\0b\r\n\r\n" + SMUGGLED,
+    "bad-chunk-size": b"POST /health HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n" + SMUGGLED,
+    "no-http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
+    "other-version": b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", FRAMING)
+def test_a_request_with_two_readings_is_refused(server: Server, kind: str) -> None:
+    found = say(server, FRAMING[kind])
+    assert b'{"status":"ok"}' not in found, found
+    assert found == b"" or found.startswith((b"HTTP/1.1 400", b"HTTP/1.1 405")), found
+    assert server.ask("/health").status == 200
+
+
+@pytest.mark.parametrize("size", [20_000, 2_000_000])
+def test_long_headers_are_refused(server: Server, size: int) -> None:
+    found = say(server, b"GET /health HTTP/1.1\r\n" + HOST + b"X: " + b"y" * size + b"\r\n\r\n")
+    assert found == b"" or found.startswith(b"HTTP/1.1 431")
+    assert server.ask("/health").status == 200
+    found = say(server, b"GET /" + b"y" * size + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    assert found == b"" or found.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+    assert server.ask("/health").status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
+def test_other_methods_change_nothing(server: Server, method: str) -> None:
+    answer = server.ask("/ours/linux-64/repodata.json", method=method, body=b"x")
+    assert answer.status in {400, 401, 404, 405, 409}
+
+
+def test_noise_does_not_stop_the_server(server: Server) -> None:
+    rng = random.Random(4)  # noqa: S311 - the same noise each time
+    lines = [
+        b"GET / HTTP/1.1\r\n",
+        b"Host: x\r\n",
+        b"Content-Length: 5\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"\r\n",
+    ]
+    for _ in range(150):
+        pieces = [
+            rng.choice([*lines, rng.randbytes(rng.randrange(1, 300)), b"5\r\nhello\r\n", b"0\r\n\r\n"])
+            for _ in range(6)
+        ]
+        say(server, b"".join(pieces))
+    assert server.ask("/health").status == 200
+
+
+def target(server: Server, channel: str, token: str) -> ServerTarget:
+    return open_server(f"{server.address}/{channel}", {"CHANNEL_TOOLS_TOKEN": token})
+
+
+def one_package(folder: Path, name: str, size_bytes: int = 1000) -> PackageFile:
+    payload = hashlib.shake_256(name.encode()).digest(size_bytes)
+    return package_file(make_conda(folder, name, files={f"share/{name}": payload}))
+
+
+def opened(place: ServerTarget, file: PackageFile, server: Server, token: str) -> str:
+    """The address to which a file of a new set is to be sent."""
+    packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
+    headers = {"Authorization": f"Bearer {token}"}
+    address = f"{API}/{place.connection.channel}/sets"
+    body = encode(set_request(packages, "main"))
+    job = json.loads(server.ask(address, method="POST", body=body, headers=headers).body)
+    return f"{address}/{job['id']}/files/{file.key}"
+
+
+@pytest.mark.parametrize("lie", ["shorter", "longer", "other-bytes", "longer-range", "range-of-another-file"])
+def test_a_sender_that_lies_about_its_file_gets_nothing_in(
+    server: Server, token: str, tmp_path: Path, lie: str
+) -> None:
+    file = one_package(tmp_path, "liar", 50_000)
+    place = target(server, f"lies-{lie}", token)
+    address = opened(place, file, server, token)
+    content, size = file.path.read_bytes(), file.size_bytes
+    headers = {"Authorization": f"Bearer {token}"}
+    body, more, statuses = {
+        "shorter": (content[:-1], {}, {200}),
+        "longer": (content + b"x", {}, {422}),
+        "other-bytes": (bytes(size), {}, {422}),
+        "longer-range": (content, {"Content-Range": f"bytes 0-{size - 100}/{size}"}, {422}),
+        "range-of-another-file": (content, {"Content-Range": f"bytes 0-{size}/{size + 1}"}, {400}),
+    }[lie]
+    answer = server.ask(address, method="PUT", body=body, headers={**headers, **more})
+    assert answer.status in statuses
+    commit = server.ask(address.partition("/files/")[0] + "/commit", method="POST", headers=headers)
+    assert commit.status == 202
+    ended = place._ended(JobAnswer(**json.loads(commit.body)), SilentProgress(), "it")
+    assert ended.error is not None
+    assert "not sent" in ended.error.message
+    assert not (server.root / f"lies-{lie}").exists()
+
+
+def test_a_connection_that_ends_early_leaves_a_part_to_go_on_from(server: Server, token: str, tmp_path: Path) -> None:
+    file = one_package(tmp_path, "cut", 400_000)
+    place = target(server, "cut", token)
+    address = opened(place, file, server, token)
+    lines = f"Host: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {file.size_bytes}\r\n"
+    head = f"PUT {address} HTTP/1.1\r\n{lines}\r\n"
+    say(server, head.encode(), file.path.read_bytes()[:200_000])
+    assert server.statuses(file.file_name, "PUT", count=1) == [499]
+    headers = {"Authorization": f"Bearer {token}"}
+    assert json.loads(server.ask(address, headers=headers).body) == {
+        "received": 200_000,
+        "complete": False,
+        "schema": 1,
+    }
+    packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
+    report = place.publish(place.plan(packages, label="main"), progress=SilentProgress())
+    assert report.uploaded == (file.key,)
+
+
+def test_publishers_at_once_all_come_through_in_turn(server: Server, token: str, tmp_path: Path) -> None:
+    files = [one_package(tmp_path, f"many{number}") for number in range(6)]
+    failures: list[BaseException] = []
+
+    def publish(file: PackageFile) -> None:
+        place = target(server, "many", token)
+        packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
+        try:
+            place.publish(place.plan(packages, label="main"), progress=SilentProgress())
+        except BaseException as err:  # noqa: BLE001 - told below
+            failures.append(err)
+
+    threads = [threading.Thread(target=publish, args=(file,)) for file in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    listed = json.loads((server.root / "many" / "linux-64" / "repodata.json").read_bytes())["packages.conda"]
+    assert sorted(listed) == sorted(file.file_name for file in files)
+    assert verify_channel(open_channel(server.root / "many")) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small file system: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_is_told_and_the_upload_goes_on_afterwards(small_disk: Path, tmp_path: Path) -> None:
+    file = one_package(tmp_path, "fat", 6 << 20)
+    packages = PackageSet(name="fat", files=(file,), foundation=REGISTRY)
+    token = make_token(small_disk, labels=None, access="write")
+    ballast = small_disk / "ballast"
+    with running(small_disk, work=tmp_path) as server:
+        place = target(server, "ours", token)
+        address = opened(place, file, server, token)
+        size = file.size_bytes
+        headers = {"Authorization": f"Bearer {token}", "Content-Range": f"bytes 0-99999/{size}"}
+        content = file.path.read_bytes()
+        assert server.ask(address, method="PUT", body=content[:100_000], headers=headers).status == 200
+        plan = place.plan(packages, label="main")
+        fill(ballast, leave=size + (17 << 20))  # enough when the upload begins; then another takes it
+        rest = {**headers, "Content-Range": f"bytes 100000-{size - 1}/{size}"}
+        status = send_while_filling(server, address, rest, content[100_000:], ballast)
+        assert status == 507
+        with pytest.raises(DiskFullError, match="left"):
+            place.publish(plan, progress=SilentProgress())
+        assert server.ask("/health").status == 200
+        ballast.unlink()
+        assert place.publish(plan, progress=SilentProgress()).uploaded == (file.key,)
+        assert verify_channel(open_channel(small_disk / "ours")) == []
+
+
+def fill(path: Path, *, leave: int) -> None:
+    status = os.statvfs(path.parent)
+    with path.open("ab") as stream:
+        stream.write(bytes(max(0, status.f_bavail * status.f_frsize - leave)))
+
+
+def send_while_filling(server: Server, address: str, headers: dict[str, str], body: bytes, ballast: Path) -> int:
+    """Send the first half, fill the disk, send the rest; the status of the answer."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"PUT {address} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(head.encode() + body[: 2 << 20])
+        part = next(path for path in server.root.glob("**/parts/*/*.conda"))
+        while part.stat().st_size < (1 << 20):
+            os.sched_yield()
+        fill(ballast, leave=0)
+        connection.sendall(body[2 << 20 :])
+        return int(connection.recv(1 << 16).split(b" ", 2)[1])
