@@ -63,6 +63,11 @@ def run_in_processes(
 def _prepare_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end with it however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(parent, signal.SIGKILL)
+
+
+def end_with_parent(parent: int, number: signal.Signals) -> None:
+    """Have this process get the signal when its parent (a process id) ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)

@@ -76,8 +76,11 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, *options: str, work: Path, workers: int = 1) -> Iterator[Server]:
-    """A server of the channels in ``root`` on a free port of the loopback, ended in order by SIGTERM."""
+def running(root: Path, *options: str, work: Path, workers: int = 1, quiet: bool = True) -> Iterator[Server]:
+    """A server of the channels in ``root`` on a free port of the loopback, ended in order by SIGTERM.
+
+    Unless it may tell of something (``quiet`` False), it must have said nothing but where it is.
+    """
     log_file, error_file = work / "access.log", work / "server.err"
     command = [sys.executable, "-m", "channel_tools", "serve", "--root", str(root), "--port", "0"]
     command += ["--workers", str(workers), "--access-log", str(log_file), *options]
@@ -87,8 +90,8 @@ def running(root: Path, *options: str, work: Path, workers: int = 1) -> Iterator
         address = _address_of(process, error_file)
         yield Server(root=root, address=address, process=process, log_file=log_file)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_PATIENCE_S) == 0, error_file.read_text()
-        assert error_file.read_text().splitlines() == [f"serving {root} at {address}"]
+        assert process.wait(_PATIENCE_S) == 0, f"{process.returncode}: {error_file.read_text()}"
+        assert not quiet or error_file.read_text().splitlines() == [f"serving {root} at {address}"]
     finally:
         process.kill()
         process.wait()

@@ -10,12 +10,12 @@ from starlette.routing import Route
 
 from channel_tools.errors import ChannelError, UsageError
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.wire import API, JobAnswer, PlanAnswer, PromoteRequest, Received, SetRequest, decode
+from channel_tools.publish.wire import API, JobAnswer, PlanAnswer, PromoteRequest, SetRequest, decode
 from channel_tools.serve.addresses import CHANNEL_NAME, RESERVED
 from channel_tools.serve.guard import RefusedError, answered, error_response
 from channel_tools.serve.uploads.checks import check_promotion, check_set
 from channel_tools.serve.uploads.job import package_set
-from channel_tools.serve.uploads.receive import ClientGoneError, receive_file, span_of
+from channel_tools.serve.uploads.receive import ClientGoneError, receive_file, received_of, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ class UploadApi:
         self._guard.may_write(request, channel, wanted.label)
         plan = await self._compared(channel, wanted)
         job = self._store.open("publish", channel, wanted)
-        return answered(job.answer(_missing(job, wanted, {file.key for file in plan.upload})), 201)
+        return answered(job.answer(await _missing(job, wanted, {file.key for file in plan.upload})), 201)
 
     async def send(self, request: Request) -> Response:
         """Take one file of a set, or a part of it."""
@@ -97,10 +97,7 @@ class UploadApi:
     async def received(self, request: Request) -> Response:
         """How much of a file of a set is here."""
         job = self._job(request)
-        file = _file_of(request, job)
-        if job.file(file).is_file():
-            return answered(Received(received=file.size_bytes, complete=True))
-        return answered(Received(received=job.received(file), complete=False))
+        return answered(await received_of(job, _file_of(request, job)))
 
     async def commit(self, request: Request) -> Response:
         """Begin to check, audit and publish a set."""
@@ -179,11 +176,10 @@ def error_with_status(error: ChannelError, status: int) -> Response:
     return response
 
 
-def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
+async def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
     """What has to be sent yet, with the bytes of each that are here."""
-    return {
-        file.key: job.received(file) for file in wanted.files if file.key in upload and not job.file(file).is_file()
-    }
+    found = {file.key: await received_of(job, file) for file in wanted.files if file.key in upload}
+    return {key: received.received for key, received in found.items() if not received.complete}
 
 
 def _file_of(request: Request, job: Job) -> WireFile:

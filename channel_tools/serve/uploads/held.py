@@ -34,13 +34,6 @@ def try_hold(path: Path) -> int | None:
     return descriptor
 
 
-def hold(path: Path) -> int:
-    """As try_hold, but waits for its turn."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _whole_file(fcntl.F_WRLCK))
-    return descriptor
-
-
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock now."""
     with contextlib.suppress(FileNotFoundError):

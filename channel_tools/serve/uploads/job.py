@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Carries one job out, in a process of its own: ``python -m channel_tools.serve.uploads.job ROOT CHANNEL ID``.
+"""Carries one job out: reads and audits what was sent, publishes it, and writes how that ended.
 
-Reading, auditing and indexing packages takes the processor for seconds, which must not hold up the server's answers.
-The process inherits the job's lock and writes how it ended; it may be killed at any moment, then the job can be done
-again.
+It takes the processor for seconds and so runs in a process of its own, which may be killed at any moment: the job can
+then be done again.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ChannelError, ChannelToolsError, UsageError
+from channel_tools.errors import ChannelError, ChannelToolsError
 from channel_tools.progress import SilentProgress
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.labels import label_path
 from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.wire import ErrorAnswer, PromoteRequest, ReportAnswer, SetRequest
 from channel_tools.serve.uploads.auditing import audit_uploaded
-from channel_tools.serve.uploads.held import hold
-from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder
+from channel_tools.serve.uploads.store import State, drop_files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from channel_tools.publish.model import PublishReport
     from channel_tools.serve.uploads.store import Job
 
-_log = logging.getLogger(__name__)
 _WRITER_WAIT_S = 600.0
 
 
@@ -50,17 +44,14 @@ def package_set(job: Job, request: SetRequest) -> PackageSet:
 
 
 def carry_out(root: Path, job: Job) -> None:
-    """Do the job and write its end into its state; waits for its turn among the jobs of its channel."""
-    turn = hold(job.folder.parent / "turn.lock")
+    """Do the job and write its end into its state; only for who holds its lock."""
+    job.set_state(State(state="running"))
     try:
-        job.set_state(State(state="running"))
         job.set_state(State(state="done", report=_report(root, job)))
         drop_files(job)
     except ChannelToolsError as err:
         error = ErrorAnswer(kind=type(err).__name__, message=job.without_paths(str(err), root), hint=err.hint)
         job.set_state(State(state="failed", error=error))
-    finally:
-        os.close(turn)
 
 
 def _report(root: Path, job: Job) -> ReportAnswer:
@@ -91,25 +82,3 @@ def _places(target: FolderTarget, label: str) -> list[Path]:
 
 def _answered(report: PublishReport, notes: tuple[str, ...] = ()) -> ReportAnswer:
     return ReportAnswer(uploaded=report.uploaded, linked=report.linked, notes=notes)
-
-
-def main(arguments: list[str]) -> int:
-    """Do the job that the arguments name; its state says how it ended, the exit code whether it did."""
-    root, channel, job_id = Path(arguments[0]), arguments[1], arguments[2]
-    job = JobStore(jobs_folder(root), clock=time.time).find(channel, job_id)
-    if job is None:
-        raise UsageError(f"{root}: no job {job_id} of channel {channel}")
-    carry_out(root, job)
-    return 0
-
-
-if __name__ == "__main__":
-    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
-    code = 1
-    try:
-        code = main(sys.argv[1:])
-    except Exception:  # noqa: BLE001 - the last resort: the server sees the exit code
-        _log.exception("a job of the server failed: this is a defect in channel_tools")
-    finally:
-        sys.stderr.flush()
-        os._exit(code)  # see cli/entry.py

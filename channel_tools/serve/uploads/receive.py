@@ -94,6 +94,24 @@ async def receive_file(job: Job, wanted: WireFile, span: Span, receive: Receive)
         job.touch()
 
 
+async def received_of(job: Job, wanted: WireFile) -> Received:
+    """How much of a file is here. One of which all bytes are, and that a killed process left unchecked, is checked."""
+    here = job.received(wanted)
+    if not job.file(wanted).is_file() and here == wanted.size_bytes:
+        lock = try_hold(_lock_of(job.part(wanted)))
+        if lock is not None:
+            try:
+                if not job.file(wanted).is_file():
+                    await asyncio.to_thread(_accept, job, wanted)
+            except IntegrityError:
+                here = 0  # it is gone, and is to be sent anew
+            finally:
+                os.close(lock)
+    if job.file(wanted).is_file():
+        return Received(received=wanted.size_bytes, complete=True)
+    return Received(received=here, complete=False)
+
+
 async def _receive_locked(job: Job, wanted: WireFile, span: Span, receive: Receive) -> Received:
     part = job.part(wanted)
     if job.file(wanted).is_file():

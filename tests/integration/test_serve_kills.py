@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes of the server are killed at random moments of uploads; readers notice nothing, publishers get through.
+
+``KILLS`` moments are spread over sending, waiting, auditing and indexing; ``pytest -s`` prints where they fell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import open_channel, verify_channel
+from channel_tools.errors import NetworkError
+from channel_tools.progress import SilentProgress
+from channel_tools.publish import PackageSet
+from channel_tools.publish.credentials import ServerAddress
+from channel_tools.publish.server import ServerTarget
+from channel_tools.publish.server_http import ServerConnection
+from tests.integration.channel_drivers import reader_faults
+from tests.integration.serving import Server, make_token, running
+from tests.unit.channel.toys import REGISTRY, make_conda
+from tests.unit.publish.sets import package_file
+
+pytestmark = pytest.mark.integration
+
+KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "60"))
+_RUNS = 4
+
+
+@dataclass
+class Publisher:
+    """Publishes one package in a thread of its own, again where that failed."""
+
+    target: ServerTarget
+    packages: PackageSet
+    runs: int = 0
+    failure: Exception | None = None
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._publish)
+        self.thread.start()
+
+    def _publish(self) -> None:
+        while self.runs < _RUNS:
+            self.runs += 1
+            try:
+                self.target.publish(self.target.plan(self.packages, label="main"), progress=SilentProgress())
+            except NetworkError as err:  # what the command would end with; run it again
+                self.failure = err
+            else:
+                self.failure = None
+                return
+
+
+def children(process_id: int) -> list[int]:
+    """The server's workers and jobs."""
+    return [int(child) for child in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
+
+
+def kill(process_id: int) -> bool:
+    try:
+        os.kill(process_id, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def connected(server: Server, token: str) -> ServerTarget:
+    address = ServerAddress(url=f"{server.address}/ours", authorization=f"Bearer {token}")
+    return ServerTarget(connection=ServerConnection(address, sleep=lambda seconds: time.sleep(seconds / 20)))
+
+
+def one(work: Path, number: int) -> PackageSet:
+    name = f"p{number}"
+    path = make_conda(work, name, files={f"share/{name}": random.Random(number).randbytes(300_000)})  # noqa: S311
+    return PackageSet(name=name, files=(package_file(path),), foundation=REGISTRY)
+
+
+@contextmanager
+def server_of(work: Path) -> Iterator[tuple[Server, ServerTarget]]:
+    root = work / "channels"
+    root.mkdir(exist_ok=True)
+    with running(root, work=work, workers=2, quiet=False) as server:
+        yield server, connected(server, make_token(root, "ours", access="write"))
+
+
+def test_uploads_survive_kills_of_the_servers_processes(tmp_path: Path) -> None:
+    rng = random.Random(20)  # noqa: S311 - the moments, not a secret
+    struck: Counter[str] = Counter()
+    with server_of(tmp_path) as (server, target):
+        channel = server.root / "ours"
+        started = time.monotonic()
+        for number in range(3):
+            Publisher(target, one(tmp_path, number)).thread.join()
+        usual_s = (time.monotonic() - started) / 3
+        for number in range(3, 3 + KILLS):
+            publisher = Publisher(target, one(tmp_path, number))
+            time.sleep(rng.uniform(0, usual_s))
+            workers_and_jobs = children(server.process.pid)
+            victims = workers_and_jobs if rng.random() < 0.5 else [rng.choice(workers_and_jobs)]
+            moment = where(server)
+            struck[moment] += sum(kill(victim) for victim in victims) > 0
+            assert reader_faults(channel) == []
+            publisher.thread.join()
+            assert publisher.failure is None
+            struck["next run needed"] += publisher.runs - 1
+        assert listed(channel) == sorted(f"p{number}-1.0-0.conda" for number in range(3 + KILLS))
+    assert verify_channel(open_channel(channel)) == []
+    assert [path for path in (server.root / ".channel_tools").rglob("*.conda") if path.is_file()] == []
+    print(f"kills by what the server was doing: {dict(struck)}")  # noqa: T201 - the figure for the documents
+    assert sum(count for moment, count in struck.items() if moment != "next run needed") == KILLS
+
+
+def where(server: Server) -> str:
+    """What the server is doing for the set that is being published."""
+    jobs = server.root / ".channel_tools" / "uploads" / "ours"
+    states = [json.loads(path.read_bytes())["state"] for path in jobs.glob("*/state.json")]
+    if {"waiting", "running"} & set(states):
+        return "job"
+    return "sending" if any(jobs.glob("*/parts/*/*.conda")) else "between"
+
+
+def listed(channel: Path) -> list[str]:
+    return sorted(json.loads((channel / "linux-64" / "repodata.json").read_bytes())["packages.conda"])
+
+
+def test_an_upload_goes_on_at_a_new_server(tmp_path: Path) -> None:
+    rng = random.Random(21)  # noqa: S311
+    packages = [one(tmp_path, number) for number in range(3)]
+    for number, wanted in enumerate(packages):
+        work = tmp_path / f"killed-{number}"
+        work.mkdir()
+        with pytest.raises(AssertionError, match="-9"):
+            publish_and_kill_all(work, wanted, after_s=rng.uniform(0, 0.15))
+        with server_of(work) as (server, target):
+            target.publish(target.plan(wanted, label="main"), progress=SilentProgress())
+            assert listed(server.root / "ours") == [f"p{number}-1.0-0.conda"]
+        assert verify_channel(open_channel(work / "channels" / "ours")) == []
+
+
+def publish_and_kill_all(work: Path, wanted: PackageSet, *, after_s: float) -> None:
+    with server_of(work) as (server, target):
+        publisher = Publisher(target, wanted, runs=_RUNS - 1)
+        time.sleep(after_s)
+        for victim in [server.process.pid, *children(server.process.pid)]:
+            kill(victim)
+        publisher.thread.join()
