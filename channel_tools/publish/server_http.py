@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 15.0
 _SILENCE_S = 90.0
+_ANSWER_S = 300.0
 _ATTEMPTS = 5
 _ANSWER_LIMIT_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 18
@@ -53,7 +54,10 @@ class Answer:
 class ServerConnection:
     """Requests to one channel of a server; may be used by several threads."""
 
-    def __init__(self, address: ServerAddress, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, address: ServerAddress, *, sleep: Callable[[float], None] = time.sleep, silence_s: float = _SILENCE_S
+    ) -> None:
+        """``silence_s`` is how long the server may say nothing."""
         self.address = address.url
         parts = urlsplit(address.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.count("/") != 1 or parts.query:
@@ -66,7 +70,7 @@ class ServerConnection:
         if address.authorization is not None:
             self._headers["Authorization"] = address.authorization
         self._has_token = address.authorization is not None
-        timeout = urllib3.Timeout(connect=_CONNECT_S, read=_SILENCE_S)
+        timeout = urllib3.Timeout(connect=_CONNECT_S, read=silence_s)
         self._pool = urllib3.PoolManager(
             maxsize=_CONNECTIONS, timeout=timeout, retries=False, blocksize=_BLOCK_BYTES, block=False
         )
@@ -101,14 +105,12 @@ class ServerConnection:
                 preload_content=False,
             )
             try:
-                content = response.read(_ANSWER_LIMIT_BYTES + 1)
+                content = self._read(response)
             finally:
                 response.release_conn()
         except (HTTPError, OSError) as err:
             message = f"{self.address}: the server cannot be reached, or stopped answering: {_reason(err)}"
             raise TemporaryError(message, hint="run the same command again: what was sent is kept") from None
-        if len(content) > _ANSWER_LIMIT_BYTES:
-            raise NetworkError(f"{self.address}: the answer has no end; this is no server of channel_tools")
         if response.status in _TEMPORARY:
             message = f"{self.address}: the server cannot answer now (HTTP status {response.status})"
             raise TemporaryError(message, hint="run the same command again: what was sent is kept")
@@ -117,6 +119,16 @@ class ServerConnection:
     def pause(self, attempt: int) -> None:
         """Wait before another attempt, longer each time."""
         self._sleep(min(8.0, 0.25 * 2**attempt))
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """The body of an answer, which is small and comes at once where the server is ours."""
+        deadline_s = time.monotonic() + _ANSWER_S
+        content = b""
+        while chunk := response.read1(_BLOCK_BYTES):
+            content += chunk
+            if len(content) > _ANSWER_LIMIT_BYTES or time.monotonic() > deadline_s:
+                raise NetworkError(f"{self.address}: the answer has no end; this is no server of channel_tools")
+        return content
 
     def understood(self, answer: Answer, kind: type[_Message]) -> _Message:
         """The message of an answer. Raises the error that the server tells, NetworkError for what is none of ours."""

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The client of our server beside servers that stall, break off, lie, redirect, or are none of ours."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.errors import (
+    ChannelError,
+    ChannelToolsError,
+    ConfigError,
+    DiskFullError,
+    IntegrityError,
+    NetworkError,
+    UsageError,
+    VerificationError,
+)
+from channel_tools.progress import SilentProgress
+from channel_tools.publish import PackageSet, PublishPlan
+from channel_tools.publish.credentials import server_address
+from channel_tools.publish.server import ServerTarget, open_server
+from channel_tools.publish.server_http import ServerConnection
+from tests.unit.channel.toys import make_conda
+from tests.unit.publish.sets import make_set
+
+TOKEN = "ct-0123abcd-" + "9f" * 24
+Reply = tuple[int, Mapping[str, str], bytes]
+
+
+@dataclass
+class Asked:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Strange:
+    """A server that answers what a test wants; None breaks the connection off."""
+
+    answer: Callable[[Asked], Reply | None]
+    asked: list[Asked] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/ours"
+
+    def target(self, *, silence_s: float = 5.0) -> ServerTarget:
+        address = server_address(self.address, {"CHANNEL_TOOLS_TOKEN": TOKEN})
+        return ServerTarget(connection=ServerConnection(address, sleep=lambda _s: None, silence_s=silence_s))
+
+
+@contextmanager
+def strange(answer: Callable[[Asked], Reply | None]) -> Iterator[Strange]:
+    made = Strange(answer=answer)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            asked = Asked(self.command, self.path, dict(self.headers), self.rfile.read(length))
+            made.asked.append(asked)
+            reply = made.answer(asked)
+            if reply is None:
+                self.close_connection = True
+                return
+            status, headers, body = reply
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = handle_any  # noqa: N815  (the names that http.server gives them)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+            del format, args
+
+    class Threading(socketserver.ThreadingMixIn, http.server.HTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            del request, client_address
+
+    with Threading(("127.0.0.1", 0), Handler) as server:
+        made.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> PackageSet:
+    return make_set([make_conda(tmp_path, "toy", files={"share/x": bytes(5000)})])
+
+
+def said(message: object, status: int = 200) -> Reply:
+    return status, {"Content-Type": "application/json"}, json.dumps(message).encode()
+
+
+def told(kind: str, status: int) -> Reply:
+    return said({"kind": kind, "message": "what happened", "hint": "what to do"}, status)
+
+
+def job(state: str, **more: object) -> dict[str, object]:
+    return {"id": "0" * 32, "kind": "publish", "state": state, "label": "main", **more}
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (None, "cannot be reached, or stopped answering"),
+        (said({}, 503), "cannot answer now"),
+        ((200, {}, b"<html>"), "not how a server of channel_tools answers"),
+        ((200, {}, b'{"upload": 5}'), "not how a server of channel_tools answers"),
+        ((404, {}, b"not found"), "HTTP status 404"),
+        ((200, {"Content-Length": "100000"}, b"{}"), "stopped answering"),
+        ((200, {"Content-Length": "99999999999"}, b"x"), "stopped answering"),
+        (said({"upload": [], "link": [], "present": []}), "not about the files"),
+        (said({"upload": ["linux-64/other-1-0.conda"], "link": [], "present": []}), "not about the files"),
+    ],
+    ids=["breaks-off", "busy", "page", "nonsense", "no-such", "short", "endless", "empty", "other-files"],
+)
+def test_what_a_strange_server_says_is_one_error(packages: PackageSet, reply: Reply | None, words: str) -> None:
+    with strange(lambda _asked: reply) as server:
+        with pytest.raises(NetworkError, match=words) as caught:
+            server.target(silence_s=0.3).plan(packages, label="main")
+        assert TOKEN not in str(caught.value)
+        assert server.address in str(caught.value)
+        assert len(server.asked) <= 5
+
+
+def test_a_token_does_not_follow_a_redirect(packages: PackageSet) -> None:
+    with strange(lambda _asked: told("x", 200)) as thief:
+        elsewhere = {"Location": f"{thief.address}/x"}
+        with strange(lambda _asked: (307, elsewhere, b"")) as server, pytest.raises(NetworkError, match="a redirect"):
+            server.target().plan(packages, label="main")
+        assert thief.asked == []
+
+
+def test_a_server_that_stalls_is_given_up(packages: PackageSet) -> None:
+    waiting = threading.Event()
+
+    def stall(_asked: Asked) -> Reply:
+        waiting.wait(30)
+        return said({})
+
+    with strange(stall) as server:
+        with pytest.raises(NetworkError, match="stopped answering"):
+            server.target(silence_s=0.2).plan(packages, label="main")
+        waiting.set()
+
+
+def test_what_passes_is_tried_again(packages: PackageSet) -> None:
+    replies = [None, said({}, 502), said({"upload": [packages.files[0].key], "link": [], "present": []})]
+    with strange(lambda _asked: replies.pop(0)) as server:
+        assert server.target().plan(packages, label="main").upload == packages.files
+        assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {TOKEN}"] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("ChannelError", 409, ChannelError),
+        ("IntegrityError", 422, IntegrityError),
+        ("VerificationError", 422, VerificationError),
+        ("DiskFullError", 507, DiskFullError),
+        ("ConfigError", 400, ConfigError),
+        ("SomethingNewError", 418, ChannelToolsError),
+        ("Path", 400, ChannelToolsError),
+    ],
+)
+def test_errors_of_the_server_come_as_what_they_are(
+    packages: PackageSet, kind: str, status: int, expected: type[ChannelToolsError]
+) -> None:
+    with strange(lambda _asked: told(kind, status)) as server, pytest.raises(ChannelToolsError) as caught:
+        server.target().plan(packages, label="main")
+    assert type(caught.value) is expected
+    assert str(caught.value) == f"{server.address}: what happened"
+    assert caught.value.hint == "what to do"
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "the token is not valid"), (403, "may read there and not write")])
+def test_refusals_say_what_to_do(packages: PackageSet, status: int, words: str) -> None:
+    with strange(lambda _asked: told("UsageError", status)) as server, pytest.raises(UsageError, match=words) as caught:
+        server.target().plan(packages, label="main")
+    assert caught.value.hint
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_file_goes_on_from_where_the_server_has_it(packages: PackageSet) -> None:
+    file = packages.files[0]
+    content = file.path.read_bytes()
+    stored = bytearray()
+    cuts = [1000, 300, len(content)]
+
+    def answer(asked: Asked) -> Reply | None:
+        if asked.path.endswith("/sets"):
+            return said(job("open", missing={file.key: len(stored)}))
+        if asked.method == "PUT":
+            start = int(asked.headers.get("Content-Range", "bytes 0-").split()[1].partition("-")[0])
+            assert start == len(stored)
+            stored.extend(asked.body[: cuts.pop(0)])
+            return None if len(stored) < len(content) else said({"received": len(stored), "complete": True}, 201)
+        if asked.path.endswith("/commit"):
+            return said(job("waiting"), 202)
+        if "/jobs/" in asked.path:
+            return said(job("done", report={"uploaded": [file.key], "linked": []}))
+        return said({"received": len(stored), "complete": len(stored) == len(content)})
+
+    with strange(answer) as server:
+        plan = server.target()
+        report = plan.publish(_plan(packages), progress=SilentProgress())
+    assert report.uploaded == (file.key,)
+    assert bytes(stored) == content
+
+
+def _plan(packages: PackageSet) -> PublishPlan:
+    return PublishPlan(packages=packages, label="main", upload=packages.files, link=(), present=())
+
+
+@pytest.mark.parametrize("how", ["forgets", "claims-less", "never-ends", "stops-again-and-again", "says-nothing"])
+def test_a_server_that_gets_nowhere_is_given_up(packages: PackageSet, how: str) -> None:
+    file = packages.files[0]
+
+    def answer(asked: Asked) -> Reply | None:
+        if asked.path.endswith("/sets"):
+            missing = {} if how in {"stops-again-and-again", "says-nothing"} else {file.key: 0}
+            return said(job("open", missing=missing))
+        if asked.method == "PUT":
+            return None if how == "never-ends" else said({"received": 0, "complete": False})
+        if asked.path.endswith("/commit"):
+            return said(job("open" if how == "stops-again-and-again" else "done"), 202)
+        return said({"received": 0, "complete": False})
+
+    with strange(answer) as server, pytest.raises(NetworkError):
+        server.target().publish(_plan(packages), progress=SilentProgress())
+    assert len(server.asked) < 60
+
+
+def test_a_file_that_changed_here_is_said_to_be_ours(packages: PackageSet) -> None:
+    file = packages.files[0]
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path.endswith("/sets"):
+            return said(job("open", missing={file.key: 0}))
+        return told("IntegrityError", 422)
+
+    file.path.write_bytes(bytes(file.size_bytes))
+    with strange(answer) as server, pytest.raises(IntegrityError, match="the local channel's index says"):
+        server.target().publish(_plan(packages), progress=SilentProgress())
+
+
+@pytest.mark.parametrize(
+    "address", ["http://host", "http://host/", "http://host/a/b", "http://host/a?b=c", "http:///x", "http://host/t/x"]
+)
+def test_an_address_that_is_no_channel_of_a_server_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="expected https://HOST/CHANNEL"):
+        open_server(address, {"HOME": "/nowhere"})
+
+
+def test_where_tokens_come_from(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    kept = tmp_path / "credentials.json"
+    kept.write_text(
+        json.dumps(
+            {
+                "host.example": {"BearerToken": "first"},
+                "*.example": {"BasicHTTP": {"username": "me", "password": "second"}},
+                "*.deep.example": {"CondaToken": "third"},
+                "odd": {"S3Credentials": {}},
+            }
+        )
+    )
+    rattler = {"RATTLER_AUTH_FILE": str(kept)}
+    cases: list[tuple[str, dict[str, str], str | None]] = [
+        ("https://host.example/c", {"HOME": str(tmp_path)}, None),
+        ("https://host.example/c", {"CHANNEL_TOOLS_TOKEN": TOKEN, **rattler}, f"Bearer {TOKEN}"),
+        ("https://host.example/c", {"CHANNEL_TOOLS_TOKEN_FILE": str(file)}, f"Bearer {TOKEN}"),
+        ("https://host.example/t/inpath/c", rattler, "Bearer inpath"),
+        ("https://me:there@host.example/c", rattler, "Basic bWU6dGhlcmU="),
+        ("https://host.example:8443/c", rattler, "Bearer first"),
+        ("https://other.example/c", rattler, "Basic bWU6c2Vjb25k"),
+        ("https://very.deep.example/c", rattler, "Bearer third"),
+        ("https://elsewhere/c", rattler, None),
+        ("https://odd/c", rattler, None),
+    ]
+    for address, environ, expected in cases:
+        found = server_address(address, environ)
+        assert found.authorization == expected, address
+        assert "t/inpath" not in found.url
+        assert "there" not in found.url
+        assert expected is None or expected not in repr(found)
+
+
+@pytest.mark.parametrize("content", [None, "", "two words", "\x80"], ids=["missing", "empty", "words", "binary"])
+def test_a_token_file_that_has_none_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content, encoding="latin-1")
+    with pytest.raises(ConfigError, match="CHANNEL_TOOLS_TOKEN_FILE"):
+        server_address("https://host/c", {"CHANNEL_TOOLS_TOKEN_FILE": str(file)})
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"], ids=["missing", "damaged", "list"])
+def test_a_file_of_credentials_that_is_none_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "credentials.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=r"credentials\.json"):
+        server_address("https://host/c", {"RATTLER_AUTH_FILE": str(file)})
