@@ -27,6 +27,7 @@ REPODATA_CACHE = ".repodata"
 _MAX_EXPLANATION_LINES = 15
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
+_REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
 UNREACHABLE = re.compile(
     r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
 )
@@ -93,7 +94,10 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
     where = shown_channels(channels)
     if UNREACHABLE.search(reason):
         message = f"{where}: the channel's index cannot be reached: {reason}"
-        return NetworkError(message, hint="check the address and the route to it, then run the same command again")
+        again = "then run the same command again"
+        if _REFUSED.search(reason):
+            return NetworkError(message, hint=f"give an address with a token, https://HOST/t/TOKEN/CHANNEL, {again}")
+        return NetworkError(message, hint=f"check the address and the route to it, {again}")
     message = f"{where}: the channel's index cannot be read: {reason}"
     return ChannelError(message, hint="make the channel first (channel_tools build) or give another address")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from channel_tools.errors import UsageError
 from channel_tools.files import write_text_atomically
 from channel_tools.pins.conda_lock import render_conda_lock
 from channel_tools.pins.environment_file import render_environment
@@ -55,8 +56,17 @@ def formats_in(folder: Path) -> set[PinFormat]:
 def write_pin_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write what differs, the lock last, and remove files that were written for a former choice of platforms.
 
-    An interrupted run leaves the former conda-lock.yml, so that the next one does all again. Raises DiskFullError.
+    An interrupted run leaves the former conda-lock.yml, so that the next one does all again. Raises DiskFullError, and
+    UsageError where the folder cannot be written to.
     """
+    try:
+        _write(folder, files)
+    except (PermissionError, NotADirectoryError, FileExistsError) as err:
+        message = f"{err.filename or folder}: {err.strerror}; the files go to {folder}"
+        raise UsageError(message, hint="give a folder that you can write to: -o FOLDER") from err
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name in sorted(files, key=lambda name: (name == CONDA_LOCK, name)):
         path = folder / name
         if not path.is_file() or path.read_bytes() != files[name].encode():

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import rattler
-from rattler.exceptions import FetchRepoDataError, GatewayError
+from rattler.exceptions import FetchRepoDataError, GatewayError, ParseSubdirError
 
 from channel_tools.addresses import channel_address
 from channel_tools.clients import make_client
@@ -41,12 +41,13 @@ def solve_lock(
 
     ``virtual_packages`` are those assumed, by platform, as ``name=version=build``. With a ``previous`` lock its
     packages stay wherever that is possible, apart from those named in ``update``. Channel addresses may carry
-    credentials: they are used and not written. Raises UsageError (``update`` names what is in no platform of
+    credentials: they are used and not written. Raises UsageError (no platform; ``update`` names what is nowhere in
     ``previous``), SolveError, NetworkError, ChannelError (no such channel, or nothing in it for a platform) and
     IntegrityError (a package without a sha256 in its channel's index).
     """
     addresses, client = make_client(list(dict.fromkeys(channel_address(channel) for channel in channels)))
     _check_update(previous, update)
+    _check_platforms(platforms)
     gateway = make_gateway(package_cache, client)
 
     async def solve_all() -> list[PlatformLock]:
@@ -149,3 +150,13 @@ def _check_update(previous: Lock | None, update: Collection[str]) -> None:
     if unknown:
         message = f"{', '.join(unknown)}: not in the earlier lock, so there is nothing to update"
         raise UsageError(message, hint="name packages of the lock, or none to update all")
+
+
+def _check_platforms(platforms: Sequence[str]) -> None:
+    for platform in platforms:
+        try:
+            known = str(rattler.Subdir(platform)) != "noarch"
+        except ParseSubdirError:
+            known = False
+        if not known:
+            raise UsageError(f"{platform!r} is no platform", hint="write it as conda does: linux-64, linux-aarch64")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.errors import UsageError
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat, formats_in, pin_files, write_pin_files
 from channel_tools.pins.read import read_lock
@@ -78,6 +79,11 @@ class TestWriting:
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
             [*pin_files(TWO, FORMATS), "environment-mine.yml", "explicit.md"]
         )
+
+    def test_a_file_in_the_place_of_the_folder_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(UsageError, match=r"file: .*the files go to"):
+            self.write(tmp_path / "file", TOY_LOCK)
 
     def test_a_folder_of_somebody_else_has_no_formats(self, tmp_path: Path) -> None:
         (tmp_path / "environment.yml").write_text("name: mine\n")

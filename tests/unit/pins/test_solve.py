@@ -148,6 +148,11 @@ class TestNoLock:
         assert caught.value.hint is not None
         assert "--platform linux-aarch64" in caught.value.hint
 
+    @pytest.mark.parametrize("platform", ["noarch", "linux", "Linux-64", ""])
+    def test_no_platform(self, solve: Solver, channel: ToyChannel, platform: str) -> None:
+        with pytest.raises(UsageError, match=f"'{platform}' is no platform"):
+            solve("app", channels=[channel.root], platforms=[platform])
+
     def test_no_solution_names_the_platform(self, solve: Solver, channel: ToyChannel) -> None:
         with pytest.raises(SolveError, match=r"(?s)^linux-64: no set of packages.*nowhere"):
             solve("nowhere", channels=[channel.root])
@@ -167,6 +172,8 @@ class TestNoLock:
                 solve("app", channels=[f"http://user:secret@{host}/t/secret"])
         assert "secret" not in str(caught.value)
         assert address in str(caught.value)
+        assert caught.value.hint is not None
+        assert "/t/TOKEN/" in caught.value.hint
 
     def test_an_index_without_hashes(self, solve: Solver, channel: ToyChannel) -> None:
         index = channel.root / "noarch/repodata.json"
