@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
+_UNREADABLE = "(an address that cannot be read)"
 _TOKEN = re.compile(r"/t/[^/]+(?=/|$)")
 _CHANNEL_ALIAS = "https://conda.anaconda.org"
 _LOCAL_SCHEMES = frozenset({"", "file"})
@@ -33,8 +34,14 @@ def channel_address(channel: str) -> str:
 
 
 def without_credentials(address: str) -> str:
-    """``address`` without user information, token, query and fragment; local addresses have none and stay."""
-    parts = urlsplit(address)
+    """``address`` without user information, token, query and fragment; local addresses have none and stay.
+
+    Of what cannot be taken apart nothing is shown: where its secrets are, cannot be known.
+    """
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return _UNREADABLE
     if parts.scheme in _LOCAL_SCHEMES:
         return address
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], _TOKEN.sub("", parts.path), "", ""))

@@ -25,6 +25,11 @@ def test_credentials_are_taken_away(address: str, plain: str) -> None:
     assert not has_credentials(plain)
 
 
+@pytest.mark.parametrize("address", ["https://user:secret@[/chan", "https://[user:secret@]/chan"])
+def test_of_what_is_no_address_nothing_is_shown(address: str) -> None:
+    assert "secret" not in without_credentials(address)
+
+
 @pytest.mark.parametrize("address", ["https://host/chan", "file:///srv/t/x/chan", "https://host/label/test/noarch"])
 def test_addresses_without_any_stay(address: str) -> None:
     assert without_credentials(address) == address

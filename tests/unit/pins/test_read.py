@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ConfigError, IntegrityError
+from channel_tools.errors import ChannelToolsError, ConfigError, IntegrityError
 from channel_tools.pins import Lock
 from channel_tools.pins.files import pin_files
 from channel_tools.pins.read import read_lock
@@ -164,3 +165,19 @@ def moved(lock: Lock, host: str) -> Lock:
         for one in lock.platforms
     ]
     return replace(lock, channels=tuple(map(new, lock.channels)), platforms=tuple(platforms))
+
+
+@pytest.mark.parametrize("name", ["conda-lock.yml", "explicit.txt", "pixi.lock", "foreign"])
+def test_no_damage_ends_in_anything_but_an_error_of_ours(tmp_path: Path, name: str) -> None:
+    text = {**FILES, "foreign": FOREIGN}[name]
+    chance = random.Random(name)  # noqa: S311 - damage, not secrets
+    outcomes = set()
+    for _ in range(150):
+        start, length = chance.randrange(len(text)), chance.choice([1, 1, 2, 8, 60, 400])
+        filler = "".join(chance.choices("\n :-[]{}'\"#@\0\u00e9x0", k=chance.choice([0, 0, 1, 3])))
+        try:
+            read_lock(written(tmp_path, text[:start] + filler + text[start + length :]))
+            outcomes.add("read")
+        except ChannelToolsError:
+            outcomes.add("refused")
+    assert "refused" in outcomes
