@@ -14,25 +14,35 @@ from typing import IO, TYPE_CHECKING, cast
 
 from channel_tools.errors import IntegrityError, NetworkError
 from channel_tools.files import sha256_of_file
+from channel_tools.progress import SilentProgress
 from channel_tools.publish.credentials import server_address
-from channel_tools.publish.labels import label_address
+from channel_tools.publish.labels import check_label, label_address
 from channel_tools.publish.model import PublishPlan, PublishReport
 from channel_tools.publish.server_http import ServerConnection, TemporaryError
 from channel_tools.publish.wire import (
     API,
+    HotfixRequest,
     JobAnswer,
+    LabelsAnswer,
+    PackagesAnswer,
     PlanAnswer,
     PromoteRequest,
     Received,
+    RetainRequest,
+    YankRequest,
     from_error_answer,
+    instructions_of,
     set_request,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.retention import Retention, RetentionPlan
     from channel_tools.progress import Progress, Task
-    from channel_tools.publish.model import PackageFile, PackageSet
+    from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet
+    from channel_tools.publish.wire import JobKind, ReportAnswer
 
 _AT_ONCE = 4
 _ATTEMPTS = 6
@@ -84,19 +94,52 @@ class ServerTarget:
                 job = self.connection.ask("POST", f"{self._channel}/sets/{job.id}/commit", JobAnswer)
             job = self._ended(job, progress, f"publish {plan.packages.name}")
             if job.state != "open":
-                return self._report(job, plan.label, started)
+                return self._published(self._reported(job), plan.label, started)
         raise NetworkError(f"{self.address}: the server was stopped again and again while it published the set")
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
         """Have packages of label ``source`` shown under ``label`` as well."""
         started = time.monotonic()
         request = PromoteRequest(source=source, label=label, keys=tuple(sorted(set(keys))))
-        for _attempt in range(_COMMITS):
-            job = self.connection.ask("POST", f"{self._channel}/promote", JobAnswer, request)
-            job = self._ended(job, progress, f"promote to {label}")
-            if job.state != "open":
-                return self._report(job, label, started)
-        raise NetworkError(f"{self.address}: the server was stopped again and again while it promoted the packages")
+        return self._published(self._changed("promote", request, progress), label, started)
+
+    def labels(self) -> list[str]:
+        """The labels that there are and that the token may write to, main first."""
+        return list(self.connection.ask("GET", f"{self._channel}/labels", LabelsAnswer).labels)
+
+    def packages(self, label: str) -> tuple[LabelPackage, ...]:
+        """Everything that the label holds, hidden packages too, in order."""
+        path = f"{self._channel}/labels/{check_label(label)}/packages"
+        return self.connection.ask("GET", path, PackagesAnswer).packages
+
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
+        """Hide packages from new solves; their files stay for lock files."""
+        self._changed("yank", YankRequest(label=label, keys=keys, reason=reason))
+
+    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
+        """Undo yank."""
+        self._changed("yank", YankRequest(label=label, keys=keys, reason=None))
+
+    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
+        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        instructions = {subdir: instructions_of(patch) for subdir, patch in patches.items()}
+        self._changed("hotfix", HotfixRequest(label=label, patches=instructions, replace=replace))
+
+    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
+        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        from channel_tools.channel.retention import RetentionPlan  # noqa: PLC0415 - imports rattler
+
+        request = RetainRequest(
+            label=label,
+            keep=rule.keep,
+            older_than_s=rule.older_than_s,
+            locked_files=tuple(sorted(rule.locked_files)),
+            locked_hashes=tuple(sorted(rule.locked_hashes)),
+            grace_s=rule.grace_s,
+            dry_run=dry_run,
+        )
+        report = self._changed("retain", request)
+        return RetentionPlan(retire=report.retired, delete=report.deleted, kept=report.kept)
 
     @property
     def _channel(self) -> str:
@@ -162,19 +205,31 @@ class ServerTarget:
                 job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobAnswer)
         return job
 
-    def _report(self, job: JobAnswer, label: str, started: float) -> PublishReport:
+    def _published(self, report: ReportAnswer, label: str, started: float) -> PublishReport:
+        return PublishReport(
+            address=label_address(self.address, label),
+            label=label,
+            uploaded=report.uploaded,
+            linked=report.linked,
+            seconds=time.monotonic() - started,
+        )
+
+    def _changed(self, kind: JobKind, request: object, progress: Progress | None = None) -> ReportAnswer:
+        """Have a job done that sends no files."""
+        for _attempt in range(_COMMITS):
+            job = self.connection.ask("POST", f"{self._channel}/{kind}", JobAnswer, request)
+            job = self._ended(job, progress or SilentProgress(), kind)
+            if job.state != "open":
+                return self._reported(job)
+        raise NetworkError(f"{self.address}: the server was stopped again and again, in the middle of: {kind}")
+
+    def _reported(self, job: JobAnswer) -> ReportAnswer:
         if job.error is not None:
             error = from_error_answer(job.error)
             raise type(error)(f"{self.address}: {error.message}", hint=error.hint)
         if job.report is None:
             raise NetworkError(f"{self.address}: the server says neither what it did nor what went wrong")
-        return PublishReport(
-            address=label_address(self.address, label),
-            label=label,
-            uploaded=job.report.uploaded,
-            linked=job.report.linked,
-            seconds=time.monotonic() - started,
-        )
+        return job.report
 
 
 class _Told:

@@ -15,15 +15,18 @@ import msgspec
 
 from channel_tools import errors
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.channel.patches import INSTRUCTIONS_VERSION
 from channel_tools.errors import ChannelToolsError
+from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
+    from channel_tools.channel.patches import Patch
     from channel_tools.publish.model import PackageSet
 
 API = "/api/v1/channels"
 WIRE_SCHEMA = 1
 
-JobKind = Literal["publish", "promote", "yank"]
+JobKind = Literal["publish", "promote", "yank", "hotfix", "retain"]
 JobState = Literal["open", "waiting", "running", "done", "failed"]
 
 _Message = TypeVar("_Message")
@@ -67,6 +70,56 @@ class PromoteRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class YankRequest:
+    """Packages to be hidden for ``reason``; None: to be seen again."""
+
+    label: str
+    keys: tuple[str, ...]
+    reason: str | None
+    schema: int = WIRE_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HotfixRequest:
+    """Patches of records by subdir, each in the form of patch_instructions.json."""
+
+    label: str
+    patches: dict[str, dict[str, object]]
+    replace: bool
+    schema: int = WIRE_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetainRequest:
+    """A Retention, and whether it is only to be said what it would do."""
+
+    label: str
+    keep: int
+    older_than_s: float
+    locked_files: tuple[str, ...]
+    locked_hashes: tuple[str, ...]
+    grace_s: float
+    dry_run: bool
+    schema: int = WIRE_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelsAnswer:
+    """The labels of a channel that the token may write to."""
+
+    labels: tuple[str, ...]
+    schema: int = WIRE_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagesAnswer:
+    """Everything that a label holds."""
+
+    packages: tuple[LabelPackage, ...]
+    schema: int = WIRE_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanAnswer:
     """What publishing a set would do, by ``subdir/file name``."""
 
@@ -87,10 +140,13 @@ class ErrorAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportAnswer:
-    """What publishing or promoting did."""
+    """What a job did, by ``subdir/file name``; which of it says something follows from the kind of the job."""
 
-    uploaded: tuple[str, ...]
-    linked: tuple[str, ...]
+    uploaded: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    kept: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -156,3 +212,13 @@ def set_request(packages: PackageSet, label: str) -> SetRequest:
         for file in sorted(packages.files)
     )
     return SetRequest(label=label, name=packages.name, foundation=packages.foundation, files=files)
+
+
+def instructions_of(patch: Patch) -> dict[str, object]:
+    """A patch in the form of patch_instructions.json."""
+    return {
+        "patch_instructions_version": INSTRUCTIONS_VERSION,
+        "packages.conda": patch.records,
+        "remove": list(patch.remove),
+        "revoke": list(patch.revoke),
+    }

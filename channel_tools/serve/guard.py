@@ -77,13 +77,14 @@ class Guard:
             raise RefusedError(answered(_FORBIDDEN, 403))
         raise RefusedError(unauthorized())
 
-    def may_write_somewhere(self, request: Request, channel: str) -> None:
-        """Raise RefusedError unless the token may write to some label of the channel: before a body is read."""
+    def may_write_somewhere(self, request: Request, channel: str) -> TokenRecord:
+        """The token, which may write to some label of the channel; else raises RefusedError, before a body is read."""
         record = self.token_of(request)
         if record is None or not (record.channels is None or channel in record.channels):
             raise RefusedError(unauthorized())
         if record.access != "write":
             raise RefusedError(answered(_FORBIDDEN, 403))
+        return record
 
     def may_see_all(self, request: Request) -> None:
         """Raise RefusedError unless the token is good for all channels."""

@@ -23,6 +23,7 @@ from channel_tools.serve.protocol import ServingProtocol
 from channel_tools.serve.reads import ChannelServer
 from channel_tools.serve.routes import make_routes
 from channel_tools.serve.uploads.api import UploadApi
+from channel_tools.serve.uploads.changes import ChangeApi
 from channel_tools.serve.uploads.checks import Limits
 from channel_tools.serve.uploads.foreign import ForeignUploads
 from channel_tools.serve.uploads.jobs import JobRunner
@@ -78,9 +79,8 @@ class _Worker(uvicorn.Server):
         gate = Gatekeeper(parts.settings.tokens_file, parse_public(parts.settings.public))
         guard, runner = Guard(gate), JobRunner(parts.asking)
         store, limits = JobStore(jobs_folder(root), clock=time.time), Limits()
-        ours = UploadApi(root, guard, runner, store, limits)
-        theirs = ForeignUploads(root, guard, runner, store, limits)
-        uploads = [*ours.routes(), *theirs.routes()]
+        apis = [api(root, guard, runner, store, limits) for api in (UploadApi, ChangeApi, ForeignUploads)]
+        uploads = [route for api in apis for route in api.routes()]
         self._access_log = AccessLog(parts.log)
         self._metrics = parts.metrics
         app = ChannelServer(

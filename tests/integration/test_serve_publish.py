@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.errors import ChannelError, IntegrityError, UsageError, VerificationError
+from channel_tools.channel.patches import Patch
+from channel_tools.channel.retention import Retention
+from channel_tools.errors import ChannelError, ConfigError, IntegrityError, UsageError, VerificationError
 from channel_tools.progress import SilentProgress
-from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.publish import PackageFile, PackageSet, curation
 from channel_tools.publish.server import ServerTarget, open_server
 from channel_tools.publish.wire import API, JobAnswer, encode, set_request
 from tests.integration.serving import Server, make_token, running
@@ -286,3 +288,39 @@ def test_a_single_upload_is_audited_too(place: Place, kind: str) -> None:
     assert done.returncode != 0
     assert place.server.statuses(place.channel, "/bad-1.0-0.conda", count=1) == [422]
     assert place.listed() == ["first-1.0-0.conda"]
+
+
+def test_what_is_published_is_looked_after_from_afar(place: Place) -> None:
+    target = place.target()
+    first, second = place.package("one"), place.package("two")
+    for label in ("main", "testing"):
+        target.publish(target.plan(set_of(first, second), label=label), progress=SilentProgress())
+    assert target.labels() == ["main", "testing"]
+    assert [package.key for package in target.packages("main")] == [first.key, second.key]
+    changed = curation.yank(target, "one", label=None, reason="it is wrong", dry_run=False)
+    assert [(one.label, one.key) for one in changed] == [("main", first.key), ("testing", first.key)]
+    assert (place.listed(), place.listed("testing")) == (["two-1.0-0.conda"], ["two-1.0-0.conda"])
+    assert [package.yanked for package in target.packages("main")] == ["it is wrong", None]
+    with pytest.raises(ChannelError, match="was yanked"):
+        target.plan(set_of(first), label="main")
+    target.restore((first.key,), label="main")
+    assert place.listed() == ["one-1.0-0.conda", "two-1.0-0.conda"]
+    target.hotfix({"linux-64": Patch(records={second.file_name: {"license": "MIT"}})}, label="main", replace=False)
+    records = json.loads((place.folder / "linux-64" / "repodata.json").read_bytes())["packages.conda"]
+    assert records[second.file_name]["license"] == "MIT"
+    with pytest.raises(ConfigError, match="cannot be patched"):
+        target.hotfix({"linux-64": Patch(records={second.file_name: {"sha256": "0"}})}, label="main", replace=False)
+    plan = target.retain(Retention(keep=1), label="main", dry_run=True)
+    assert (plan.retire, plan.delete) == ((), ())
+    assert verify_channel(open_channel(place.folder)) == []
+
+
+def test_labels_of_others_are_not_told(place: Place) -> None:
+    target = place.target()
+    target.publish(target.plan(set_of(place.package("one")), label="main"), progress=SilentProgress())
+    only = place.target(make_token(place.server.root, place.channel, labels=("testing",), access="write"))
+    assert only.labels() == []
+    with pytest.raises(UsageError, match="not valid"):
+        only.packages("main")
+    with pytest.raises(UsageError, match="not valid"):
+        only.yank(("linux-64/one-1.0-0.conda",), label="main", reason="x")

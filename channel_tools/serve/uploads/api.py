@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The addresses under which sets are published: plan, open, send, commit, promote, and asking how it goes."""
+"""The addresses under which sets are published: plan, open, send, commit, and asking how it goes."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
 from channel_tools.errors import ChannelError, UsageError
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.wire import API, JobAnswer, PlanAnswer, PromoteRequest, SetRequest, decode
-from channel_tools.serve.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.publish.wire import API, JobAnswer, PlanAnswer, SetRequest
 from channel_tools.serve.guard import RefusedError, answered, error_response
-from channel_tools.serve.uploads.checks import check_promotion, check_set
+from channel_tools.serve.uploads.checks import check_set
 from channel_tools.serve.uploads.job import package_set
-from channel_tools.serve.uploads.receive import ClientGoneError, receive_file, received_of, span_of
+from channel_tools.serve.uploads.receive import receive_file, received_of, span_of
+from channel_tools.serve.uploads.requests import channel_of, read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from starlette.requests import Request
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from channel_tools.serve.uploads.jobs import JobRunner
     from channel_tools.serve.uploads.store import Job, JobStore
 
-_Message = TypeVar("_Message")
 _NO_JOB = "there is no such set or job; open the set anew"
 _WAIT_LIMIT_S = 25.0
 
@@ -58,14 +56,11 @@ class UploadApi:
             Route(one_set + "/commit", self.commit, methods=["POST"]),
             Route(one_set, self.abort, methods=["DELETE"]),
             Route(channel + "/jobs/{job}", self.ask, methods=["GET"]),
-            Route(channel + "/promote", self.promote, methods=["POST"]),
         ]
 
     async def plan(self, request: Request) -> Response:
         """What publishing a set would do."""
-        channel, wanted = await self._document(request, SetRequest)
-        check_set(wanted, self._limits)
-        self._guard.may_write(request, channel, wanted.label)
+        channel, wanted = await self._set(request)
         plan = await self._compared(channel, wanted)
         return answered(
             PlanAnswer(
@@ -77,9 +72,7 @@ class UploadApi:
 
     async def open_set(self, request: Request) -> Response:
         """Open a set, or find the one that is open; says which files are missing."""
-        channel, wanted = await self._document(request, SetRequest)
-        check_set(wanted, self._limits)
-        self._guard.may_write(request, channel, wanted.label)
+        channel, wanted = await self._set(request)
         plan = await self._compared(channel, wanted)
         job = self._store.open("publish", channel, wanted)
         return answered(job.answer(await _missing(job, wanted, {file.key for file in plan.upload})), 201)
@@ -105,15 +98,6 @@ class UploadApi:
         self._runner.start(job)
         return answered(job.answer(), 202)
 
-    async def promote(self, request: Request) -> Response:
-        """Begin to show packages of one label under another."""
-        channel, wanted = await self._document(request, PromoteRequest)
-        check_promotion(wanted, self._limits)
-        self._guard.may_write(request, channel, wanted.source, wanted.label)
-        job = self._store.open("promote", channel, wanted)
-        self._runner.start(job)
-        return answered(job.answer(), 202)
-
     async def ask(self, request: Request) -> Response:
         """How a job goes; waits for its end for as many seconds as ``wait`` says."""
         job = self._job(request)
@@ -132,7 +116,7 @@ class UploadApi:
         return answered({}, 200)
 
     def _job(self, request: Request) -> Job:
-        channel = _channel_of(request.path_params)
+        channel = channel_of(request)
         self._guard.may_write_somewhere(request, channel)
         job = self._store.find(channel, request.path_params["job"])
         if job is None:
@@ -140,24 +124,14 @@ class UploadApi:
         self._guard.may_write(request, channel, job.label)
         return job
 
-    async def _document(self, request: Request, kind: type[_Message]) -> tuple[str, _Message]:
-        """The channel and the JSON body of a request."""
-        channel = _channel_of(request.path_params)
+    async def _set(self, request: Request) -> tuple[str, SetRequest]:
+        """The channel and the set of a request whose token may write to its label."""
+        channel = channel_of(request)
         self._guard.may_write_somewhere(request, channel)
-        body = bytearray()
-        more = True
-        while more:
-            message = await request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError("the client closed the connection")
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self._limits.document_bytes:
-                raise UsageError(f"the request has more than {self._limits.document_bytes} bytes")
-        try:
-            return channel, decode(bytes(body), kind)
-        except ValueError as err:
-            raise UsageError(f"the request is not understood: {err}") from None
+        wanted = await read_document(request, SetRequest, self._limits)
+        check_set(wanted, self._limits)
+        self._guard.may_write(request, channel, wanted.label)
+        return channel, wanted
 
     async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
         """The set beside what the channel holds; raises as FolderTarget.plan, without the server's paths."""
@@ -189,10 +163,3 @@ def _file_of(request: Request, job: Job) -> WireFile:
         if file.key == key:
             return file
     raise UsageError(f"{key} is not in the set", hint="open a set that names it")
-
-
-def _channel_of(parameters: Mapping[str, str]) -> str:
-    channel = parameters["channel"]
-    if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
-        raise UsageError(f"{channel!r} cannot be a channel's name", hint="letters, digits, '.', '_' and '-' can")
-    return channel

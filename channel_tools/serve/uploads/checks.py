@@ -14,10 +14,20 @@ from channel_tools.publish.wire import WIRE_SCHEMA
 from channel_tools.serve.addresses import FILE_NAME, SUBDIR_NAME
 
 if TYPE_CHECKING:
-    from channel_tools.publish.wire import PromoteRequest, SetRequest, WireFile
+    from collections.abc import Collection
+
+    from channel_tools.publish.wire import (
+        HotfixRequest,
+        PromoteRequest,
+        RetainRequest,
+        SetRequest,
+        WireFile,
+        YankRequest,
+    )
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME_LIMIT = 200
+_REASON_LIMIT = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +74,42 @@ def check_promotion(request: PromoteRequest, limits: Limits) -> None:
     _check_schema(request.schema)
     check_label(request.source)
     check_label(request.label)
-    if not request.keys or len(request.keys) > limits.files:
-        raise UsageError(f"{len(request.keys)} packages are to be promoted; expected 1 to {limits.files}")
+    _check_count(request.keys, "packages are to be promoted", limits)
     for key in request.keys:
         check_key(key)
+
+
+def check_yank(request: YankRequest, limits: Limits) -> None:
+    """Raise UsageError for packages that cannot be."""
+    _check_schema(request.schema)
+    check_label(request.label)
+    _check_count(request.keys, "packages are named", limits)
+    for key in request.keys:
+        check_key(key)
+    if request.reason is not None and len(request.reason) > _REASON_LIMIT:
+        raise UsageError(f"the reason has {len(request.reason)} characters; at most {_REASON_LIMIT} are taken")
+
+
+def check_hotfix(request: HotfixRequest, limits: Limits) -> None:
+    """Raise UsageError for subdirs that cannot be; the patches themselves are checked when they are read."""
+    _check_schema(request.schema)
+    check_label(request.label)
+    _check_count(request.patches, "subdirs are patched", limits)
+    for subdir in request.patches:
+        check_key(f"{subdir}/x{PACKAGE_SUFFIX}")
+
+
+def check_retention(request: RetainRequest, _limits: Limits) -> None:
+    """Raise UsageError for a rule that cannot be."""
+    _check_schema(request.schema)
+    check_label(request.label)
+    if request.keep < 1 or request.older_than_s < 0 or request.grace_s < 0:
+        raise UsageError("the rule keeps less than one version of a package, or has a negative time")
+
+
+def _check_count(named: Collection[str], what: str, limits: Limits) -> None:
+    if not named or len(named) > limits.files:
+        raise UsageError(f"{len(named)} {what}; expected 1 to {limits.files}")
 
 
 def check_key(key: str) -> None:

@@ -23,10 +23,10 @@ from channel_tools.files import disk_full_reported
 from channel_tools.packages.reader import stream_component
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.wire import SetRequest, WireFile, decode, from_error_answer
-from channel_tools.serve.addresses import CHANNEL_NAME, RESERVED
 from channel_tools.serve.guard import answered
 from channel_tools.serve.uploads.checks import Limits, check_file, check_key, check_set
 from channel_tools.serve.uploads.receive import pieces
+from channel_tools.serve.uploads.requests import channel_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,10 +86,8 @@ class ForeignUploads:
         return await self._publish(request, request.path_params["subdir"], request.headers.get("x-checksum-sha256"))
 
     async def _publish(self, request: Request, subdir: str | None, sha256: str | None) -> Response:
-        channel, label = request.path_params["channel"], request.path_params.get("label", MAIN_LABEL)
+        channel, label = channel_of(request), request.path_params.get("label", MAIN_LABEL)
         name = request.path_params["name"]
-        if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
-            raise UsageError(f"{channel!r} cannot be a channel's name")
         self._guard.may_write(request, channel, label)
         check_key(f"{subdir or 'noarch'}/{name}")
         foundation = open_channel(self._root / channel).foundation

@@ -9,18 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.patches import INSTRUCTIONS_FILE, read_patch
+from channel_tools.channel.retention import Retention
 from channel_tools.errors import ChannelError, ChannelToolsError
+from channel_tools.files import write_bytes_atomically
 from channel_tools.progress import SilentProgress
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.labels import label_path
 from channel_tools.publish.model import PackageFile, PackageSet
-from channel_tools.publish.wire import ErrorAnswer, PromoteRequest, ReportAnswer, SetRequest
+from channel_tools.publish.wire import (
+    ErrorAnswer,
+    HotfixRequest,
+    PromoteRequest,
+    ReportAnswer,
+    RetainRequest,
+    SetRequest,
+    YankRequest,
+    encode,
+)
 from channel_tools.serve.uploads.auditing import audit_uploaded
 from channel_tools.serve.uploads.store import State, drop_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from channel_tools.channel.patches import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.serve.uploads.store import Job
 
@@ -56,12 +69,42 @@ def carry_out(root: Path, job: Job) -> None:
 
 def _report(root: Path, job: Job) -> ReportAnswer:
     target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S)
-    if isinstance(job.request, PromoteRequest):
-        request = job.request
-        return _answered(
-            target.promote(request.keys, source=request.source, label=request.label, progress=SilentProgress())
-        )
-    return _publish(target, job, job.request)
+    match job.request:
+        case SetRequest() as request:
+            return _publish(target, job, request)
+        case PromoteRequest(source=source, label=label, keys=keys):
+            return _answered(target.promote(keys, source=source, label=label, progress=SilentProgress()))
+        case YankRequest(label=label, keys=keys, reason=None):
+            target.restore(keys, label=label)
+        case YankRequest(label=label, keys=keys, reason=str(reason)):
+            target.yank(keys, label=label, reason=reason)
+        case HotfixRequest(label=label, replace=replace):
+            target.hotfix(_patches(job.folder, job.request), label=label, replace=replace)
+        case RetainRequest() as request:
+            return _retain(target, request)
+    return ReportAnswer()
+
+
+def _patches(folder: Path, request: HotfixRequest) -> dict[str, Patch]:
+    """The patches of a request, read and checked as from files of people."""
+    patches = {}
+    for subdir, instructions in request.patches.items():
+        file = folder / f"{subdir}-{INSTRUCTIONS_FILE}"
+        write_bytes_atomically(file, encode(instructions))
+        patches[subdir] = read_patch(file)
+    return patches
+
+
+def _retain(target: FolderTarget, request: RetainRequest) -> ReportAnswer:
+    rule = Retention(
+        keep=request.keep,
+        older_than_s=request.older_than_s,
+        locked_files=frozenset(request.locked_files),
+        locked_hashes=frozenset(request.locked_hashes),
+        grace_s=request.grace_s,
+    )
+    plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
+    return ReportAnswer(retired=plan.retire, deleted=plan.delete, kept=plan.kept)
 
 
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportAnswer:

@@ -20,13 +20,16 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.files import write_bytes_atomically
 from channel_tools.publish.wire import (
     ErrorAnswer,
+    HotfixRequest,
     JobAnswer,
     JobKind,
     JobState,
     PromoteRequest,
     ReportAnswer,
+    RetainRequest,
     SetRequest,
     WireFile,
+    YankRequest,
     decode,
     encode,
 )
@@ -36,13 +39,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    Request = SetRequest | PromoteRequest
+    Request = SetRequest | PromoteRequest | YankRequest | HotfixRequest | RetainRequest
 
 STALE_S = 24 * 3600.0
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
 _UNDER_WAY = frozenset({"waiting", "running"})
-_REQUESTS: dict[JobKind, type[SetRequest | PromoteRequest]] = {"publish": SetRequest, "promote": PromoteRequest}
+_REQUESTS: dict[JobKind, type[Request]] = {
+    "publish": SetRequest,
+    "promote": PromoteRequest,
+    "yank": YankRequest,
+    "hotfix": HotfixRequest,
+    "retain": RetainRequest,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
