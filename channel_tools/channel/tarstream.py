@@ -69,7 +69,7 @@ def stream_tar(packed: IO[bytes], packed_bytes: int) -> Iterator[tuple[tarfile.T
 
     Raises tarfile.TarError and zstandard.ZstdError for what is damaged or excessive, also behind the archive's end.
     """
-    with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as plain:
+    with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False) as plain:
         limited = _Limited(plain, _FREE_BYTES + _RATIO * packed_bytes)
         start, whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
         source = cast("IO[bytes]", _Joined(start, limited))  # tarfile reads, and does nothing else with it

@@ -28,6 +28,17 @@ def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
     assert facts.run_exports == {"weak": ["toy >=1"]}
 
 
+def test_a_part_of_more_than_a_megabyte_is_read_to_its_end(tmp_path: Path) -> None:
+    payload = hashlib.shake_256(b"big").digest(2 * tarstream.SMALL_BYTES)
+    path = make_conda(tmp_path, "toy", files={"share/big": payload})
+    assert read_package(path, contents=True).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    content = bytearray(path.read_bytes())
+    content[tarstream.SMALL_BYTES] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError):
+        read_package(path, contents=True)
+
+
 def test_links_inside_the_prefix_are_allowed(tmp_path: Path) -> None:
     files: dict[str, bytes | tarfile.TarInfo] = {
         "lib/libtoy.so.1": b"elf",
