@@ -23,6 +23,7 @@ def label_packages(records: ObjectRecords) -> tuple[LabelPackage, ...]:
     for subdir, part in records.subdirs.items():
         for file_name, row in part.packages.items():
             key, record = f"{subdir}/{file_name}", row.record
+            depends = record["depends"]
             found.append(
                 LabelPackage(
                     subdir=subdir,
@@ -33,6 +34,7 @@ def label_packages(records: ObjectRecords) -> tuple[LabelPackage, ...]:
                     build_number=int(str(record["build_number"])),
                     sha256=row.sha256,
                     size_bytes=row.stamp.size_bytes,
+                    depends=tuple(str(spec) for spec in depends) if isinstance(depends, list) else (),
                     foundation=key in foreign,
                     hidden=hidden.get(key),
                     yanked=records.listing.yanked.get(key),
