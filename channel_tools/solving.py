@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import rattler
 from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
+from rattler.repo_data import SourceConfig
 
 from channel_tools.addresses import without_credentials
 from channel_tools.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
@@ -42,9 +43,13 @@ def parse_spec(spec: str) -> rattler.MatchSpec:
         raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
 
 
-def make_gateway(package_cache: Path, client: Client | None = None) -> rattler.Gateway:
-    """What reads the channels' indexes through ``client``, with its cache below the package cache."""
-    return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client)
+def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bool = False) -> rattler.Gateway:
+    """What reads the channels' indexes through ``client``, with its cache below the package cache.
+
+    ``fresh`` reads them as they are now, even where a server's answer allows to take a kept one for a while.
+    """
+    config = SourceConfig(cache_action="no-cache") if fresh else None
+    return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client, default_config=config)
 
 
 async def solve_specs(

@@ -74,7 +74,7 @@ def check_published(lock: Lock, addresses: Sequence[str], *, package_cache: Path
             if package.channel == plain
         ]
         if packages:
-            asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client)))
+            asyncio.run(_check_channel(plain, packages, make_gateway(package_cache, client, fresh=True)))
 
 
 async def _check_channel(address: str, packages: Sequence[tuple[str, LockedPackage]], gateway: rattler.Gateway) -> None:

@@ -36,8 +36,8 @@ class PinRequest:
     """What to pin, and how.
 
     ``update`` None keeps an earlier lock where it may, () solves all anew, names move these packages and what they
-    need. ``platforms`` empty means those of the earlier lock, else this machine's. ``folder`` None means
-    ``output/pins/STACK``. ``offline`` leaves out the check of the ``published`` channels.
+    need. ``platforms`` and ``published`` empty mean those of the earlier lock, else this machine's and none. ``folder``
+    None means ``output/pins/STACK``. ``offline`` leaves out the check of the ``published`` channels.
     """
 
     install: InstallRequest
@@ -90,7 +90,7 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
     wanted = _fill_in(settings, request, stack, earlier)
     kept = request.update is None and earlier is not None and _holds(earlier, wanted)
     lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
-    if wanted.published and not request.offline:
+    if not request.offline and (request.published or not kept):
         check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache)
     files = pin_files(lock, {*request.formats, *formats_in(folder)})
     if not request.dry_run:
@@ -129,8 +129,16 @@ def _fill_in(settings: Settings, request: PinRequest, stack: Stack, earlier: Loc
         channels=channels,
         platforms=platforms,
         virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),
-        published=published_addresses(channels, request.published),
+        published=published_addresses(channels, request.published) or _published_before(channels, earlier),
     )
+
+
+def _published_before(channels: tuple[str, ...], earlier: Lock | None) -> dict[str, str]:
+    """The addresses that an earlier lock of the same channels has in place of local ones."""
+    if earlier is None or len(earlier.channels) != len(channels):
+        return {}
+    pairs = [(now, before) for now, before in zip(channels, earlier.channels, strict=True) if now != before]
+    return dict(pairs) if all(local_path(now) and not local_path(before) for now, before in pairs) else {}
 
 
 def _holds(lock: Lock, wanted: _Wanted) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import rattler
 
-from channel_tools.errors import ChannelError, IntegrityError, UsageError
+from channel_tools.errors import ChannelError, IntegrityError, NetworkError, UsageError
 from channel_tools.pins import Lock
 from channel_tools.pins.files import FORMATS, PinFormat
 from channel_tools.pins.read import read_lock
@@ -195,6 +195,31 @@ class TestPublished:
         pin.channel.add("libtoy", version="1.4", build="udp_h2")
         result = pin(published=(ADDRESS,), offline=True, update=("libtoy",))
         assert changes(result) == [("libtoy", "1.2 udp_h1", "1.4 udp_h2")]
+
+    def test_they_are_kept_by_later_runs(self, pin: Pinner) -> None:
+        with served(pin.channel.root) as address:
+            pin(published=(address,))
+            pin.channel.add("libtoy", version="1.4", build="udp_h2")
+            result = pin(update=())
+            assert changes(result) == [("libtoy", "1.2 udp_h1", "1.4 udp_h2")]
+            assert result.lock.channels == (address,)
+        assert pin().kept
+
+    def test_later_runs_look_there_before_they_write(self, pin: Pinner) -> None:
+        with served(pin.settings.output) as address:
+            pin(published=(address,), offline=True)
+            before = (pin.folder / "conda-lock.yml").read_bytes()
+            pin.channel.add("libtoy", version="1.4", build="udp_h2")
+            with pytest.raises(NetworkError, match=address):
+                pin(update=())
+        assert (pin.folder / "conda-lock.yml").read_bytes() == before
+
+    def test_other_channels_are_another_matter(self, pin: Pinner, tmp_path: Path) -> None:
+        pin(published=(ADDRESS,), offline=True)
+        other = ToyChannel(root=tmp_path / "second")
+        other.add("helper", version="7", subdir="noarch")
+        result = pin(channels=[other.address, pin.channel.address])
+        assert result.local == (other.address, pin.channel.address)
 
     def test_it_is_seen_whether_the_packages_are_there(self, pin: Pinner) -> None:
         with served(pin.channel.root, authorization="Bearer secret") as address:
