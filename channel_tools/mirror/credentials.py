@@ -31,6 +31,7 @@ class Credentials:
         self._environ = environ
         self._home = home
         self._kept: dict[str, object] | None = None
+        self._by_host: dict[str, object] = {}
 
     def request_of(self, url: str) -> tuple[str, dict[str, str]]:
         """The address to ask, without credentials, and the headers that carry them.
@@ -40,18 +41,22 @@ class Credentials:
         plain, credential = split_credential(url)
         if credential is not None:
             return plain, {"Authorization": credential.authorization}
-        kept = self._find(urlsplit(plain).hostname or "")
+        host = urlsplit(plain).hostname or ""
+        if host not in self._by_host:
+            self._by_host[host] = self._find(host)
+        kept = self._by_host[host]
         if isinstance(kept, dict) and isinstance(token := kept.get("CondaToken"), str):
             parts = urlsplit(plain)
             return parts._replace(path=f"/t/{token}{parts.path}").geturl(), {}
-        authorization = _authorization(kept) or self._netrc(urlsplit(plain).hostname or "")
+        authorization = _authorization(kept)
         return plain, {} if authorization is None else {"Authorization": authorization}
 
     def _find(self, host: str) -> object:
+        """What is kept for a host, in the form of rattler's file."""
         if self._kept is None:
             self._kept = self._read()
         names = [host, *(f"*.{host.split('.', number)[-1]}" for number in range(1, host.count(".") + 1))]
-        return next((self._kept[name] for name in names if name in self._kept), None)
+        return next((self._kept[name] for name in names if name in self._kept), None) or self._netrc(host)
 
     def _read(self) -> dict[str, object]:
         named = self._environ.get(AUTH_FILE_VARIABLE)
@@ -66,7 +71,7 @@ class Credentials:
             raise ConfigError(message, path=path, hint='expected {"HOST": {"BearerToken": "..."}}') from None
         return kept if isinstance(kept, dict) else {}
 
-    def _netrc(self, host: str) -> str | None:
+    def _netrc(self, host: str) -> object:
         path = Path(self._environ.get("NETRC") or self._home / ".netrc")
         if not path.is_file():
             return None
@@ -75,7 +80,7 @@ class Credentials:
         except (OSError, netrc.NetrcParseError) as err:
             message = f"cannot be read as credentials ({type(err).__name__})"
             raise ConfigError(message, path=path) from None
-        return None if found is None else _basic(found[0], found[2] or "")
+        return None if found is None else {"BasicHTTP": {"username": found[0], "password": found[2] or ""}}
 
 
 def _authorization(kept: object) -> str | None:
@@ -83,9 +88,10 @@ def _authorization(kept: object) -> str | None:
         case {"BearerToken": str(token)}:
             return f"Bearer {token}"
         case {"BasicHTTP": {"username": str(user), "password": str(password)}}:
-            return _basic(user, password)
+            return basic(user, password)
     return None
 
 
-def _basic(user: str, password: str) -> str:
+def basic(user: str, password: str) -> str:
+    """The header's value for a user and a password."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")

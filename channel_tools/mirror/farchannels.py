@@ -103,6 +103,8 @@ def take_own(place: FarChannel, *, foundation_address: str | None, stacks: Itera
     files = [_package_file(place, key, registry=foundation_address is None) for key in place.packages]
     if foundation_address is None:
         files += _foundation_there(place, {file.key for file in files})
+    if place.path.exists() and open_channel(place.path).foundation.kind == kind.kind:
+        kind = open_channel(place.path).foundation  # recorded where the mirror lay then; it may have been moved
     packages = PackageSet(name=f"stack {', '.join(stacks)}", files=tuple(sorted(files)), foundation=kind)
     target = open_target(str(place.path), environ={})
     target.publish(target.plan(packages, label=MAIN_LABEL), progress=progress)

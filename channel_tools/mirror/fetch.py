@@ -13,7 +13,7 @@ import hashlib
 import threading
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from channel_tools.addresses import local_path, without_credentials
 from channel_tools.errors import ChannelError, IntegrityError, NetworkError
@@ -21,10 +21,11 @@ from channel_tools.files import disk_full_reported, sha256_of_file
 from channel_tools.mirror.http import TryAgainError
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from channel_tools.mirror.http import HttpReader
+    from channel_tools.mirror.http import Answer, HttpReader
     from channel_tools.mirror.ratelimit import RateLimit
     from channel_tools.progress import Progress, Task
 
@@ -66,6 +67,7 @@ class _Fetcher:
         self._task = task
         self._cancelled = threading.Event()
         self._reader = options.reader
+        self._local = threading.local()
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -90,7 +92,7 @@ class _Fetcher:
         digest = hashlib.sha256()
         try:
             with source.open("rb", buffering=0) as stream, part.open("wb", buffering=0) as writing:
-                lacking = self._pump(stream.read, writing, digest, wanted.size_bytes)
+                lacking = self._pump(stream.readinto, writing, digest, wanted.size_bytes)
                 complete = not lacking and not stream.read(1)
         except FileNotFoundError:
             message = f"{source}: the channel's index names it, but it is not there"
@@ -129,34 +131,43 @@ class _Fetcher:
             answer = stack.enter_context(self._reader.get(wanted.url, start=start))
             writing = stack.enter_context(part.open("r+b" if answer.start else "wb", buffering=0))
             _hash_start(writing, answer.start, digest)
-            lacking = self._pump(answer.read, writing, digest, wanted.size_bytes - answer.start)
+            lacking = self._pump(answer.readinto, writing, digest, wanted.size_bytes - answer.start)
         if lacking:
             raise TryAgainError(f"the connection ended {lacking} bytes too early")
         return digest.hexdigest()
 
-    def _pump(self, read: Callable[[int], bytes], writing: IO[bytes], digest: hashlib._Hash, left: int) -> int:
+    def _pump(
+        self, readinto: Callable[[memoryview], int], writing: io.RawIOBase, digest: hashlib._Hash, left: int
+    ) -> int:
         """Move ``left`` bytes on, hashing them; how many did not come. Raises TryAgainError for a peer too slow."""
         limit = self._options.limit
-        chunk_bytes = _CHUNK_BYTES if limit is None else min(_CHUNK_BYTES, limit.chunk_bytes)
+        buffer = self._buffer()[: None if limit is None else limit.chunk_bytes]
         waited_s, came = 0.0, 0
         while left > 0:
             if self._cancelled.is_set():
                 raise _Cancelled
             asked_at = time.monotonic()
-            chunk = read(min(chunk_bytes, left))
+            count = readinto(buffer[:left])
             waited_s += time.monotonic() - asked_at
-            if not chunk:
+            if not count:
                 break
-            writing.write(chunk)
-            digest.update(chunk)
-            left -= len(chunk)
-            came += len(chunk)
-            self._task.advance(len(chunk))
+            _write_all(writing, buffer[:count])
+            digest.update(buffer[:count])
+            left -= count
+            came += count
+            self._task.advance(count)
             if waited_s > self._reader.timeout_s and came < waited_s * self._options.slowest_bytes_per_s:
                 raise TryAgainError(f"only {came} bytes came in {waited_s:.0f} s")
             if limit is not None:
-                limit.spend(len(chunk))
+                limit.spend(count)
         return left
+
+    def _buffer(self) -> memoryview:
+        """One per thread, used for all its files."""
+        if not hasattr(self._local, "buffer"):
+            self._local.buffer = memoryview(bytearray(_CHUNK_BYTES))
+        buffer: memoryview = self._local.buffer
+        return buffer
 
     def _pause(self, idle: int) -> None:
         if idle and self._cancelled.wait(_BACKOFF_S * 2**idle):
@@ -193,17 +204,28 @@ def read_small(reader: HttpReader, url: str, *, limit_bytes: int) -> bytes:
     for attempt in range(_ATTEMPTS):
         try:
             with reader.get(url) as answer:
-                chunks, size = [], 0
-                while chunk := answer.read(_CHUNK_BYTES):
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    if size > limit_bytes:
-                        raise NetworkError(f"{where}: is longer than {limit_bytes} bytes", hint="is this a channel?")
-                return b"".join(chunks)
+                return _read_whole(answer, where, limit_bytes)
         except TryAgainError as err:
             problem = str(err)
             time.sleep(_BACKOFF_S * 2**attempt)
     raise NetworkError(f"{where}: {problem}", hint="check the address and the route to it, then run it again")
+
+
+def _read_whole(answer: Answer, where: str, limit_bytes: int) -> bytes:
+    content, buffer = bytearray(), memoryview(bytearray(_CHUNK_BYTES))
+    while count := answer.readinto(buffer):
+        content += buffer[:count]
+        if len(content) > limit_bytes:
+            raise NetworkError(f"{where}: is longer than {limit_bytes} bytes", hint="is this a channel?")
+    if not answer.complete:
+        raise TryAgainError(f"the connection ended after {len(content)} bytes")
+    return bytes(content)
+
+
+def _write_all(stream: io.RawIOBase, content: memoryview) -> None:
+    """A file takes all of it, unless the disk is full just then."""
+    while content:
+        content = content[stream.write(content) :]
 
 
 def _expected(wanted: WantedFile) -> str:
@@ -214,7 +236,7 @@ def _holds(target: Path, wanted: WantedFile) -> bool:
     return _size(target) == wanted.size_bytes and target.is_file() and sha256_of_file(target) == wanted.sha256
 
 
-def _hash_start(stream: IO[bytes], count: int, digest: hashlib._Hash) -> None:
+def _hash_start(stream: io.RawIOBase, count: int, digest: hashlib._Hash) -> None:
     """Hash the first ``count`` bytes and stand behind them."""
     while count > 0 and (chunk := stream.read(min(_CHUNK_BYTES, count))):
         digest.update(chunk)

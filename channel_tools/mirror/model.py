@@ -24,6 +24,8 @@ CHANNELS_FOLDER = "channels"
 LOCKS_FOLDER = "locks"
 SOURCES_FOLDER = "sources"
 TOOL_FOLDER = "tool"
+VENV = "venv"
+"""Where the bootstrap script installs this program, below ``tool``."""
 
 Role = Literal["root", "targets", "snapshot", "timestamp"]
 ROLES: tuple[Role, ...] = ("root", "targets", "snapshot", "timestamp")

@@ -12,8 +12,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.channel.model import PACKAGE_SUFFIX
-from channel_tools.files import disk_full_reported, link_or_copy, sha256_of_file
+from channel_tools.channel.model import PACKAGE_SUFFIX, RECORD_FOLDER
+from channel_tools.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
 from channel_tools.mirror.create import check_space
 from channel_tools.mirror.farchannels import FarChannel, take_foreign, take_own
 from channel_tools.mirror.farside import FarState, far_state
@@ -21,6 +21,7 @@ from channel_tools.mirror.locking import write_locks
 from channel_tools.mirror.model import (
     CHANNELS_FOLDER,
     LOCKS_FOLDER,
+    VENV,
     BundleFile,
     Received,
 )
@@ -71,6 +72,7 @@ def import_bundle(
     if dry_run:
         return _import(reader, folder, state, root_sha256=root_sha256, dry_run=True, progress=progress)
     with disk_full_reported(folder), state.locked():
+        _clear_leftovers(folder)
         return _import(reader, folder, state, root_sha256=root_sha256, dry_run=False, progress=progress)
 
 
@@ -94,6 +96,19 @@ def _import(
     state.write_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
     shutil.rmtree(state.incoming, ignore_errors=True)
     return report
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove temporary files of a killed import; those in channels of ours are theirs to clear."""
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        remove_leftovers(place)
+        waiting += [path for path in place.iterdir() if path.is_dir() and not path.is_symlink() and not _is_own(path)]
+
+
+def _is_own(path: Path) -> bool:
+    return (path / RECORD_FOLDER).is_dir() or path.name == VENV
 
 
 def _still_there(folder: Path, received: Received) -> dict[str, str]:

@@ -68,7 +68,7 @@ class SigningRequest:
 
 def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, str], home: Path) -> FetchOptions:
     """How to fetch, with the credentials that users keep for channels."""
-    reader = HttpReader(connections=jobs, credentials=Credentials(environ, home))
+    reader = HttpReader(credentials=Credentials(environ, home))
     return FetchOptions(reader=reader, jobs=jobs, limit=None if bytes_per_s is None else RateLimit(bytes_per_s))
 
 

@@ -123,3 +123,19 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
         text = (far / "locks" / "toy" / name).read_text()
         assert (far / "channels" / "channel").as_uri() in text
         assert channel.address not in text
+
+
+def test_an_import_killed_at_200_random_moments_leaves_sound_channels_that_the_next_one_completes(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "tests.integration.mirror_drivers"]
+    drivers = [
+        subprocess.Popen([*command, str(tmp_path / seed), "100", seed], stdout=subprocess.PIPE, text=True)
+        for seed in ("1", "2")
+    ]
+    for driver in drivers:
+        printed, _ = driver.communicate(timeout=_LIMIT_S)
+        assert driver.returncode == 0
+        outcome = json.loads(printed)
+        assert (outcome["rounds"], outcome["faults"]) == (100, [])
+        assert outcome["steps"] > 100

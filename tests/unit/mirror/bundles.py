@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
+from channel_tools.files import sha256_of_file
 from channel_tools.mirror.create import BundleRequest, CreateReport, Signing, create_bundle, index_files
 from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.fetch import FetchOptions
@@ -68,6 +71,57 @@ def add_toys(channel: Channel, names: Sequence[str], foundation: Sequence[str] =
         add_packages(writer, ours)
 
 
+def foreign_channel(folder: Path, names: Sequence[str], *, old: Sequence[str] = ()) -> ForeignChannel:
+    """A channel that is none of ours, with more packages each time: no record folder, packages of both formats."""
+    for name in names:
+        make_conda(folder, name, files={f"share/{name}.txt": b"foreign\n"})
+    for name in old:
+        make_old_package(folder / PLATFORM / f"{name}-1.0-0.tar.bz2", name)
+    records = {}
+    for path in sorted((folder / PLATFORM).glob("*-*")):
+        name, version, build = path.name.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
+        row: dict[str, object] = {"name": name, "version": version, "build": build, "build_number": 0}
+        row |= {"depends": [], "subdir": PLATFORM, "size": path.stat().st_size, "sha256": sha256_of_file(path)}
+        records[path.name] = row
+    write_index(folder / PLATFORM, records)
+    write_index(folder / "noarch", {})
+    return ForeignChannel(path=folder)
+
+
+def write_index(folder: Path, records: Mapping[str, Mapping[str, object]]) -> None:
+    """repodata.json in its plain form, as any indexer writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    index = {
+        "info": {"subdir": folder.name},
+        "packages": {name: row for name, row in records.items() if name.endswith(".tar.bz2")},
+        "packages.conda": {name: row for name, row in records.items() if name.endswith(".conda")},
+        "repodata_version": 1,
+    }
+    (folder / "repodata.json").write_text(json.dumps(index))
+
+
+def make_old_package(path: Path, name: str) -> None:
+    """A package in the format before .conda."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    index = {"name": name, "version": "1.0", "build": "0", "build_number": 0, "depends": [], "subdir": PLATFORM}
+    paths = {"paths": [{"_path": "share/old.txt", "path_type": "hardlink", "size_in_bytes": 4}], "paths_version": 1}
+    members = {"info/index.json": json.dumps(index), "info/paths.json": json.dumps(paths), "share/old.txt": "old\n"}
+    with tarfile.open(path, "w:bz2") as tar:
+        for member, content in members.items():
+            header = tarfile.TarInfo(member)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content.encode()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForeignChannel:
+    path: Path
+
+    @property
+    def address(self) -> str:
+        return self.path.as_uri()
+
+
 def lock_of(*addresses: str, names: Sequence[str] | None = None, stack: str = "toy") -> Lock:
     """A lock of the packages (None: all) that the channels list."""
     packages = [package for address in addresses for package in _listed(address, names)]
@@ -76,13 +130,13 @@ def lock_of(*addresses: str, names: Sequence[str] | None = None, stack: str = "t
 
 
 def _listed(address: str, names: Sequence[str] | None) -> list[LockedPackage]:
-    found = []
+    found = {}
     for subdir in (PLATFORM, "noarch"):
         index = json.loads((Path(address.removeprefix("file://")) / subdir / "repodata.json").read_bytes())
         for file_name, row in {**index["packages"], **index["packages.conda"]}.items():
             if names is None or row["name"] in names:
-                found.append(_locked(address, subdir, file_name, row))
-    return found
+                found[row["name"]] = _locked(address, subdir, file_name, row)  # the newest of a name comes last
+    return list(found.values())
 
 
 def _locked(address: str, subdir: str, file_name: str, row: Mapping[str, object]) -> LockedPackage:
@@ -142,10 +196,10 @@ class NearSide:
 
 
 def http_reader(*, timeout_s: float = 5.0) -> HttpReader:
-    return HttpReader(connections=4, credentials=Credentials({}, Path("/nowhere")), timeout_s=timeout_s)
+    return HttpReader(credentials=Credentials({}, Path("/nowhere")), timeout_s=timeout_s)
 
 
-def near_side(folder: Path, *channels: Channel, keys: KeyFolder | None = None) -> NearSide:
+def near_side(folder: Path, *channels: Channel | ForeignChannel, keys: KeyFolder | None = None) -> NearSide:
     """Keys, and one channel with toys unless others are given."""
     used = channels or (toy_channel(folder),)
     named = [

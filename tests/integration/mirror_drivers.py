@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Imports that are killed: ``python -m tests.integration.mirror_drivers FOLDER ROUNDS SEED``.
+
+Prints one JSON value and leaves through os._exit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from channel_tools.channel import open_channel, verify_channel
+from channel_tools.mirror.farside import far_state
+from channel_tools.mirror.model import BundleRefusedError
+from tests.integration.channel_drivers import reader_faults
+from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, near_side, take_in, toy_channel
+
+_CHANGES = frozenset({"open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"})
+
+
+def run_until(action: Callable[[], object], *, stop_at: float) -> tuple[bool, int, float]:
+    """Run ``action`` in a fork; kill it at its ``stop_at``-th change of a file, or after so many seconds.
+
+    Whether it came to that, and how many changes and seconds there were.
+    """
+    reading, writing = os.pipe()
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _act(action, stop_at if isinstance(stop_at, int) else sys.maxsize, writing)
+    os.close(writing)
+    if isinstance(stop_at, float):
+        time.sleep(stop_at)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with os.fdopen(reading, "rb") as stream:
+        told = stream.read()
+    if status not in {0, -signal.SIGKILL}:
+        raise RuntimeError(f"the import ended with {status} instead of being killed")
+    return status != 0, int(told or 0), time.monotonic() - started
+
+
+def _act(action: Callable[[], object], stop_at: int, writing: int) -> None:
+    count = 0
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal count
+        if event in _CHANGES and not (event == "open" and not _writes(arguments)):
+            count += 1
+            if count == stop_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    status = 1
+    try:
+        action()
+        os.write(writing, str(count).encode())
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)
+
+
+def _writes(arguments: tuple[object, ...]) -> bool:
+    flags = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
+    return bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def kill_imports(root: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Import bundle 2 where bundle 1 is, killed at random moments; then again. What was wrong, and how often."""
+    os.fsync = lambda fd: None  # noqa: ARG005 - a killed process loses nothing that it wrote; only a power cut would
+    near = near_side(root, toy_channel(root), foreign_channel(root / "conda-forge", ["python"]))
+    near.bundle(root / "first.tar")
+    take_in(root / "first.tar", root / "base", near.fingerprint)
+    add_toys(open_channel(root / "channel"), ["more"])
+    add_toys(open_channel(root / "channel"), ["toy"], version="2.0")
+    foreign_channel(root / "conda-forge", ["numpy"])
+    near.bundle(root / "second.tar", request=near.request())
+    shutil.copytree(root / "base", root / "trial", symlinks=True)
+    _, steps, seconds = run_until(lambda: take_in(root / "second.tar", root / "trial"), stop_at=sys.maxsize)
+    done = {path: listed(root / "trial" / "channels" / path) for path in ("channel", "conda-forge")}
+    randomly = random.Random(seed)  # noqa: S311 - moments, no secrets
+    faults: list[str] = []
+    killed = 0
+    for number in range(rounds):
+        by_step = number % 2 == 0
+        stop_at = randomly.randint(1, steps) if by_step else randomly.uniform(0, seconds)
+        faults += [f"round {number}, {stop_at}: {fault}" for fault in _round(root, stop_at, done)]
+        killed += 1
+    return {"rounds": killed, "steps": steps, "seconds": seconds, "faults": faults}
+
+
+def _round(root: Path, stop_at: float, done: dict[str, list[str]]) -> list[str]:
+    far = root / "far"
+    shutil.rmtree(far, ignore_errors=True)
+    shutil.copytree(root / "base", far, symlinks=True)
+    run_until(lambda: take_in(root / "second.tar", far), stop_at=stop_at)
+    faults = _faults(far)
+    take_in(root / "second.tar", far)
+    faults += _faults(far)
+    faults += [f"repaired: {finding.message}" for finding in verify_channel(open_channel(far / "channels" / "channel"))]
+    for name, packages in done.items():
+        if listed(far / "channels" / name) != packages:
+            faults.append(f"{name} lists {listed(far / 'channels' / name)}")
+    if left := [str(path) for path in far.rglob(".tmp-*")] + [str(path) for path in far.rglob("*.part")]:
+        faults.append(f"left {left}")
+    if far_state(far).incoming.exists():
+        faults.append("left incoming files")
+    with contextlib.suppress(BundleRefusedError):
+        take_in(root / "first.tar", far)
+        faults.append("an older bundle was taken in")
+    return faults
+
+
+def _faults(far: Path) -> list[str]:
+    """What readers would trip over now."""
+    return [
+        f"{name}: {fault}" for name in ("channel", "conda-forge") for fault in reader_faults(far / "channels" / name)
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(kill_imports(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))), flush=True)  # noqa: T201
+    os._exit(0)
