@@ -22,6 +22,13 @@ _BACK_ENDS: Mapping[str, tuple[str, str]] = {
     "http": ("channel_tools.publish.server", "open_server"),
     "https": ("channel_tools.publish.server", "open_server"),
     "s3": ("channel_tools.publish.objects", "open_bucket"),
+    "anaconda": ("channel_tools.publish.foreign", "open_foreign"),
+    "artifactory+http": ("channel_tools.publish.foreign", "open_foreign"),
+    "artifactory+https": ("channel_tools.publish.foreign", "open_foreign"),
+    "cloudsmith": ("channel_tools.publish.foreign", "open_foreign"),
+    "prefix": ("channel_tools.publish.foreign", "open_foreign"),
+    "quetz+http": ("channel_tools.publish.foreign", "open_foreign"),
+    "quetz+https": ("channel_tools.publish.foreign", "open_foreign"),
 }
 
 
