@@ -114,14 +114,20 @@ class TestEveryFormat:
             assert {one: row[key] for one, row in found.items()} == {one: row[key] for one, row in expected.items()}
 
     @pytest.mark.parametrize("name", LOCKS)
+    @pytest.mark.parametrize("scheme", ["file", "http"])
     def test_is_installed_from_the_cache_when_the_channel_is_gone(
-        self, install: Installer, channel: ToyChannel, name: str
+        self, install: Installer, channel: ToyChannel, name: str, scheme: str
     ) -> None:
-        lock = install.read(install.lock("tool", channel=channel), name)
-        install(lock)
+        with served(channel.root) as address:
+            lock = install.read(install.lock("tool", channel=address if scheme == "http" else channel), name)
+            install(lock)
         shutil.rmtree(channel.root)
         result = install(lock, prefix=install.root / "second")
         assert [record.name for record in result.records] == ["library", "tool"]
+        assert content(install.root / "second") == {
+            path: data.replace(bytes(install.prefix), bytes(install.root / "second"))
+            for path, data in content(install.prefix).items()
+        }
 
     @pytest.mark.parametrize("name", LOCKS)
     def test_yanked_packages_are_still_installed(self, install: Installer, channel: ToyChannel, name: str) -> None:
