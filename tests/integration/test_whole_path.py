@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way of a stack from its recipes to a site without a network, by the commands that users give, in their order.
+
+build, audit, publish to testing, validate there, promote, pin, mirror; on the far side, in a network namespace that has
+loopback alone and nothing of this side but the bundle and the lock: verify, import, install, allreduce.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import ROOT
+from tests.integration.serving import running
+
+pytestmark = pytest.mark.integration
+
+STEP_LIMIT_S = 600
+RANKS = "2"
+OWN = re.compile(r"(libswitchml|switchml-switch|torch-switchml|pytorch-switchml)-")
+
+
+class Side:
+    """One side of the air gap: its own caches, and what has to stand before each command there."""
+
+    def __init__(self, home: Path, *, inside: tuple[str, ...] = ()) -> None:
+        self._inside = inside
+        self._environ = {**os.environ, "CHANNEL_TOOLS_CACHE": str(home / "cache")}
+
+    def run(self, *arguments: str | Path) -> str:
+        """What the command printed on stdout; a failure is the test's."""
+        command = [*self._inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
+        result = subprocess.run(
+            command, cwd=ROOT, env=self._environ, capture_output=True, text=True, check=False, timeout=STEP_LIMIT_S
+        )
+        assert result.returncode == 0, f"{arguments}: exit {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    def run_json(self, *arguments: str | Path) -> dict[str, object]:
+        document = json.loads(self.run(*arguments, "--json"))
+        assert isinstance(document, dict)
+        return document
+
+
+@pytest.fixture
+def without_network() -> tuple[str, ...]:
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("a network namespace needs unshare (util-linux) and ip (iproute2)")
+    probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no network namespaces: {probe.stderr.strip()}")
+    return ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+
+
+def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
+    stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
+) -> None:
+    near, far = Side(tmp_path / "near"), Side(tmp_path / "far", inside=without_network)
+    target, bundle, keys, pins = (tmp_path / name for name in ("served/ours", "bundle", "keys", "pins"))
+
+    own = sorted(path for path in stack_channel.glob("*/*.conda") if OWN.match(path.name))
+    for package in own:
+        near.run("audit", package)
+
+    published = near.run_json("publish", "--to", target, "--label", "testing")
+    assert {f"{path.parent.name}/{path.name}" for path in own} >= own_names(published["uploaded"])
+    near.run("validate", "--ranks", RANKS, "--channel", str(published["address"]))
+    promoted = near.run_json("promote", "testing", "main", "--at", target)
+    assert promoted["uploaded"] == []
+    assert promoted["linked"] == published["uploaded"]
+
+    token = str(near.run_json("token", "create", "site", "--root", target.parent, "--channel", "ours")["token"])
+    near.run("mirror", "keys", "create", "--keys", keys)
+    fingerprint = str(near.run_json("mirror", "keys", "show", "--keys", keys)["fingerprint"])
+    with running(target.parent, work=tmp_path) as server:
+        private = f"{server.address}/t/{token}/ours"
+        near.run("pins", "--channel", private, "-o", pins)
+        near.run("mirror", "create", "--channel", private, "--keys", keys, "--to", bundle, "--without-tool")
+        lock = (pins / "conda-lock.yml").read_text(encoding="utf-8")
+        assert f"{server.address}/ours/" in lock
+    for kept in (server.log_file, *pins.iterdir(), *(path for path in bundle.rglob("*") if path.is_file())):
+        assert token.encode() not in kept.read_bytes(), kept
+    shutil.rmtree(target)
+    assert bundle_names(bundle) == locked_names(lock)
+
+    mirror, environment = tmp_path / "mirror", tmp_path / "env"
+    far.run("mirror", "verify", bundle, "--root-sha256", fingerprint)
+    far.run("mirror", "import", bundle, "--to", mirror, "--root-sha256", fingerprint)
+    theirs = mirror / "channels" / "ours"
+    far.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
+    far.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
+
+
+def own_names(keys: object) -> set[str]:
+    assert isinstance(keys, list)
+    return {key for key in keys if OWN.match(key.partition("/")[2])}
+
+
+def bundle_names(bundle: Path) -> set[str]:
+    return {path.name for path in (bundle / "channels").glob("*/*/*.conda")}
+
+
+def locked_names(lock: str) -> set[str]:
+    return set(re.findall(r"/([^/\s]+\.conda)\b", lock))
