@@ -161,7 +161,7 @@ def _read_info(members: Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]], path
         if stream is None or member.size > limit or member.name in info:
             raise damaged(path, f"{member.name} in it is no plain file, too large or there twice")
         info[member.name] = stream.read()
-    tree.check_links()
+    tree.check()
     return info
 
 

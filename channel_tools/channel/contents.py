@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import posixpath
 from typing import IO, TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 18
 _LINKS_DEEP = 40
+_NAME_BYTES = 255
 _PATH_TYPES = ("hardlink", "softlink", "directory")
 
 
@@ -25,34 +27,53 @@ class Tree:
     def __init__(self, package: Path) -> None:
         self._package = package
         self._links: dict[str, str] = {}
-        self._names: list[str] = []
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
 
     def add(self, member: tarfile.TarInfo) -> None:
-        """Raise IntegrityError unless the member alone stays inside the folder it is unpacked in."""
+        """Raise IntegrityError unless the member stays inside the folder it is unpacked in, and fits the others."""
         package, name = self._package, member.name
-        if not _stays_inside(name):
+        if not _stays_inside(name) or ".." in name.split("/"):
             raise damaged(package, f"member {name!r} would be written outside the prefix")
+        if any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
+            raise damaged(package, f"member {name[:80]!r}... has a name that is too long for file systems")
+        normal = posixpath.normpath(name)
+        if member.isdir():
+            self._folders.add(normal)
+            return
+        if normal == "." or normal in self._files or normal in self._links:
+            raise damaged(package, f"member {name!r} would be written over another one")
+        self._folders.add(posixpath.dirname(normal))
         if member.issym():
             if not _stays_inside(posixpath.join(posixpath.dirname(name), member.linkname)):
                 raise damaged(package, f"link {name!r} points outside the prefix, to {member.linkname!r}")
-            self._links[posixpath.normpath(name)] = member.linkname
+            self._links[normal] = member.linkname
         elif member.islnk():
-            if not _stays_inside(member.linkname):
-                raise damaged(package, f"hard link {name!r} points outside the prefix, to {member.linkname!r}")
-            self._names.append(member.linkname)
-        elif not (member.isreg() or member.isdir()):
+            self._check_hard_link(member)
+            self._files.add(normal)
+        elif member.isreg():
+            self._files.add(normal)
+        else:
             raise damaged(package, f"member {name!r} is neither a file, a folder nor a link")
-        self._names.append(name)
 
-    def check_links(self) -> None:
-        """Raise IntegrityError when links lead out of the folder by way of each other."""
+    def check(self) -> None:
+        """Raise IntegrityError when a file is a folder too, or links lead out of the folder by way of each other."""
+        if clashing := sorted(self._folders & self._files):
+            raise damaged(self._package, f"{clashing[0]} in it is a file and a folder")
         if not self._links:
             return
-        folders = {posixpath.dirname(name) for name in self._names}
         targets = (posixpath.join(posixpath.dirname(name), target) for name, target in self._links.items())
-        for path in sorted({*folders, *targets}):
+        for path in sorted({*self._folders, *targets}):
             if not self._leads_inside(path):
                 raise damaged(self._package, f"links in it lead outside the prefix, by way of {path!r}")
+
+    def _check_hard_link(self, member: tarfile.TarInfo) -> None:
+        if not _stays_inside(member.linkname):
+            message = f"hard link {member.name!r} points outside the prefix, to {member.linkname!r}"
+            raise damaged(self._package, message)
+        if posixpath.normpath(member.linkname) not in self._files:
+            message = f"hard link {member.name!r} points to {member.linkname!r}, no file that comes before it"
+            raise damaged(self._package, message)
 
     def _leads_inside(self, path: str) -> bool:
         """Whether ``path`` with all links followed is inside; a circle of links leads nowhere."""
@@ -97,7 +118,7 @@ def check_contents(
         seen.add(member.name)
     if missing := sorted(listed.keys() - seen):
         raise damaged(package, f"{missing[0]} is listed in paths.json but not in it")
-    tree.check_links()
+    tree.check()
 
 
 def _check_member(member: tarfile.TarInfo, stream: IO[bytes] | None, row: Mapping[str, object], package: Path) -> None:

@@ -69,6 +69,12 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return msgspec.json.decode(self.record_json, type=JsonObject)
 
     @property
+    def depends(self) -> tuple[str, ...]:
+        """The MatchSpecs of what it needs."""
+        depends = self.record.get("depends")
+        return tuple(str(spec) for spec in depends) if isinstance(depends, list) else ()
+
+    @property
     def about(self) -> JsonObject:
         """The fields of about.json that channeldata.json takes."""
         return msgspec.json.decode(self.about_json, type=JsonObject)

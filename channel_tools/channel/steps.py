@@ -77,15 +77,10 @@ def contents_in_order(
 def _requirements(change: SubdirChange, visible: set[str]) -> dict[str, tuple[str, frozenset[str]]]:
     """What listing_steps asks of the packages that are new in the index."""
     return {
-        name: (row.name, frozenset(_name_of(spec) for spec in _depends(row)))
+        name: (row.name, frozenset(_name_of(spec) for spec in row.depends))
         for name, row in change.final.listed.items()
         if name not in visible
     }
-
-
-def _depends(row: CachedPackage) -> list[str]:
-    depends = row.record.get("depends")
-    return [str(spec) for spec in depends] if isinstance(depends, list) else []
 
 
 def _name_of(spec: str) -> str:

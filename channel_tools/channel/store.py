@@ -198,7 +198,6 @@ def _names_in(folder: Path) -> set[str]:
 def published_package(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
     """What the record cache knows of a package at ``.../subdir/file name``."""
     record, origin = row.record, row.origin
-    depends = record["depends"]
     return PublishedPackage(
         path=path,
         subdir=path.parent.name,
@@ -209,7 +208,7 @@ def published_package(path: Path, row: CachedPackage, hidden: str | None) -> Pub
         build_number=int(str(record["build_number"])),
         sha256=row.sha256,
         size_bytes=row.stamp.size_bytes,
-        depends=tuple(str(spec) for spec in depends) if isinstance(depends, list) else (),
+        depends=row.depends,
         digest=origin.digest,
         inputs=origin.inputs,
         variant=origin.variant,

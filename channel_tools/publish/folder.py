@@ -197,7 +197,6 @@ def _package_file(key: str, held: HeldFile) -> PackageFile:
 def _label_package(key: str, held: HeldFile, yanked: str | None) -> LabelPackage:
     subdir, _, file_name = key.partition("/")
     record = held.row.record
-    depends = record["depends"]
     return LabelPackage(
         subdir=subdir,
         file_name=file_name,
@@ -207,7 +206,7 @@ def _label_package(key: str, held: HeldFile, yanked: str | None) -> LabelPackage
         build_number=int(str(record["build_number"])),
         sha256=held.sha256,
         size_bytes=held.size_bytes,
-        depends=tuple(str(spec) for spec in depends) if isinstance(depends, list) else (),
+        depends=held.row.depends,
         foundation=held.foundation,
         hidden=held.hidden,
         yanked=yanked,

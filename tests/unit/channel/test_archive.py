@@ -58,6 +58,12 @@ def test_links_inside_the_prefix_are_allowed(tmp_path: Path) -> None:
         pytest.param({"lib/x": link("lib/x", "../../y")}, "points outside", id="link climbs out"),
         pytest.param({"x": link("x", "../y", tarfile.LNKTYPE)}, "points outside", id="hard link climbs out"),
         pytest.param({"x": link("x", "", tarfile.FIFOTYPE)}, "neither a file", id="pipe"),
+        pytest.param({"x" * 256: b"x"}, "too long for file systems", id="long name"),
+        pytest.param({".": b"x"}, "would be written over another", id="the prefix itself"),
+        pytest.param({"x": b"x", "./x": b"y"}, "would be written over another", id="twice"),
+        pytest.param({"x": b"x", "x/y": b"y"}, "x in it is a file and a folder", id="file and folder"),
+        pytest.param({"x": link("x", "x", tarfile.LNKTYPE)}, "no file that comes before it", id="hard link to itself"),
+        pytest.param({"x": link("x", "y", tarfile.LNKTYPE), "y": b""}, "no file that comes", id="hard link forward"),
     ],
 )
 def test_members_that_leave_the_prefix_are_refused(
@@ -68,6 +74,12 @@ def test_members_that_leave_the_prefix_are_refused(
         read_package(path, contents=True)
     assert str(path) in caught.value.message
     assert path.name in str(caught.value.hint)
+
+
+def test_hard_links_to_earlier_files_are_allowed(tmp_path: Path) -> None:
+    files: dict[str, bytes | tarfile.TarInfo] = {"a": b"x", "b/c": link("b/c", "a", tarfile.LNKTYPE)}
+    paths: list[dict[str, object]] = [{"_path": "a"}, {"_path": "b/c", "path_type": "hardlink"}]
+    read_package(make_conda(tmp_path, "toy", files=files, paths=paths), contents=True)
 
 
 @pytest.mark.parametrize(
