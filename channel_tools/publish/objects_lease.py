@@ -129,10 +129,14 @@ class Lease:
                 self._write()
 
     def release(self) -> None:
-        """Let the next writer in at once; what could not be told to the server runs out by itself."""
+        """Let the next writer in at once; what could not be told to the server runs out by itself.
+
+        Threads that an interrupt left behind fail at their next check.
+        """
         self._ended.set()
         with contextlib.suppress(ChannelToolsError):
             self._write(owner=None)
+        self._lost = True
 
     def insist_on_conditions(self) -> None:
         """Raise ChannelError when the server takes writes whose condition does not hold."""

@@ -7,6 +7,7 @@ goes on with the parts that are missing; those that arrived are recognised by th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,7 @@ from channel_tools.publish.objects_errors import ConditionFailedError, NotThereE
 from channel_tools.publish.objects_store import CONNECTIONS, Served, md5_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel.records import Stamp
@@ -55,13 +56,23 @@ class Copy:
 
 def in_parallel(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """Call ``function`` with each item, a few at a time; the first error in order is raised, the rest not begun."""
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        futures = [pool.submit(function, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with _threads() as pool:
+        return [future.result() for future in [pool.submit(function, item) for item in items]]
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads that have ended when the block has; but an interrupt does not wait for what is on the way."""
+    pool = ThreadPoolExecutor(CONNECTIONS)
+    try:
+        yield pool
+    except Exception:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown(wait=True)
 
 
 def served_package(sha256: str) -> Served:
@@ -78,14 +89,13 @@ def upload_packages(
     changed since it was checked, NetworkError; what has arrived is found by the next run.
     """
     sending = _Sending(store, task)
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
+    with _threads() as pool:
         try:
             begun = [_begin(sending, upload, pool, unfinished.get(upload.key, ())) for upload in uploads]
             for upload, (upload_id, parts) in zip(uploads, begun, strict=True):
                 _finish(sending, upload, upload_id, [part.result() for part in parts])
         except BaseException:
             sending.stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
