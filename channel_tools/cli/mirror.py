@@ -34,7 +34,21 @@ _RootSha256 = Annotated[
         show_default="what the far side trusts already",
     ),
 ]
-_Far = Annotated[Path, typer.Option("--to", metavar="FOLDER", help="The mirror's folder on the far side.")]
+_Far = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="FOLDER|ADDRESS", help="The mirror's folder, or a server's channel: https://HOST/NAME."
+    ),
+]
+_State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="FOLDER",
+        help="For a server: where this machine keeps what it trusts, locks and the like.",
+        show_default="in the user's state folder",
+    ),
+]
 _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
 _Stacks = Annotated[
     list[str] | None,
@@ -287,16 +301,22 @@ def import_(
     *,
     to: _Far,
     root_sha256: _RootSha256 = None,
+    state: _State = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a bundle and take it into a folder; readers of its channels see all of it or nothing."""
+    """Verify a bundle and take it into a folder or a server; readers of a channel see all of it or nothing."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
+    from channel_tools.mirror.farplace import far_place  # noqa: PLC0415
     from channel_tools.mirror.reading import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.receive import import_bundle  # noqa: PLC0415
+    from channel_tools.mirror.receive import ImportOptions, import_bundle  # noqa: PLC0415
+    from channel_tools.workflow.mirroring import make_reader  # noqa: PLC0415
 
+    place = far_place(to, state=state or _state_folder(), cwd=Path.cwd())
+    reader = make_reader(environ=os.environ, home=Path.home())
+    how = ImportOptions(root_sha256=root_sha256, environ=os.environ, http=reader, dry_run=dry_run)
     with shown_progress() as progress:
-        report = import_bundle(open_bundle(bundle), to, root_sha256=root_sha256, dry_run=dry_run, progress=progress)
+        report = import_bundle(open_bundle(bundle), place, how, progress=progress)
     if as_json:
         print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
         return
@@ -304,3 +324,9 @@ def import_(
     print_line(f"{to}: bundle {report.version} {would} {report.files} files, {report.size_bytes / 1e6:.1f} MB")
     for name, address in report.addresses.items():
         print_line(f"{name}: {address}")
+
+
+def _state_folder() -> Path:
+    import platformdirs  # noqa: PLC0415
+
+    return Path(platformdirs.user_state_path("channel_tools", appauthor=False)) / "mirrors"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Importing a bundle on the far side, into a folder.
+"""Importing a bundle on the far side.
 
 Everything is verified on its way into ``.mirror/incoming``, and only when all of it was right anything else changes:
 the trusted metadata first, then channel by channel, those that others are solved with before ours. Each channel shows
@@ -12,26 +12,32 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.channel.model import PACKAGE_SUFFIX, RECORD_FOLDER
+from channel_tools.addresses import channel_address, without_credentials
+from channel_tools.channel import Foundation, open_channel
+from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
 from channel_tools.mirror.create import check_space
-from channel_tools.mirror.farchannels import FarChannel, take_foreign, take_own
-from channel_tools.mirror.farside import FarState, far_state
-from channel_tools.mirror.locking import write_locks
-from channel_tools.mirror.model import (
-    CHANNELS_FOLDER,
-    LOCKS_FOLDER,
-    VENV,
-    BundleFile,
-    Received,
+from channel_tools.mirror.farchannels import (
+    FarChannel,
+    Publishing,
+    far_foundation,
+    is_package,
+    packages_of,
+    publish_channel,
+    take_foreign,
 )
-from channel_tools.mirror.plan import OLD_SUFFIX
-from channel_tools.mirror.verify import check_content, each_file, open_trusted, present_files
+from channel_tools.mirror.locking import write_locks
+from channel_tools.mirror.model import CHANNELS_FOLDER, LOCKS_FOLDER, VENV, BundleFile, Received
+from channel_tools.mirror.verify import check_content, check_held, each_file, open_trusted, present_files
+from channel_tools.publish.open import open_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from channel_tools.mirror.farplace import FarPlace
+    from channel_tools.mirror.farside import FarState
+    from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.model import Manifest, TrustedBundle
     from channel_tools.mirror.reading import BundleReader
     from channel_tools.progress import Progress
@@ -39,7 +45,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportReport:
-    """What an import did: the channels' addresses by name, in order of priority, and how much was new."""
+    """What an import did: the channels' addresses by name, in order of priority, and how much was new.
+
+    ``received`` is the list to carry back for the next update.
+    """
 
     version: int
     addresses: dict[str, str]
@@ -48,6 +57,16 @@ class ImportReport:
     stacks: tuple[str, ...]
     platforms: tuple[str, ...]
     received: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportOptions:
+    """How to import: ``root_sha256`` says whom to trust the first time, ``environ`` has credentials for a server."""
+
+    root_sha256: str | None
+    environ: Mapping[str, str]
+    http: HttpReader
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,42 +79,52 @@ class _Found:
     report: ImportReport
 
 
-def import_bundle(
-    reader: BundleReader, folder: Path, *, root_sha256: str | None, dry_run: bool, progress: Progress
-) -> ImportReport:
-    """Take a bundle into ``folder``: channels, locks, sources, the tool's wheels, below the names they have in it.
+def import_bundle(reader: BundleReader, place: FarPlace, options: ImportOptions, *, progress: Progress) -> ImportReport:
+    """Take a bundle in: channels, locks, sources, the tool's wheels, below the names they have in it.
 
     Raises BundleRefusedError (nothing has changed then), UsageError when nothing says whom to trust, DiskFullError
-    before anything is copied when there is no room, and what publishing to a folder raises.
+    before anything is copied when there is no room, and what publishing raises.
     """
-    state = far_state(folder)
-    if dry_run:
-        return _import(reader, folder, state, root_sha256=root_sha256, dry_run=True, progress=progress)
-    with disk_full_reported(folder), state.locked():
-        _clear_leftovers(folder)
-        return _import(reader, folder, state, root_sha256=root_sha256, dry_run=False, progress=progress)
+    state = place.state
+    if options.dry_run:
+        return _compare(reader, place, options)[0].report
+    with disk_full_reported(place.files), state.locked():
+        _clear_leftovers(place.files)
+        found, held = _compare(reader, place, options)
+        _stage(reader, state, found.new, progress)
+        state.keep_trusted(found.bundle.metadata)
+        _place_channels(place, found, options, progress)
+        _place_files(place, found)
+        files = {**held, **{file.path: file.sha256 for file in found.bundle.targets.values()}}
+        bundle = found.bundle
+        state.write_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
+        shutil.rmtree(state.incoming, ignore_errors=True)
+    return found.report
 
 
-def _import(
-    reader: BundleReader, folder: Path, state: FarState, *, root_sha256: str | None, dry_run: bool, progress: Progress
-) -> ImportReport:
-    before = state.received()
-    held = {} if before is None else _still_there(folder, before)
-    known = None if before is None else Received(version=before.version, root_sha256=before.root_sha256, files=held)
-    empty = Received(version=0, root_sha256="")
-    bundle, manifest = open_trusted(reader, trusted=state.trusted(), root_sha256=root_sha256, received=known or empty)
+def _compare(reader: BundleReader, place: FarPlace, options: ImportOptions) -> tuple[_Found, dict[str, str]]:
+    """What the bundle brings, and what is here already."""
+    before = place.state.received() or Received(version=0, root_sha256="")
+    held = _still_there(place.files, before)
+    known = Received(version=before.version, root_sha256=before.root_sha256, files=held)
+    trusted = place.state.trusted()
+    bundle, manifest = open_trusted(reader, trusted=trusted, root_sha256=options.root_sha256, received=known)
+    for path in _lost_on_server(place, manifest, held, options):
+        del held[path]
+    check_held(reader, bundle, held)
     new = [file for file in present_files(reader, bundle) if held.get(file.path) != file.sha256]
-    report = _report(folder, state, bundle, manifest, new)
-    if dry_run:
-        return report
-    found = _Found(bundle=bundle, manifest=manifest, new=new, report=report)
-    _stage(reader, state, new, progress)
-    state.keep_trusted(bundle.metadata)
-    _place(folder, state, found, progress)
-    files = {**held, **{file.path: file.sha256 for file in bundle.targets.values()}}
-    state.write_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
-    shutil.rmtree(state.incoming, ignore_errors=True)
-    return report
+    report = ImportReport(
+        version=bundle.version,
+        addresses={
+            channel.name: without_credentials(channel_address(place.target(channel))) for channel in manifest.channels
+        },
+        files=len(new),
+        size_bytes=sum(file.size_bytes for file in new),
+        stacks=manifest.stacks,
+        platforms=manifest.platforms,
+        received=place.state.received_file,
+    )
+    return _Found(bundle=bundle, manifest=manifest, new=new, report=report), held
 
 
 def _clear_leftovers(folder: Path) -> None:
@@ -112,37 +141,38 @@ def _is_own(path: Path) -> bool:
 
 
 def _still_there(folder: Path, received: Received) -> dict[str, str]:
-    """What was received and not deleted since. Indexes of our own channels are written anew here, so they count."""
-    return {path: sha256 for path, sha256 in received.files.items() if (folder / path).is_file() or _is_index(path)}
+    """What was received and not deleted since; indexes count, since those of our own channels are written anew here."""
+    on_server = not (folder / CHANNELS_FOLDER).is_dir()
+    return {
+        path: sha256
+        for path, sha256 in received.files.items()
+        if (folder / path).is_file() or _is_index(path) or (on_server and is_package(path))
+    }
+
+
+def _lost_on_server(place: FarPlace, manifest: Manifest, held: Mapping[str, str], options: ImportOptions) -> list[str]:
+    """Packages that were received and that the server does not have; nothing where channels are folders."""
+    lost = []
+    for channel in manifest.channels:
+        if place.folder(channel) is not None:
+            continue
+        prefix = f"{CHANNELS_FOLDER}/{channel.name}/"
+        there = packages_of(open_target(place.target(channel), environ=options.environ))
+        keys = {package.key for package in there}
+        mine = [path for path in held if path.startswith(prefix) and is_package(path)]
+        lost += [path for path in mine if path.removeprefix(prefix) not in keys]
+    return lost
 
 
 def _is_index(path: str) -> bool:
-    return path.startswith(f"{CHANNELS_FOLDER}/") and not path.endswith((PACKAGE_SUFFIX, OLD_SUFFIX))
-
-
-def _report(
-    folder: Path, state: FarState, bundle: TrustedBundle, manifest: Manifest, new: list[BundleFile]
-) -> ImportReport:
-    return ImportReport(
-        version=bundle.version,
-        addresses={channel.name: _channel(folder, channel.name).as_uri() for channel in manifest.channels},
-        files=len(new),
-        size_bytes=sum(file.size_bytes for file in new),
-        stacks=manifest.stacks,
-        platforms=manifest.platforms,
-        received=state.received_file,
-    )
-
-
-def _channel(folder: Path, name: str) -> Path:
-    return folder.absolute() / CHANNELS_FOLDER / name
+    return path.startswith(f"{CHANNELS_FOLDER}/") and not is_package(path)
 
 
 def _stage(reader: BundleReader, state: FarState, new: list[BundleFile], progress: Progress) -> None:
     """Copy what is new to ``incoming``, hashing it; what an interrupted import left there is used when it is right."""
     state.incoming.mkdir(parents=True, exist_ok=True)
     total = sum(file.size_bytes for file in new)
-    there = sum(_size(state.incoming / file.path) for file in new)
+    there = sum(max(0, _size(state.incoming / file.path)) for file in new)
     check_space(state.incoming, max(0, total - there))
     with progress.task("verifying and copying", total=total, unit="bytes") as task:
 
@@ -164,32 +194,46 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _place(folder: Path, state: FarState, found: _Found, progress: Progress) -> None:
-    manifest, addresses = found.manifest, found.report.addresses
-    foreign = [channel for channel in manifest.channels if not channel.own]
-    for channel in (*foreign, *(channel for channel in manifest.channels if channel.own)):
-        place = FarChannel(
-            path=_channel(folder, channel.name),
-            incoming=state.incoming / CHANNELS_FOLDER / channel.name,
+def _place_channels(place: FarPlace, found: _Found, options: ImportOptions, progress: Progress) -> None:
+    """Foreign channels first: ours is solved with them."""
+    channels = found.manifest.channels
+    foreign = [channel for channel in channels if not channel.own]
+    addresses = [found.report.addresses[channel.name] for channel in foreign]
+    for channel in (*foreign, *(channel for channel in channels if channel.own)):
+        arriving = FarChannel(
+            incoming=place.state.incoming / CHANNELS_FOLDER / channel.name,
             channel=channel,
             targets=_targets_of(found.bundle.targets, channel.name),
         )
-        if channel.own:
-            address = addresses[foreign[0].name] if foreign else None
-            take_own(place, foundation_address=address, stacks=manifest.stacks, progress=progress)
-        else:
-            take_foreign(place)
-    fresh = {file.path for file in found.new}
-    for path in sorted(fresh):
-        if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
-            _replace(state.incoming / path, folder / path)
-    near = {channel.address: addresses[channel.name] for channel in manifest.channels}
-    write_locks({path: (state.incoming / path).read_bytes() for path in fresh & set(manifest.locks)}, folder, near)
+        folder = place.folder(channel)
+        if folder is not None and not channel.own:
+            take_foreign(arriving, folder)
+        elif arriving.packages:
+            existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
+            publishing = Publishing(
+                target=open_target(place.target(channel), environ=options.environ),
+                address=channel_address(place.target(channel)),
+                foundation=far_foundation(addresses, existing) if channel.own else Foundation(kind="registry"),
+                name=f"stack {', '.join(found.manifest.stacks)}" if channel.own else channel.name,
+                reader=options.http,
+            )
+            publish_channel(arriving, publishing, progress=progress)
 
 
 def _targets_of(targets: Mapping[str, BundleFile], name: str) -> dict[str, BundleFile]:
     prefix = f"{CHANNELS_FOLDER}/{name}/"
     return {path.removeprefix(prefix): file for path, file in targets.items() if path.startswith(prefix)}
+
+
+def _place_files(place: FarPlace, found: _Found) -> None:
+    """Put what is no channel in place, locks with the addresses that channels have here."""
+    incoming, fresh = place.state.incoming, {file.path for file in found.new}
+    for path in sorted(fresh):
+        if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
+            _replace(incoming / path, place.files / path)
+    near = {channel.address: found.report.addresses[channel.name] for channel in found.manifest.channels}
+    locks = {path: (incoming / path).read_bytes() for path in fresh & set(found.manifest.locks)}
+    write_locks(locks, place.files, near)
 
 
 def _replace(source: Path, destination: Path) -> None:

@@ -146,21 +146,27 @@ def _check_names(
     if added := sorted(found - bundle.targets.keys()) or _added_metadata(reader, bundle):
         message = f"{reader.path}: holds {_some(added)}, which nobody signed for"
         raise BundleRefusedError("added", message, hint="take it away, or copy the bundle again")
-    held = None if received is None else received.files
     absent = sorted(bundle.targets.keys() - found)
     if missing := [path for path in absent if path not in omitted]:
         message = f"{reader.path}: {_some(missing)} was signed for but is not there"
         raise BundleRefusedError("missing", message, hint=COPY_AGAIN)
-    if held is not None and (lacking := [path for path in absent if held.get(path) != bundle.targets[path].sha256]):
-        message = f"{reader.path}: brings only what is new, and {_some(lacking)} of earlier bundles is not here"
-        hint = "import the earlier bundles first, or have a complete one made: channel_tools mirror create"
-        raise BundleRefusedError("missing", message, hint=hint)
+    if received is not None:
+        check_held(reader, bundle, received.files)
     for file in present_files(reader, bundle):
         size_bytes = reader.sizes[file.path]
         if size_bytes != file.size_bytes:
             fault: Fault = "too long" if size_bytes > file.size_bytes else "changed"
             message = f"{reader.path}: {file.path} has {size_bytes} bytes; signed for are {file.size_bytes}"
             raise BundleRefusedError(fault, message, hint=COPY_AGAIN)
+
+
+def check_held(reader: BundleReader, bundle: TrustedBundle, held: Mapping[str, str]) -> None:
+    """Raise BundleRefusedError unless all that the bundle leaves out is here (path to sha256)."""
+    absent = sorted(bundle.targets.keys() - reader.sizes.keys())
+    if lacking := [path for path in absent if held.get(path) != bundle.targets[path].sha256]:
+        message = f"{reader.path}: brings only what is new, and {_some(lacking)} of earlier bundles is not here"
+        hint = "import the earlier bundles first, or have a complete one made: channel_tools mirror create"
+        raise BundleRefusedError("missing", message, hint=hint)
 
 
 def _added_metadata(reader: BundleReader, bundle: TrustedBundle) -> list[str]:

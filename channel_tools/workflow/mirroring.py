@@ -66,9 +66,14 @@ class SigningRequest:
     expires_days: int | None
 
 
+def make_reader(*, environ: Mapping[str, str], home: Path) -> HttpReader:
+    """What reads channels over HTTP, with the credentials that users keep for them."""
+    return HttpReader(credentials=Credentials(environ, home))
+
+
 def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, str], home: Path) -> FetchOptions:
-    """How to fetch, with the credentials that users keep for channels."""
-    reader = HttpReader(credentials=Credentials(environ, home))
+    """How to fetch."""
+    reader = make_reader(environ=environ, home=home)
     return FetchOptions(reader=reader, jobs=jobs, limit=None if bytes_per_s is None else RateLimit(bytes_per_s))
 
 

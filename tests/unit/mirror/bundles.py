@@ -16,13 +16,14 @@ from channel_tools.channel import Channel, add_packages, channel_writer, link_fo
 from channel_tools.files import sha256_of_file
 from channel_tools.mirror.create import BundleRequest, CreateReport, Signing, create_bundle, index_files
 from channel_tools.mirror.credentials import Credentials
+from channel_tools.mirror.farplace import FolderPlace
 from channel_tools.mirror.fetch import FetchOptions
 from channel_tools.mirror.http import HttpReader
 from channel_tools.mirror.keys import KeyFolder, fingerprint, signing_keys
 from channel_tools.mirror.model import Received, VerifyReport
 from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packages
 from channel_tools.mirror.reading import open_bundle
-from channel_tools.mirror.receive import ImportReport, import_bundle
+from channel_tools.mirror.receive import ImportOptions, ImportReport, import_bundle
 from channel_tools.mirror.rotation import create_keys
 from channel_tools.mirror.verify import verify_bundle
 from channel_tools.pins import Lock, LockedPackage, PlatformLock
@@ -214,7 +215,8 @@ def verify(bundle: Path, root_sha256: str | None) -> VerifyReport:
 
 
 def take_in(bundle: Path, far: Path, root_sha256: str | None = None) -> ImportReport:
-    return import_bundle(open_bundle(bundle), far, root_sha256=root_sha256, dry_run=False, progress=SilentProgress())
+    options = ImportOptions(root_sha256=root_sha256, environ={}, http=http_reader())
+    return import_bundle(open_bundle(bundle), FolderPlace(root=far), options, progress=SilentProgress())
 
 
 def listed(channel: Path, subdir: str = PLATFORM) -> list[str]:
