@@ -12,9 +12,14 @@ LABEL_FOLDER = "label"
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
+def is_label(name: str) -> bool:
+    """Whether ``name`` can be a label's."""
+    return _LABEL.fullmatch(name) is not None
+
+
 def check_label(label: str) -> str:
     """``label`` as it is. Raises UsageError unless it can stand in an address."""
-    if not _LABEL.fullmatch(label):
+    if not is_label(label):
         message = f"{label!r} is no label: expected small letters, digits, '.', '_' and '-', a letter or digit first"
         raise UsageError(message, hint=f"for example {MAIN_LABEL} or testing")
     return label

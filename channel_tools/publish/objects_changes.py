@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.records import CachedPackage
     from channel_tools.publish.objects_records import ObjectRecords
 
-_ALWAYS = ("linux-64", NOARCH)
+ALWAYS_SERVED = ("linux-64", NOARCH)
 """Subdirs that are served even when they are empty, as in a new folder."""
 
 
@@ -37,7 +37,7 @@ def with_packages(
     place of the one before. Raises ChannelError for a name that was yanked or that other bytes had.
     """
     subdirs = dict(records.subdirs)
-    for subdir in {*_ALWAYS, *(key.partition("/")[0] for key in rows)}:
+    for subdir in {*ALWAYS_SERVED, *(key.partition("/")[0] for key in rows)}:
         new = {key.partition("/")[2]: row for key, row in rows.items() if key.startswith(f"{subdir}/")}
         part = subdirs.get(subdir, SubdirRecords())
         subdirs[subdir] = dataclasses.replace(part, packages=dict(sorted((part.packages | new).items())))

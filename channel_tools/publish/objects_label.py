@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools import __version__
-from channel_tools.channel.content import REPODATA_FROM_PACKAGES
+from channel_tools.channel.content import REPODATA, REPODATA_FROM_PACKAGES
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import encode_json
 from channel_tools.channel.shards import SHARD_SUFFIX, SHARDS_FOLDER
 from channel_tools.channel.state import CHANNEL_SCHEMA, ChannelRecord
 from channel_tools.errors import ChannelError, FoundationError
-from channel_tools.publish.objects_changes import contents, steps, with_found_shards, with_served
+from channel_tools.publish.objects_changes import ALWAYS_SERVED, contents, steps, with_found_shards, with_served
 from channel_tools.publish.objects_index import shard_key, write_indexes, write_shards
 from channel_tools.publish.objects_records import ObjectRecords, decode_records, encode_records
 from channel_tools.publish.objects_store import Served
@@ -40,15 +40,30 @@ class LabelPlace:
     base: str
 
     def read(self) -> ObjectRecords:
-        """What is committed; nothing for a label that does not exist. Raises ChannelError for damaged records."""
+        """What is committed; nothing for a label that does not exist.
+
+        Raises ChannelError for damaged records, and for an index that has none: it would be lost by writing another.
+        """
         return self._read()[0]
 
     def _read(self) -> tuple[ObjectRecords, str | None]:
         key = self.base + _RECORDS
         found = self.store.get(key)
         if found is None:
+            self._insist_on_no_index()
             return ObjectRecords(), None
         return decode_records(found[0], where=f"s3://{self.store.bucket}/{key}"), found[1].etag
+
+    def _insist_on_no_index(self) -> None:
+        for subdir in ALWAYS_SERVED:
+            key = f"{self.base}{subdir}/{REPODATA}"
+            if self.store.head(key) is not None:
+                message = f"s3://{self.store.bucket}/{key}: is the index of a channel without records of channel_tools"
+                hint = (
+                    "publish to another prefix; if it is a channel of yours, restore "
+                    f"{self.base}{_RECORDS} from a version or copy of the bucket"
+                )
+                raise ChannelError(message, hint=hint)
 
     def foundation(self) -> Foundation | None:
         """The foundation that is recorded, None where no channel is. Raises ChannelError for a damaged record."""

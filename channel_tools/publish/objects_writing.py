@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.errors import UsageError
 from channel_tools.progress import SilentProgress
-from channel_tools.publish.labels import LABEL_FOLDER, check_label, label_path
+from channel_tools.publish.labels import LABEL_FOLDER, check_label, is_label, label_path
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.objects_changes import with_packages
 from channel_tools.publish.objects_label import LabelPlace
@@ -80,7 +80,8 @@ class Bucket:
 
     def labels(self) -> list[str]:
         """The labels that there are or were begun, main first."""
-        return [MAIN_LABEL, *self.store.folders(self.where.key(f"{LABEL_FOLDER}/"))]
+        names = self.store.folders(self.where.key(f"{LABEL_FOLDER}/"))
+        return [MAIN_LABEL, *(name for name in names if is_label(name))]
 
     def existing(self, label: str) -> tuple[LabelPlace, Foundation]:
         """Where the label lies, and its foundation. Raises UsageError when there is none."""

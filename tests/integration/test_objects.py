@@ -212,6 +212,20 @@ def test_a_bucket_has_one_foundation(bucket: Bucket, made: Path) -> None:
         bucket.target().plan(other, label="testing")
 
 
+@pytest.mark.parametrize("how", ["of another tool", "records lost"])
+def test_an_index_without_records_is_not_overwritten(bucket: Bucket, made: Path, how: str) -> None:
+    if how == "records lost":
+        publish(bucket.target(), make_set([make_conda(made, "one")]))
+        bucket.server.client.delete_object(Bucket=bucket.name, Key="chan/.channel_tools/records.msgpack.zst")
+    else:
+        bucket.put("chan/linux-64/repodata.json", b"{}")
+    before = bucket.get("chan/linux-64/repodata.json")
+    with pytest.raises(ChannelError, match=r"is the index of a channel without records") as caught:
+        bucket.target().plan(make_set([make_conda(made, "two")]), label="main")
+    assert "records.msgpack.zst" in str(caught.value.hint)
+    assert bucket.get("chan/linux-64/repodata.json") == before
+
+
 def test_promoting_lets_the_server_copy(bucket: Bucket, made: Path) -> None:
     target = bucket.target()
     packages = make_set([make_conda(made, "one", about=own("d1"), variant={"v": "1"})], [make_conda(made, "zlib")])
