@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.errors import ConfigError
 from channel_tools.publish.model import MAIN_LABEL
-from channel_tools.serve.tokens import TokenTable, digest_of, read_tokens
+from channel_tools.serve.tokens import TokenTable, digest_of, id_of, is_token, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _TOKEN_LENGTH_LIMIT = 256
-_ADDRESS_LIMIT = 10_000
+_GUESSES_LIMIT = 10_000
 _Signature = tuple[int, int, int] | None
 
 
@@ -87,28 +87,28 @@ def _text(value: bytes) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class GuessLimit:
-    """How many wrong tokens an address may try: ``burst`` at once, one more every ``seconds_each``."""
+    """How many secrets an address may try for one id: ``burst`` at once, one more every ``seconds_each``."""
 
     burst: int = 20
     seconds_each: float = 3.0
     clock: Callable[[], float] = time.monotonic
-    _until: dict[str, float] = field(default_factory=dict)
+    _until: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def wait_s(self, address: str) -> float:
-        """How long the address has to wait before it may try again; 0 when it need not."""
-        until = self._until.get(address)
+    def wait_s(self, address: str, token_id: str) -> float:
+        """How long the address has to wait before it may try the id again; 0 when it need not."""
+        until = self._until.get((address, token_id))
         return 0.0 if until is None else max(0.0, until - self.clock() - self.burst * self.seconds_each)
 
-    def wrong(self, address: str) -> None:
-        """Count a wrong token."""
-        now = self.clock()
-        if len(self._until) >= _ADDRESS_LIMIT:
-            self._until = {known: until for known, until in self._until.items() if until > now}
-        self._until[address] = max(self._until.get(address, now), now) + self.seconds_each
+    def wrong(self, address: str, token_id: str) -> None:
+        """Count a wrong secret."""
+        until = self._until.pop((address, token_id), 0.0)
+        if len(self._until) >= _GUESSES_LIMIT:
+            del self._until[next(iter(self._until))]  # the one that was tried longest ago
+        self._until[address, token_id] = max(until, self.clock()) + self.seconds_each
 
 
 class TooManyGuesses(Exception):  # noqa: N818 - an answer, no error of ours
-    """The address tried too many wrong tokens; it may come again after ``wait_s``."""
+    """The address tried too many wrong secrets for an id; it may come again after ``wait_s``."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(wait_s)
@@ -141,26 +141,28 @@ class Gatekeeper:
     def identify(self, credentials: Credentials, address: str) -> TokenRecord | None:
         """The valid token that a request from ``address`` brought, of whatever scope; None when there is none.
 
-        Raises TooManyGuesses instead of looking at a token, unless it was right before, while the address is over its
-        limit.
+        Raises TooManyGuesses instead of looking at a secret for whose id the address is over its limit, unless that
+        very token was right before. An expired or revoked token is no guess: its secret is right.
         """
         self._refresh()
         for token in credentials.tokens:
-            record = self._find(token, address) if len(token) <= _TOKEN_LENGTH_LIMIT else None
+            record = self._find(token, address)
             if record is not None and record.is_valid(self._clock()):
                 return record
-        if credentials.tokens:
-            self._limit.wrong(address)
         return None
 
     def _find(self, token: str, address: str) -> TokenRecord | None:
         digest = digest_of(token)
         if (proven := self._proven.get(digest)) is not None:
             return proven
-        if (wait_s := self._limit.wait_s(address)) > 0:
+        if not is_token(token):
+            return None
+        if (wait_s := self._limit.wait_s(address, id_of(token))) > 0:
             raise TooManyGuesses(wait_s)
         record = self._table.find(token, digest)
-        if record is not None:
+        if record is None:
+            self._limit.wrong(address, id_of(token))
+        else:
             self._proven[digest] = record
         return record
 

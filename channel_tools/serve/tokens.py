@@ -148,6 +148,11 @@ def read_tokens(path: Path) -> tuple[TokenRecord, ...]:
     return document.tokens
 
 
+def id_of(token: str) -> str:
+    """The part of a token that is no secret."""
+    return token[_ID]
+
+
 def is_token(text: str) -> bool:
     """Whether the text has the form of a token."""
     return _TOKEN.fullmatch(text) is not None

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,21 +94,49 @@ def test_a_damaged_or_missing_file_opens_nothing(door: Door, caplog: pytest.LogC
     assert not door.may(token, "read", "ours")
 
 
-def test_an_address_that_guesses_is_not_looked_at_any_more(door: Door) -> None:
-    known, unknown = door.token(), door.token()
-    assert door.may(known, "read", "ours")
-    for _ in range(3):
-        assert not door.may(WRONG, "read", "ours")
-    assert not door.may(WRONG, "read", "ours")
-    with pytest.raises(TooManyGuesses) as refused:
-        door.may(WRONG, "read", "ours")
-    assert 0 < refused.value.wait_s <= 10
-    with pytest.raises(TooManyGuesses):
-        door.may(unknown, "read", "ours")  # a right one is not told from a wrong one
-    assert door.may(known, "read", "ours")  # who was in stays in
-    assert door.gate.identify(credentials_of(unknown, None, None), "10.0.0.2") is not None
+def test_an_address_that_guesses_secrets_is_not_looked_at_any_more(door: Door) -> None:
+    token = door.token()
+    guesses = [f"{token[:12]}{number:048x}" for number in range(9)]
+    assert door.may(token, "read", "ours")
+    for guess in guesses[:4]:
+        assert not door.may(guess, "read", "ours")
+    for guess in guesses[4:]:
+        with pytest.raises(TooManyGuesses) as refused:
+            door.may(guess, "read", "ours")
+        assert 0 < refused.value.wait_s <= 10
+    assert door.may(token, "read", "ours")  # who was in stays in
     door.clock.now_s += 10.1
-    assert door.may(unknown, "read", "ours")
+    assert not door.may(guesses[5], "read", "ours")
+    with pytest.raises(TooManyGuesses):
+        door.may(guesses[6], "read", "ours")
+
+
+def test_a_right_secret_is_not_told_from_a_wrong_one_while_the_limit_holds(door: Door) -> None:
+    token = door.token()
+    for number in range(4):
+        door.may(f"{token[:12]}{number:048x}", "read", "ours")
+    with pytest.raises(TooManyGuesses):
+        door.may(token, "read", "ours")
+    assert door.gate.identify(credentials_of(token, None, None), "10.0.0.2") is not None
+    door.clock.now_s += 20
+    assert door.may(token, "read", "ours")
+
+
+def test_an_id_that_does_not_exist_is_limited_as_one_that_does(door: Door) -> None:
+    for _ in range(4):
+        assert not door.may(WRONG, "read", "ours")
+    with pytest.raises(TooManyGuesses):
+        door.may(WRONG, "read", "ours")
+
+
+def test_what_others_at_the_same_address_do_locks_nobody_out(door: Door) -> None:
+    old, new = door.token(), door.token()
+    revoke_token(door.file, old[3:11], clock=door.clock)
+    for number in range(50):
+        assert not door.may(old, "read", "ours")
+        assert not door.may(f"ct-{number:08x}-{'0' * 48}", "read", "ours")
+        assert not door.may("nonsense", "read", "ours")
+    assert door.may(new, "read", "ours")
 
 
 def basic(user: str, password: str) -> bytes:
@@ -141,11 +168,9 @@ def test_credentials(
     assert credentials_of(path_token, authorization, api_key).tokens == tokens
 
 
-def test_the_memory_of_guessers_is_bounded() -> None:
-    clock = Clock()
-    limit = GuessLimit(clock=clock)
-    wrong: Callable[[str], None] = limit.wrong
+def test_the_memory_of_guesses_is_bounded() -> None:
+    limit = GuessLimit(clock=Clock())
     for number in range(30_000):
-        wrong(f"address {number}")
-        clock.now_s += 0.01
-    assert len(limit._until) <= 10_001
+        limit.wrong(f"address {number}", "01234567")
+    assert len(limit._until) == 10_000
+    assert limit.wait_s("address 1", "01234567") == 0
