@@ -16,9 +16,11 @@ from channel_tools.cli.console import print_json, print_line
 from channel_tools.cli.handling import handled
 
 if TYPE_CHECKING:
-    from channel_tools.mirror.create import BundleRequest, CreateReport, Signing
+    from channel_tools.mirror.contents import BundleRequest
+    from channel_tools.mirror.create import CreateReport, Signing
     from channel_tools.mirror.fetch import FetchOptions
     from channel_tools.mirror.model import Received
+    from channel_tools.progress import Progress
     from channel_tools.settings import Settings
     from channel_tools.workflow.mirroring import MirrorRequest
 
@@ -138,7 +140,7 @@ def create(
         options.settings_from(root, output),
         to,
         fetching=_fetching(jobs, limit_rate),
-        signing=None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days),
+        keys=None if dry_run else mirror_keys.KeyOptions(keys, passphrase_file, expires_days),
         as_json=as_json,
     )
 
@@ -190,7 +192,7 @@ def update(
         to,
         since=read_since(since),
         fetching=_fetching(jobs, limit_rate),
-        signing=None if dry_run else mirror_keys.signing_from(keys, passphrase_file, expires_days),
+        keys=None if dry_run else mirror_keys.KeyOptions(keys, passphrase_file, expires_days),
         as_json=as_json,
     )
 
@@ -214,23 +216,31 @@ def _make(
     *,
     since: Received | None = None,
     fetching: FetchOptions,
-    signing: Signing | None,
+    keys: mirror_keys.KeyOptions | None,
     as_json: bool,
 ) -> None:
-    """Plan, and with ``signing`` make what was planned."""
+    """Plan, and with ``keys`` make what was planned, unless the far side has it all."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
     from channel_tools.workflow import mirroring  # noqa: PLC0415
 
     with shown_progress() as progress:
         locks = mirroring.lock_stacks(settings, request)
         extras = []
-        if signing is not None:
+        if keys is not None:
             extras = mirroring.gather_extras(settings, request, locks, to, jobs=fetching.jobs, progress=progress)
         bundle = mirroring.plan_bundle(settings, request, locks, fetching=fetching, extras=extras, since=since)
         report = None
-        if signing is not None and not bundle.brings_nothing():
-            report = mirroring.make_bundle(bundle, to, signing=signing, fetching=fetching, progress=progress)
+        if keys is not None and not bundle.brings_nothing():
+            report = _sign(bundle, to, mirror_keys.signing_from(keys), fetching, progress)
     _print_made(bundle, report, to, as_json=as_json)
+
+
+def _sign(
+    bundle: BundleRequest, to: Path, signing: Signing, fetching: FetchOptions, progress: Progress
+) -> CreateReport:
+    from channel_tools.workflow.mirror_signing import make_bundle  # noqa: PLC0415
+
+    return make_bundle(bundle, to, signing=signing, fetching=fetching, progress=progress)
 
 
 def _print_made(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -169,12 +169,25 @@ def read_passphrase(path: Path | None) -> bytes | None:
     return passphrase
 
 
-def signing_from(keys: Path | None, passphrase_file: Path | None, expires_days: int | None) -> Signing:
-    """The keys that a command signs with."""
-    from channel_tools.workflow.mirroring import SigningRequest, open_signing  # noqa: PLC0415
+class KeyOptions(NamedTuple):
+    """The options that say with what a bundle is signed."""
 
-    passphrase = read_passphrase(passphrase_file)
-    return open_signing(SigningRequest(keys=keys_folder(keys), passphrase=passphrase, expires_days=expires_days))
+    keys: Path | None
+    passphrase_file: Path | None
+    expires_days: int | None
+
+
+def signing_from(given: KeyOptions) -> Signing:
+    """The keys that a command signs with."""
+    from channel_tools.workflow.mirror_signing import SigningRequest, open_signing  # noqa: PLC0415
+
+    return open_signing(
+        SigningRequest(
+            keys=keys_folder(given.keys),
+            passphrase=read_passphrase(given.passphrase_file),
+            expires_days=given.expires_days,
+        )
+    )
 
 
 def _expiry(days: int | None, root_days: int | None) -> dict[Role, int]:

@@ -7,7 +7,6 @@ never its own name.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -16,15 +15,16 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.channel.records import encode_json
-from channel_tools.errors import DiskFullError, UsageError
+from channel_tools.errors import UsageError
 from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
+from channel_tools.mirror.contents import sha256_of, unfinished_folder
 from channel_tools.mirror.fetch import fetch_files
 from channel_tools.mirror.keys import fingerprint
-from channel_tools.mirror.locking import encode_lock, lock_path
-from channel_tools.mirror.model import BOOTSTRAP, MANIFEST, ROLES, BundleChannel, BundleFile, Manifest, channel_path
+from channel_tools.mirror.locking import lock_path
+from channel_tools.mirror.model import BOOTSTRAP, MANIFEST, ROLES, BundleChannel, BundleFile, Manifest
 from channel_tools.mirror.signing import sign_bundle, take_version
-from channel_tools.mirror.subset import channeldata, derived_index, plain_index
+from channel_tools.mirror.space import check_space
 from channel_tools.mirror.tarfiles import write_members
 
 if TYPE_CHECKING:
@@ -34,70 +34,13 @@ if TYPE_CHECKING:
 
     from securesystemslib.signer import CryptoSigner
 
-    from channel_tools.mirror.fetch import FetchOptions, WantedFile
+    from channel_tools.mirror.contents import BundleRequest, ExtraFile
+    from channel_tools.mirror.fetch import FetchOptions
     from channel_tools.mirror.keys import KeyFolder
-    from channel_tools.mirror.model import Received, Role, ToolWheels
-    from channel_tools.mirror.plan import PackagePlan
-    from channel_tools.pins import Lock
+    from channel_tools.mirror.model import Role
     from channel_tools.progress import Progress
 
-_UNFINISHED = ".unfinished"
-_RESERVE_BYTES = 16 << 20
 _SYNC_EACH_LIMIT = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExtraFile:
-    """A file that goes into a bundle from this machine, with its hash."""
-
-    path: str
-    file: Path
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BundleRequest:
-    """All that is known of a bundle before anything is fetched.
-
-    ``small`` are files made here, by path (indexes, locks, the bootstrap script), ``extras`` files of this machine.
-    ``since`` is what the far side has: that is signed for again, but not brought again.
-    """
-
-    locks: Sequence[Lock]
-    packages: PackagePlan
-    small: Mapping[str, bytes]
-    extras: Sequence[ExtraFile] = ()
-    tool: ToolWheels | None = None
-    with_sources: bool = False
-    since: Received | None = None
-
-    @property
-    def held(self) -> Mapping[str, str]:
-        """What the far side has, by path to sha256."""
-        return {} if self.since is None else self.since.files
-
-    @property
-    def wanted(self) -> list[WantedFile]:
-        """The packages that have to be brought."""
-        return self.packages.wanted
-
-    @property
-    def brought(self) -> list[ExtraFile]:
-        """The other files of this machine that have to be brought."""
-        return [extra for extra in self.extras if self.held.get(extra.path) != extra.sha256]
-
-    @property
-    def size_bytes(self) -> int:
-        """How large the bundle will be, metadata left out."""
-        files = [*(item.size_bytes for item in self.wanted), *(extra.size_bytes for extra in self.brought)]
-        return sum(files) + sum(map(len, self.small.values()))
-
-    def brings_nothing(self) -> bool:
-        """Whether the far side has all of it already, byte for byte."""
-        if self.since is None or self.wanted or self.brought:
-            return False
-        return all(self.held.get(path) == _sha256(content) for path, content in self.small.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,20 +72,6 @@ class CreateReport:
     root_sha256: str
     bootstrap_sha256: str | None
     expires: str
-
-
-def index_files(locks: Sequence[Lock], packages: PackagePlan, *, complete: bool, now: datetime) -> dict[str, bytes]:
-    """The indexes and locks of a bundle by path; with ``complete`` its channels can be read as they stand there."""
-    made: dict[str, bytes] = {lock_path(lock.stack): encode_lock(lock) for lock in locks}
-    for part in packages.parts:
-        name = part.channel.name
-        for subdir, records in part.records.items():
-            found = plain_index(subdir, records)
-            if complete:
-                found |= derived_index(subdir, records, found, now_s=now.timestamp())
-            made |= {channel_path(name, f"{subdir}/{file_name}"): content for file_name, content in found.items()}
-        made |= {channel_path(name, file_name): content for file_name, content in channeldata(part.records).items()}
-    return made
 
 
 def create_bundle(
@@ -180,22 +109,9 @@ def create_bundle(
         fetched_bytes=fetched[1],
         omitted=len(_omitted(request)),
         root_sha256=fingerprint(signing.folder.root_files()[-1]),
-        bootstrap_sha256=_sha256(request.small[BOOTSTRAP]) if BOOTSTRAP in request.small else None,
+        bootstrap_sha256=sha256_of(request.small[BOOTSTRAP]) if BOOTSTRAP in request.small else None,
         expires=signing.expires,
     )
-
-
-def unfinished_folder(destination: Path) -> Path:
-    """Where the files of a bundle lie while it is made; the caller may put files there before."""
-    return destination.with_name(f".{destination.name}{_UNFINISHED}")
-
-
-def check_space(folder: Path, needed_bytes: int) -> None:
-    """Raise DiskFullError unless ``needed_bytes`` fit into the file system of ``folder``."""
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes + _RESERVE_BYTES:
-        message = f"{folder.parent}: {needed_bytes} bytes are needed there, {free} are free; nothing was written"
-        raise DiskFullError(message, hint="free space there, or choose another place")
 
 
 def _copy(extra: ExtraFile, destination: Path) -> None:
@@ -218,7 +134,7 @@ def _sign(request: BundleRequest, folder: Path, signing: Signing) -> tuple[int, 
     for path, data in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
-    targets = [BundleFile(path=path, size_bytes=len(data), sha256=_sha256(data)) for path, data in content.items()]
+    targets = [BundleFile(path=path, size_bytes=len(data), sha256=sha256_of(data)) for path, data in content.items()]
     targets += [BundleFile(path=item.path, size_bytes=item.size_bytes, sha256=item.sha256) for item in request.extras]
     metadata = sign_bundle(
         signing.folder,
@@ -296,7 +212,3 @@ def _rename(folder: Path, destination: Path, names: Sequence[str]) -> None:
 
 def _is_tar(destination: Path) -> bool:
     return destination.suffix == ".tar"
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

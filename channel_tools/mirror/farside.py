@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from tuf.api.metadata import Metadata, Targets
-from tuf.api.serialization import DeserializationError
 
 from channel_tools.errors import ConfigError
 from channel_tools.files import write_bytes_atomically
 from channel_tools.locks import exclusive_lock
-from channel_tools.mirror.model import BUNDLE_SCHEMA, METADATA_FOLDER, Received, bundle_damaged
+from channel_tools.mirror.model import BUNDLE_SCHEMA, METADATA_FOLDER, TRUSTED_FILES, Received, bundle_damaged
 from channel_tools.mirror.reading import open_bundle
-from channel_tools.mirror.trust import TRUSTED_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,11 +89,26 @@ def read_since(path: Path) -> Received:
     with reader.open(names[0]) as stream:
         content = stream.read()
     try:
-        targets = Metadata[Targets].from_bytes(content).signed
-    except DeserializationError as err:
+        signed = msgspec.json.decode(content, type=_TargetsFile).signed
+    except msgspec.MsgspecError as err:
         raise bundle_damaged(path, f"{names[0]} is no TUF metadata ({err})") from None
-    files = {name: target.hashes.get("sha256", "") for name, target in targets.targets.items()}
-    return Received(version=targets.version, root_sha256="", files=files)
+    files = {name: target.hashes.get("sha256", "") for name, target in signed.targets.items()}
+    return Received(version=signed.version, root_sha256="", files=files)
+
+
+class _Target(msgspec.Struct):
+    hashes: dict[str, str]
+
+
+class _Signed(msgspec.Struct):
+    version: int
+    targets: dict[str, _Target]
+
+
+class _TargetsFile(msgspec.Struct):
+    """As much of targets metadata as is needed, without the TUF library: nothing is decided by it."""
+
+    signed: _Signed
 
 
 def encode_received(received: Received) -> bytes:

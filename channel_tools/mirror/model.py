@@ -27,6 +27,9 @@ TOOL_FOLDER = "tool"
 VENV = "venv"
 """Where the bootstrap script installs this program, below ``tool``."""
 
+TRUSTED_FILES = ("root.json", "timestamp.json", "snapshot.json", "targets.json")
+"""What a far side keeps of the metadata of the last bundle, in the order in which the TUF client reads it."""
+
 Role = Literal["root", "targets", "snapshot", "timestamp"]
 ROLES: tuple[Role, ...] = ("root", "targets", "snapshot", "timestamp")
 Fault = Literal[

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from channel_tools.files import atomic_path, sha256_of_file
-from channel_tools.mirror.create import ExtraFile
+from channel_tools.mirror.contents import ExtraFile
 from channel_tools.mirror.model import SOURCES_FOLDER
 from channel_tools.mirror.tarfiles import write_members
 from channel_tools.sources.transfer import export_entries

@@ -16,7 +16,6 @@ from channel_tools.addresses import channel_address, without_credentials
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
-from channel_tools.mirror.create import check_space
 from channel_tools.mirror.farchannels import (
     FarChannel,
     Publishing,
@@ -26,9 +25,10 @@ from channel_tools.mirror.farchannels import (
     publish_channel,
     take_foreign,
 )
-from channel_tools.mirror.locking import write_locks
+from channel_tools.mirror.locking import decode_lock, write_locks
 from channel_tools.mirror.model import CHANNELS_FOLDER, LOCKS_FOLDER, VENV, BundleFile, Received
-from channel_tools.mirror.verify import check_content, check_held, each_file, open_trusted, present_files
+from channel_tools.mirror.space import check_space
+from channel_tools.mirror.verify import check_content, check_held, each_file, open_trusted, present_files, read_target
 from channel_tools.publish.open import open_target
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.model import Manifest, TrustedBundle
     from channel_tools.mirror.reading import BundleReader
+    from channel_tools.pins import Lock
     from channel_tools.progress import Progress
 
 
@@ -76,6 +77,7 @@ class _Found:
     bundle: TrustedBundle
     manifest: Manifest
     new: list[BundleFile]
+    locks: dict[str, Lock]
     report: ImportReport
 
 
@@ -124,7 +126,9 @@ def _compare(reader: BundleReader, place: FarPlace, options: ImportOptions) -> t
         platforms=manifest.platforms,
         received=place.state.received_file,
     )
-    return _Found(bundle=bundle, manifest=manifest, new=new, report=report), held
+    fresh = {file.path for file in new} & set(manifest.locks)
+    locks = {path: decode_lock(read_target(reader, bundle, path), where=path) for path in fresh}
+    return _Found(bundle=bundle, manifest=manifest, new=new, locks=locks, report=report), held
 
 
 def _clear_leftovers(folder: Path) -> None:
@@ -232,8 +236,7 @@ def _place_files(place: FarPlace, found: _Found) -> None:
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
             _replace(incoming / path, place.files / path)
     near = {channel.address: found.report.addresses[channel.name] for channel in found.manifest.channels}
-    locks = {path: (incoming / path).read_bytes() for path in fresh & set(found.manifest.locks)}
-    write_locks(locks, place.files, near)
+    write_locks(found.locks, place.files, near)
 
 
 def _replace(source: Path, destination: Path) -> None:

@@ -32,6 +32,7 @@ from channel_tools.errors import UsageError
 from channel_tools.mirror.model import (
     COPY_AGAIN,
     METADATA_FOLDER,
+    TRUSTED_FILES,
     BundleFile,
     BundleRefusedError,
     TrustedBundle,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from channel_tools.mirror.model import Fault
     from channel_tools.mirror.reading import BundleReader
 
-TRUSTED_FILES = ("root.json", "timestamp.json", "snapshot.json", "targets.json")
 _BASE = "bundle:"
 _CHUNK_BYTES = 1 << 16
 _ROOT_LIMIT_BYTES = 512_000

@@ -25,7 +25,7 @@ from channel_tools.files import atomic_path, sha256_of_file, write_bytes_atomica
 from channel_tools.foundation.model import TakenFile
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.locks import exclusive_lock
-from channel_tools.mirror.create import ExtraFile
+from channel_tools.mirror.contents import ExtraFile
 from channel_tools.mirror.model import TOOL_FOLDER, ToolWheels
 
 if TYPE_CHECKING:

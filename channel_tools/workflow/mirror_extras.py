@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from channel_tools.mirror.create import ExtraFile
+    from channel_tools.mirror.contents import ExtraFile
     from channel_tools.mirror.http import HttpReader
     from channel_tools.mirror.model import ToolWheels
     from channel_tools.mirror.plan import SourceChannel

@@ -11,25 +11,21 @@ from typing import TYPE_CHECKING
 from channel_tools.addresses import channel_address, without_credentials
 from channel_tools.errors import UsageError
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.mirror.create import BundleRequest, Signing, create_bundle, index_files, unfinished_folder
+from channel_tools.mirror.contents import BundleRequest, index_files, unfinished_folder
 from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.fetch import FetchOptions
 from channel_tools.mirror.http import HttpReader
-from channel_tools.mirror.keys import KeyFolder, signing_keys
 from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packages
 from channel_tools.mirror.ratelimit import RateLimit
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.read import read_lock
-from channel_tools.workflow.installing import InstallRequest, install_channels
-from channel_tools.workflow.mirror_extras import build_packages, source_extras, tool_extras
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.mirror.create import CreateReport
-    from channel_tools.mirror.model import Received, Role
+    from channel_tools.mirror.model import Received
     from channel_tools.pins import Lock
     from channel_tools.progress import Progress
     from channel_tools.settings import Settings
@@ -57,15 +53,6 @@ class MirrorRequest:
     tool_pythons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SigningRequest:
-    """With which keys, and for how many days what is signed counts (None: as the key folder says)."""
-
-    keys: Path
-    passphrase: bytes | None
-    expires_days: int | None
-
-
 def make_reader(*, environ: Mapping[str, str], home: Path) -> HttpReader:
     """What reads channels over HTTP, with the credentials that users keep for them."""
     return HttpReader(credentials=Credentials(environ, home))
@@ -75,21 +62,6 @@ def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, s
     """How to fetch."""
     reader = make_reader(environ=environ, home=home)
     return FetchOptions(reader=reader, jobs=jobs, limit=None if bytes_per_s is None else RateLimit(bytes_per_s))
-
-
-def open_signing(request: SigningRequest) -> Signing:
-    """The keys, read before anything else is done. Raises UsageError and ConfigError as signing_keys."""
-    folder = KeyFolder(path=request.keys)
-    folder.root_files()
-    days: Mapping[Role, int] = folder.settings().expiry_days
-    if request.expires_days is not None:
-        days = dict.fromkeys(days, request.expires_days)
-    return Signing(
-        folder=folder,
-        keys=signing_keys(folder, passphrase=request.passphrase),
-        expiry_days=days,
-        now=datetime.now(UTC),
-    )
 
 
 def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
@@ -135,6 +107,8 @@ def plan_bundle(
     platforms = platforms_of(locks)
     needed = locked_packages(locks)
     if request.with_sources:
+        from channel_tools.workflow.mirror_extras import build_packages  # noqa: PLC0415 - imports planning
+
         stacks = [lock.stack for lock in locks]
         needed = sorted({*needed, *build_packages(settings, stacks, channels, platforms, fetching.reader)})
     packages = plan_packages(needed, channels, platforms=platforms, reader=fetching.reader, since=since)
@@ -160,6 +134,8 @@ def gather_extras(
     progress: Progress,
 ) -> list[Extras]:
     """What the request wants beside packages, made or fetched. Raises as tool_extras and source_extras."""
+    from channel_tools.workflow.mirror_extras import source_extras, tool_extras  # noqa: PLC0415 - imports planning
+
     found = []
     if request.tool_pythons:
         found.append(tool_extras(settings, request.tool_pythons, platforms_of(locks), progress))
@@ -173,14 +149,6 @@ def gather_extras(
 def platforms_of(locks: Sequence[Lock]) -> list[str]:
     """The platforms that are mirrored, in order."""
     return sorted({platform.platform for lock in locks for platform in lock.platforms})
-
-
-def make_bundle(
-    bundle: BundleRequest, destination: Path, *, signing: Signing, fetching: FetchOptions, progress: Progress
-) -> CreateReport:
-    """Say how much it is, then fetch and sign. Raises as create_bundle."""
-    progress.note(in_words(bundle))
-    return create_bundle(bundle, destination, signing=signing, options=fetching, progress=progress)
 
 
 def in_words(bundle: BundleRequest) -> str:
@@ -207,4 +175,9 @@ def source_channels(addresses: Sequence[str]) -> list[SourceChannel]:
 
 
 def _addresses(settings: Settings, request: MirrorRequest) -> tuple[str, ...]:
-    return install_channels(settings, InstallRequest(channels=request.channels))
+    """The channels of the request, else those that stacks are installed from."""
+    if request.channels:
+        return request.channels
+    from channel_tools.workflow.installing import InstallRequest, install_channels  # noqa: PLC0415 - imports validate
+
+    return install_channels(settings, InstallRequest())

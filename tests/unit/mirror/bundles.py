@@ -14,7 +14,8 @@ from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
 from channel_tools.files import sha256_of_file
-from channel_tools.mirror.create import BundleRequest, CreateReport, Signing, create_bundle, index_files
+from channel_tools.mirror.contents import BundleRequest, index_files
+from channel_tools.mirror.create import CreateReport, Signing, create_bundle
 from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.farplace import FolderPlace
 from channel_tools.mirror.fetch import FetchOptions
