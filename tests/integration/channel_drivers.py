@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -27,10 +26,7 @@ from channel_tools.channel import (
     Channel,
     add_packages,
     channel_writer,
-    link_foundation,
-    open_channel,
     published_packages,
-    verify_channel,
 )
 from tests.unit.channel.toys import make_conda, new_channel, own
 
@@ -62,46 +58,6 @@ def unpack(path: Path) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
 
 
-def kill_at_every_step(root: Path) -> dict[str, object]:
-    """Do a sequence of writes again and again, killed with SIGKILL before its 1st, 2nd, 3rd ... change of a folder.
-
-    Each time the channel left behind must be sound for readers, and the same writes done again must complete it.
-    """
-    old = [make_conda(root / "old", "zlib"), make_conda(root / "old", "ssl", build="h1_0")]
-    new = [old[0], make_conda(root / "new", "ssl", build="h2_0")]
-    ours = [make_conda(root / "own", name, about=own(f"d{name}"), variant={"v": "1"}) for name in ("one", "two")]
-    rebuilt = make_conda(root / "own", "one", build="1", about=own("d3"), variant={"v": "1"})
-    os.fsync = lambda fd: None  # noqa: ARG005 - a killed process loses nothing that it wrote; only a power cut would
-    base = new_channel(root / "base")
-    with channel_writer(base) as writer:
-        link_foundation(writer, old)
-
-    def write(path: Path) -> None:
-        with channel_writer(open_channel(path)) as writer:
-            add_packages(writer, ours)
-            link_foundation(writer, new)
-            add_packages(writer, [rebuilt])
-
-    faults: list[str] = []
-    step = 0
-    while True:
-        step += 1
-        path = root / f"channel-{step}"
-        shutil.copytree(base.path, path)
-        killed = run_killed(lambda path=path: write(path), at=step)  # type: ignore[misc]
-        faults += [f"step {step}: {fault}" for fault in reader_faults(path)]
-        if killed:
-            write(path)
-        faults += [f"step {step}, repaired: {finding.message}" for finding in verify_channel(open_channel(path))]
-        if listed(path) != ["one-1.0-1.conda", "ssl-1.0-h2_0.conda", "two-1.0-0.conda", "zlib-1.0-0.conda"]:
-            faults.append(f"step {step}: lists {listed(path)}")
-        if leftovers := [str(left) for left in path.rglob(".tmp-*")]:
-            faults.append(f"step {step}: left {leftovers}")
-        shutil.rmtree(path)
-        if not killed:
-            return {"steps": step - 1, "faults": faults}
-
-
 def run_killed(action: Callable[[], None], *, at: int) -> bool:
     """Run ``action`` in a fork that kills itself at its ``at``-th change of a folder; whether it came to that."""
     child = os.fork()
@@ -128,10 +84,6 @@ def run_killed(action: Callable[[], None], *, at: int) -> bool:
     return status != 0
 
 
-def listed(channel_path: Path) -> list[str]:
-    return list(json.loads((channel_path / "linux-64" / "repodata.json").read_bytes())["packages.conda"])
-
-
 def install(address: str, prefix: Path, spec: str, *, sharded: bool) -> list[str]:
     """Solve ``spec`` from the channel at ``address`` and install it; the file names of what was installed."""
     cache = prefix.with_name(prefix.name + "-cache")
@@ -156,6 +108,18 @@ async def _install(
     return records
 
 
+def visible(address: str, names: list[str], *, sharded: bool) -> dict[str, list[str]]:
+    """What rattler's gateway, and for a folder its sparse reader, let a solve see of these packages."""
+    config = SourceConfig(sharded_enabled=sharded, cache_action="no-cache")
+    records = asyncio.run(rattler.Gateway(default_config=config).query([rattler.Channel(address)], ["linux-64"], names))
+    seen = {"gateway": sorted(record.file_name for source in records for record in source)}
+    if address.startswith("file://"):
+        path = Path(address.removeprefix("file://")) / "linux-64" / "repodata.json"
+        sparse = rattler.SparseRepoData(rattler.Channel(address), "linux-64", path)
+        seen["sparse"] = sorted(record.file_name for name in names for record in sparse.load_records(name))
+    return seen
+
+
 def read_while_written(root: Path, channel: Channel, rounds: int) -> dict[str, object]:
     """Read the channel without pause in one process while another publishes ``rounds`` packages, one by one."""
     packages = [make_conda(root / "made", f"p{number}", about=own(f"d{number}")) for number in range(rounds)]
@@ -178,12 +142,12 @@ def read_while_written(root: Path, channel: Channel, rounds: int) -> dict[str, o
 
 def main(arguments: list[str]) -> object:
     what, *rest = arguments
-    if what == "kill":
-        return kill_at_every_step(Path(rest[0]))
     if what == "read":
         return read_while_written(Path(rest[0]), new_channel(Path(rest[0])), rounds=40)
     if what == "index":
-        return asyncio.run(index_fs(Path(rest[0])))
+        return asyncio.run(index_fs(Path(rest[0]), repodata_patch=rest[1] if rest[1:] else None))
+    if what == "visible":
+        return visible(rest[0], rest[2:], sharded=rest[1] == "sharded")
     if what == "install":
         return install(rest[0], Path(rest[1]), rest[2], sharded=rest[3] == "sharded")
     raise ValueError(what)

@@ -18,8 +18,12 @@ import pytest
 from rattler import MatchSpec
 
 from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.progress import SilentProgress
+from channel_tools.publish.curation import hotfix, yank
+from channel_tools.publish.folder import FolderTarget
 from tests.integration.channel_drivers import unpack
 from tests.unit.channel.toys import make_conda, new_channel
+from tests.unit.publish.sets import make_set
 
 pytestmark = pytest.mark.integration
 
@@ -33,13 +37,6 @@ def drive(*arguments: object) -> object:
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def test_a_writer_killed_at_any_step_leaves_a_sound_channel_that_the_next_one_completes(tmp_path: Path) -> None:
-    outcome = drive("kill", tmp_path)
-    assert isinstance(outcome, dict)
-    assert outcome["faults"] == []
-    assert outcome["steps"] > 100
 
 
 def test_readers_never_see_a_half_written_index_while_packages_are_published(tmp_path: Path) -> None:
@@ -101,8 +98,50 @@ def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
         assert shards(channel.path / subdir) == shards(tmp_path / "made" / subdir)
 
 
-def records(folder: Path) -> dict[str, dict[str, object]]:
-    rows: dict[str, dict[str, object]] = json.loads((folder / "repodata.json").read_bytes())["packages.conda"]
+def test_patched_and_removed_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
+    """rattler hides what is removed by the key ``removed`` alone; for conda, the records here are gone as well."""
+    patch = {
+        "patch_instructions_version": 1,
+        "packages": {"odd1-1.0-0.tar.bz2": {"license": "MIT", "track_features": None}},
+        "packages.conda": {"odd0-1.0-0.conda": {"depends": ["x <2"], "constrains": ["y"], "license": None}},
+        "remove": ["odd2-1.0-0.conda"],
+    }
+    made = [make_conda(tmp_path / "made", f"odd{number}", index=extra) for number, extra in enumerate(ODD[:4])]
+    instructions = json.dumps(patch).encode()
+    carrier = make_conda(
+        tmp_path / "made",
+        "patches",
+        subdir="noarch",
+        index={"noarch": "generic"},
+        files={"linux-64/patch_instructions.json": instructions},
+    )
+    (tmp_path / "patch_instructions.json").write_bytes(instructions)
+    target = FolderTarget(root=tmp_path / "target")
+    target.publish(target.plan(make_set(made), label="main"), progress=SilentProgress())
+    path = tmp_path / "patch_instructions.json"
+    hotfix(target, path, subdir=None, label=None, replace=False, dry_run=False)
+    yank(target, "odd3", label=None, reason="wrong", dry_run=False)
+    made[3].unlink()
+    drive("index", tmp_path / "made", carrier.name)
+    ours, theirs = target.root / "linux-64", tmp_path / "made" / "linux-64"
+    gone = {"odd2-1.0-0.conda"}
+    assert records(ours) == {name: row for name, row in records(theirs).items() if name not in gone}
+    assert records(ours, "repodata_from_packages.json") == records(theirs, "repodata_from_packages.json")
+    assert removed(theirs) == gone
+    assert removed(ours) == gone | {"odd3-1.0-0.conda"}
+    shards_here, shards_there = shards(ours), shards(theirs)
+    assert shards_here.pop("odd3") == {"packages": {}, "packages.conda": {}, "removed": ["odd3-1.0-0.conda"]}
+    there = shards_there["odd2"]
+    assert isinstance(there, dict)
+    assert shards_here == shards_there | {"odd2": there | {"packages.conda": {}}}
+
+
+def removed(folder: Path) -> set[str]:
+    return set(json.loads((folder / "repodata.json").read_bytes())["removed"])
+
+
+def records(folder: Path, name: str = "repodata.json") -> dict[str, dict[str, object]]:
+    rows: dict[str, dict[str, object]] = json.loads((folder / name).read_bytes())["packages.conda"]
     return {name: comparable(row) for name, row in rows.items()}
 
 
