@@ -150,7 +150,7 @@ def _still_there(folder: Path, received: Received) -> dict[str, str]:
     return {
         path: sha256
         for path, sha256 in received.files.items()
-        if (folder / path).is_file() or _is_index(path) or (on_server and is_package(path))
+        if (folder / _place_in(path)).exists() or _is_index(path) or (on_server and is_package(path))
     }
 
 
@@ -166,6 +166,11 @@ def _lost_on_server(place: FarPlace, manifest: Manifest, held: Mapping[str, str]
         mine = [path for path in held if path.startswith(prefix) and is_package(path)]
         lost += [path for path in mine if path.removeprefix(prefix) not in keys]
     return lost
+
+
+def _place_in(path: str) -> str:
+    """Where a file of a bundle is to be found on the far side: locks become folders of files."""
+    return path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path
 
 
 def _is_index(path: str) -> bool:
