@@ -37,8 +37,8 @@ class FolderLabels:
         if not self.is_there():
             return []
         folder = self.root / LABEL_FOLDER
-        found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        return [MAIN_LABEL, *(name for name in found if not name.startswith("."))]
+        places = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [MAIN_LABEL, *(place.name for place in places if (place / RECORD_FOLDER).is_dir())]
 
     def is_there(self) -> bool:
         """Whether anything was published yet. Raises ChannelError when the root is no channel of ours."""

@@ -263,6 +263,30 @@ def test_a_deleted_name_never_gets_other_bytes(target: FolderTarget, made: Path)
     assert sound(target)
 
 
+def test_files_that_are_not_ours_are_left_alone(target: FolderTarget, made: Path) -> None:
+    """Signatures, bills of materials and web pages may lie beside everything that is ours."""
+    publish(target, make_conda(made, "toy"))
+    publish(target, make_conda(made, "toy"), label="testing")
+    foreign = [
+        target.root / name
+        for name in (
+            "index.html", "label/index.html", "label/testing/index.html", "keys/root.json", "linux-64/index.html",
+            "linux-64/toy-1.0-0.conda.sigs", "linux-64/toy-1.0-0.conda.sigs.ab12", "linux-64/toy-1.0-0.conda.cdx.json",
+            "linux-64/shards/notes.txt", "noarch/rss.xml", ".channel_tools/notes",
+        )
+    ]  # fmt: skip
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("not ours")
+    publish(target, make_conda(made, "toy", version="2.0"))
+    yank(target, "toy=2", label="main", reason="x", dry_run=False)
+    restore(target, "toy=2", label="main", dry_run=False)
+    retain(target, Retention(grace_s=0), label=None, dry_run=False)
+    assert target.labels() == ["main", "testing"]
+    assert [path for path in foreign if path.read_text() != "not ours"] == []
+    assert sound(target)
+
+
 def test_a_target_that_only_takes_uploads_cannot_be_curated(target: FolderTarget) -> None:
     assert isinstance(curated(open_target(str(target.root), environ={})), CuratedTarget)
     with pytest.raises(UsageError, match="nothing was published there yet"):
