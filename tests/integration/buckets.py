@@ -20,7 +20,7 @@ from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.objects import BucketTarget, open_bucket
 from channel_tools.publish.objects_connect import Patience, connect
-from tests.integration.s3 import StrictS3, s3_client, serve_s3
+from tests.integration.s3 import StrictS3, parse_models_once, s3_client, serve_s3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,5 +145,6 @@ def publish(target: BucketTarget, packages: PackageSet, label: str = "main") -> 
 
 @contextlib.contextmanager
 def running_server() -> Iterator[Server]:
+    parse_models_once()
     with serve_s3() as (endpoint, app):
         yield Server(endpoint=endpoint, app=app, client=s3_client(endpoint))

@@ -23,7 +23,7 @@ from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageSet
 from channel_tools.publish.objects import BucketTarget
 from tests.integration.buckets import Bucket, Server, publish
-from tests.integration.s3 import ACCESS_KEY, SECRET_KEY, StrictS3, s3_client
+from tests.integration.s3 import ACCESS_KEY, SECRET_KEY, StrictS3, parse_models_once, s3_client
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
@@ -139,6 +139,7 @@ def _promote(packages: PackageSet) -> Callable[[BucketTarget], object]:
 
 def main(arguments: list[str]) -> object:
     rounds, seed = map(int, arguments)
+    parse_models_once()
     os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     command = [sys.executable, "-m", "tests.integration.s3"]
     with (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import io
 import socket
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import botocore.config
+import botocore.loaders
 import botocore.session
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class StrictS3:
     """
 
     def __init__(self) -> None:
-        self._app: WSGIApplication = DomainDispatcherApplication(create_backend_app)
+        self._app: WSGIApplication = create_backend_app("s3")
         self.asked: list[tuple[str, str]] = []
         self.watch: Watch | None = None
         self.after: After | None = None
@@ -137,6 +139,12 @@ def serve_s3() -> Iterator[tuple[str, StrictS3]]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def parse_models_once() -> None:
+    """Let all clients of this process share what botocore reads from its files, which takes a tenth of a second."""
+    if not hasattr(botocore.loaders.create_loader, "cache_info"):
+        botocore.loaders.create_loader = functools.cache(botocore.loaders.create_loader)
 
 
 def s3_client(endpoint: str) -> S3Client:

@@ -42,7 +42,7 @@ def sent(bucket: Bucket) -> list[str]:
     return sorted({Path(path.partition("?")[0]).name for method, path in asked if method == "PUT" and ".conda" in path})
 
 
-@pytest.mark.parametrize(("scheme", "how"), [("http", "sharded"), ("http", "plain"), ("s3", "sharded")])
+@pytest.mark.parametrize(("scheme", "how"), [("http", "sharded"), ("s3", "plain")])
 def test_a_client_installs_from_the_bucket(bucket: Bucket, made: Path, tmp_path: Path, scheme: str, how: str) -> None:
     libtoy = make_conda(made, "libtoy", files={"lib/libtoy.txt": b"lib"})
     toy = make_conda(made, "toy", subdir="noarch", index={"depends": ["libtoy"], "noarch": "generic"})

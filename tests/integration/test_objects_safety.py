@@ -28,8 +28,8 @@ pytestmark = pytest.mark.integration
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 240
-_ROUNDS = 6
-"""docs/how-to/publish-to-s3.md tells of 200 of them."""
+_ROUNDS = 5
+"""docs/how-to/publish-to-s3.md tells of 200: python -m tests.integration.objects_kills 200 7."""
 _LEASE = "chan/.channel_tools/writer.json"
 
 
