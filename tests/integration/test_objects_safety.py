@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel.records import encode_json
+from channel_tools.channel.retention import Retention
 from channel_tools.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
 from channel_tools.publish.objects_connect import Patience
 from channel_tools.publish.objects_lease import LeaseRecord, Owner
@@ -212,6 +213,24 @@ def test_failures_that_stay_are_told_and_change_nothing(
     assert bucket.listed() == ["first-1.0-0.conda"]
     publish(bucket.target(), packages)
     assert bucket.listed() == ["first-1.0-0.conda", "one-1.0-0.conda"]
+
+
+def test_what_could_not_be_deleted_is_deleted_by_the_next_change(bucket: Bucket, tmp_path: Path) -> None:
+    old, new = make_conda(tmp_path, "one"), make_conda(tmp_path, "one", version="2.0")
+    target, rule = bucket.target(), Retention(keep=1, grace_s=0.0)
+    publish(target, make_set([old, new]))
+
+    def refuse_deleting(request: Request) -> Answer | None:
+        return ("403 Forbidden", ERROR % b"AccessDenied") if request.path.endswith("?delete") else None
+
+    with bucket.server.app.watched(refuse_deleting), pytest.raises(NetworkError, match="may not delete"):
+        target.retain(rule, label="main", dry_run=False)
+    assert bucket.listed() == [new.name]
+    assert bucket.keys(f"chan/linux-64/{old.name}") != []
+    target.yank((f"linux-64/{new.name}",), label="main", reason="wrong")
+    assert bucket.keys(f"chan/linux-64/{old.name}") == []
+    with pytest.raises(ChannelError, match="other bytes were published under this name before"):
+        publish(target, make_set([make_conda(tmp_path / "again", "one", files={"a": b"other"})]))
 
 
 def test_a_server_without_conditional_writes_is_refused(bucket: Bucket, tmp_path: Path) -> None:
