@@ -24,7 +24,8 @@ from channel_tools.channel.content import (
     not_listed,
     subdir_content,
 )
-from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records, stamp_of
+from channel_tools.channel.records import CachedPackage, Records, Stamp, stamp_of
+from channel_tools.channel.refresh import refresh_records
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import (
     Listing,

@@ -41,6 +41,13 @@ class Patch:
         """Every file name in it."""
         return {*self.records, *self.remove, *self.revoke}
 
+    def only(self, names: Collection[str]) -> Patch:
+        """What the patch says of these names, apart from what it removes."""
+        return Patch(
+            records={name: changes for name, changes in self.records.items() if name in names},
+            revoke=tuple(name for name in self.revoke if name in names),
+        )
+
     def merged(self, later: Patch) -> Patch:
         """This patch and ``later``, whose fields win."""
         both = {

@@ -15,7 +15,7 @@ import msgspec
 
 from channel_tools.channel.archive import read_package
 from channel_tools.channel.index import IndexReport, index_channel
-from channel_tools.channel.listing import admitted, prefer, with_foundation
+from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
 from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.channel.records import CachedPackage, cached_package, changed, stamp_of
 from channel_tools.channel.state import load_channel, write_listing
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel.model import ChannelWriter, PublishedPackage
+    from channel_tools.channel.patches import Patch
     from channel_tools.channel.state import LoadedChannel, SubdirState
 
 
@@ -57,12 +58,13 @@ def add_set(
     foundation: Sequence[Path],
     *,
     trusted: Mapping[str, CachedPackage] | None = None,
+    patches: Mapping[str, Patch] | None = None,
 ) -> IndexReport:
     """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown together.
 
     As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do. ``trusted`` are rows (by
     ``subdir/file name``) of files that another channel of ours has read in full; they are not read again while their
-    stamps are the same.
+    stamps are the same. ``patches`` of subdirs come with the packages.
     """
     files = [*foundation, *own]
     keys = [_key(path) for path in own]
@@ -77,6 +79,8 @@ def add_set(
     known = {key: msgspec.structs.replace(row, stamp=stamp_of(writer.channel.path / key)) for key, row in rows.items()}
     if foundation:
         listing = with_foundation(listing, [_key(path) for path in foundation])
+    for subdir, patch in (patches or {}).items():
+        listing = with_patch(listing, subdir, patch, replace=False)
     listing = prefer(listing, _candidates(loaded, known, keys), keys)
     if fresh or listing != loaded.listing:
         write_listing(writer.channel, listing)

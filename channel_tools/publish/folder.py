@@ -17,7 +17,7 @@ from channel_tools.publish.labels import label_address
 from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet, PublishPlan, PublishReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from channel_tools.channel import HeldFile
     from channel_tools.channel.patches import Patch
@@ -77,6 +77,9 @@ class FolderTarget:
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Carry the plan out in one step for readers; the folder is made when it is not there."""
+        return self._publish(plan, patches={}, progress=progress)
+
+    def _publish(self, plan: PublishPlan, *, patches: Mapping[str, Patch], progress: Progress) -> PublishReport:
         started = time.monotonic()
         with self._labels.writer(plan.label, plan.packages.foundation) as writer:
             fresh = self.plan(plan.packages, label=plan.label)  # another publisher may have come between
@@ -87,7 +90,9 @@ class FolderTarget:
             with progress.task(f"publish {plan.packages.name}", total=len(sources)) as task:
                 own = [sources[file.key] for file in plan.packages.files if not file.foundation]
                 foundation = [sources[file.key] for file in plan.packages.files if file.foundation]
-                add_set(writer, own, foundation, trusted={key: held.row for key, held in others.items()})
+                add_set(
+                    writer, own, foundation, trusted={key: held.row for key, held in others.items()}, patches=patches
+                )
                 task.advance(len(sources))
         return PublishReport(
             address=label_address(self.address, plan.label),
@@ -98,7 +103,7 @@ class FolderTarget:
         )
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Link packages of label ``source`` in under ``label`` as well, in one step for readers."""
+        """Link packages of label ``source`` in under ``label`` as well, with their patches, in one step for readers."""
         channel = self._labels.existing(source)
         held = find_files(channel, keys)
         if missing := sorted(key for key in keys if key not in held or held[key].hidden):
@@ -106,7 +111,9 @@ class FolderTarget:
             raise ChannelError(message, hint=f"publish it there first: channel_tools publish --label {source}")
         files = tuple(_package_file(key, held[key]) for key in sorted(set(keys)))
         packages = PackageSet(name=f"{source} to {label}", files=files, foundation=channel.foundation)
-        return self.publish(self.plan(packages, label=label), progress=progress)
+        return self._publish(
+            self.plan(packages, label=label), patches=_patches_of(read_listing(channel), files), progress=progress
+        )
 
     def labels(self) -> list[str]:
         """The labels that there are, main first."""
@@ -180,6 +187,13 @@ def _refuse_other_bytes(file: PackageFile, held: HeldFile | None) -> None:
         f"than {file.path} ({file.sha256})"
     )
     raise ChannelError(message, hint="published files never change: raise the recipe's build number and build again")
+
+
+def _patches_of(listing: Listing, files: Sequence[PackageFile]) -> dict[str, Patch]:
+    """What people changed in the records of these packages, by subdir."""
+    names = {subdir: {file.file_name for file in files if file.subdir == subdir} for subdir in listing.patches}
+    parts = {subdir: patch.only(names[subdir]) for subdir, patch in listing.patches.items()}
+    return {subdir: patch for subdir, patch in parts.items() if patch.names()}
 
 
 def _package_file(key: str, held: HeldFile) -> PackageFile:

@@ -156,6 +156,18 @@ def test_a_yanked_package_is_in_no_index_at_all(target: FolderTarget, made: Path
     assert sound(target)
 
 
+def test_a_patch_comes_along_when_its_package_is_promoted(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "toy"), make_conda(made, "other"), label="testing")
+    records = {f"{name}-1.0-0.conda": {"license": name} for name in ("toy", "other")}
+    path = instructions(made / "fix", records=records)
+    hotfix(target, path, subdir=None, label="testing", replace=False, dry_run=False)
+    target.promote(("linux-64/toy-1.0-0.conda",), source="testing", label="main", progress=SilentProgress())
+    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"]["license"] == "toy"
+    publish(target, make_conda(made, "other"))
+    assert "license" not in repodata(target.root)["packages.conda"]["other-1.0-0.conda"]
+    assert sound(target)
+
+
 def test_a_folder_of_instructions_patches_several_subdirs(target: FolderTarget, made: Path) -> None:
     publish(target, make_conda(made, "toy"), make_conda(made, "any", subdir="noarch", index={"noarch": "generic"}))
     instructions(made / "fix" / "linux-64", records={"toy-1.0-0.conda": {"license": "A"}})
