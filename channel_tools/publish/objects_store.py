@@ -167,14 +167,15 @@ class ObjectStore:
             )
         return answer["UploadId"]
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Unfinished uploads of keys that begin with ``prefix``: (key, upload id)."""
+    def uploads(self, key: str) -> list[str]:
+        """The ids of unfinished uploads of an object."""
         pages = self._client.get_paginator("list_multipart_uploads")
-        with self._reported(f"list the uploads of {prefix}"):
+        with self._reported(f"list the uploads of {key}"):
             return [
-                (str(row["Key"]), str(row["UploadId"]))
-                for page in pages.paginate(Bucket=self.bucket, Prefix=prefix)
+                str(row["UploadId"])
+                for page in pages.paginate(Bucket=self.bucket, Prefix=key)
                 for row in page.get("Uploads", ())
+                if row["Key"] == key
             ]
 
     def parts(self, key: str, upload: str) -> list[UploadedPart]:

@@ -7,7 +7,6 @@ the commit nothing names the new packages; after it any later writer completes w
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,7 +123,7 @@ class Bucket:
         place = self.place(change.label)
         now_s = self.clock()
         begun = {place.base + key: Incoming(sha256=entry.row.sha256, since_s=now_s) for key, entry in entries.items()}
-        resumable = self._sort_uploads(begun, left) if left or unfinished else {}
+        resumable = self._unfinished_uploads(begun, left)
         lease.announce(incoming=left | begun, unfinished=unfinished | labels)
         self.store.delete([place.base + key for key in found.replace])
         for label in labels:
@@ -195,15 +194,14 @@ class Bucket:
             with progress.task("uploading packages", total=total, unit="bytes") as task:
                 upload_packages(self.store, uploads, task, unfinished=resumable)
 
-    def _sort_uploads(self, begun: Mapping[str, Incoming], left: Mapping[str, Incoming]) -> dict[str, list[str]]:
-        """The unfinished uploads of what is sent now, by key; those that nobody will go on with are given up."""
-        resumable: defaultdict[str, list[str]] = defaultdict(list)
-        for key, upload in self.store.uploads(self.where.key("")):
-            if key not in left or (key in begun and left[key].sha256 != begun[key].sha256):
+    def _unfinished_uploads(self, begun: Mapping[str, Incoming], left: Mapping[str, Incoming]) -> dict[str, list[str]]:
+        """The uploads that were cut off of what is sent now, by key; those of other bytes are given up."""
+        again = sorted(begun.keys() & left.keys())
+        uploads = dict(zip(again, in_parallel(self.store.uploads, again), strict=True))
+        for key in [key for key in again if left[key].sha256 != begun[key].sha256]:
+            for upload in uploads.pop(key):
                 self.store.abort_upload(key, upload)
-            elif key in begun:
-                resumable[key].append(upload)
-        return resumable
+        return uploads
 
     def _clear(self, lease: Lease, left: Mapping[str, Incoming]) -> None:
         """Say that all is done; what others left is kept for them for a time, then removed."""
@@ -211,6 +209,9 @@ class Bucket:
         waiting = {key: item for key, item in left.items() if key not in committed}
         expired = [key for key, item in waiting.items() if self.clock() - item.since_s >= self.grace_s]
         lease.check()
+        for key in expired:
+            for upload in self.store.uploads(key):
+                self.store.abort_upload(key, upload)
         self.store.delete(expired)
         lease.announce(incoming={key: item for key, item in waiting.items() if key not in expired}, unfinished=())
 

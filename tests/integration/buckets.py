@@ -69,6 +69,11 @@ class Bucket:
         rows = self.server.client.list_objects_v2(Bucket=self.name, Prefix=prefix).get("Contents", ())
         return [row["Key"] for row in rows]
 
+    def uploads(self) -> list[str]:
+        """The keys of unfinished uploads."""
+        rows = self.server.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())
+        return sorted(row["Key"] for row in rows)
+
     def all_keys(self, prefix: str) -> Iterator[str]:
         for page in self.server.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
             yield from (row["Key"] for row in page.get("Contents", ()))

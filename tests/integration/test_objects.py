@@ -268,13 +268,13 @@ def test_shards_that_no_index_names_leave_after_the_grace_time(bucket: Bucket, m
     assert len(bucket.listed()) == 3
 
 
+def refuse_the_third(request: Request) -> Answer | None:
+    return ("403 Forbidden", b"") if "partNumber=3" in request.path else None
+
+
 def test_big_packages_go_in_parts_that_a_later_run_does_not_send_again(bucket: Bucket, made: Path) -> None:
     big = make_conda(made, "big", files={"data": os.urandom(2 * PART_BYTES)})
     app = bucket.server.app
-
-    def refuse_the_third(request: Request) -> Answer | None:
-        return ("403 Forbidden", b"") if "partNumber=3" in request.path else None
-
     with app.watched(refuse_the_third), pytest.raises(NetworkError, match="may not write part 3"):
         publish(bucket.target(), make_set([big]))
     assert bucket.keys("chan/linux-64/big") == []
@@ -284,4 +284,26 @@ def test_big_packages_go_in_parts_that_a_later_run_does_not_send_again(bucket: B
     assert parts in (["3"], ["2", "3"])  # the second may have been under way
     assert bucket.get("chan/linux-64/big-1.0-0.conda") == big.read_bytes()
     assert bucket.listed() == ["big-1.0-0.conda"]
-    assert "Uploads" not in bucket.server.client.list_multipart_uploads(Bucket=bucket.name)
+    assert bucket.uploads() == []
+
+
+def test_uploads_that_nobody_goes_on_with_are_given_up_and_those_of_others_left_alone(
+    bucket: Bucket, made: Path
+) -> None:
+    now = [1.7e9]
+    target = bucket.target(grace_s=3600.0)
+    target = dataclasses.replace(target, bucket=dataclasses.replace(target.bucket, clock=lambda: now[0]))
+    others = "chan/linux-64/of-somebody-else.conda"
+    bucket.server.client.create_multipart_upload(Bucket=bucket.name, Key=others)
+    for name in ("big", "large"):
+        files = {"data": os.urandom(2 * PART_BYTES)}
+        with bucket.server.app.watched(refuse_the_third), pytest.raises(NetworkError):
+            publish(target, make_set([make_conda(made, name, files=files)]))
+    again = make_conda(made, "big", files={"data": os.urandom(2 * PART_BYTES)})
+    publish(target, make_set([again]))
+    assert bucket.get("chan/linux-64/big-1.0-0.conda") == again.read_bytes()
+    assert bucket.uploads() == ["chan/linux-64/large-1.0-0.conda", others]
+    now[0] += 3600
+    publish(target, make_set([make_conda(made, "small")]))
+    assert bucket.uploads() == [others]
+    assert bucket.listed() == ["big-1.0-0.conda", "small-1.0-0.conda"]
