@@ -5,7 +5,7 @@
 set -euo pipefail
 
 unset LD_LIBRARY_PATH I_MPI_ROOT CCL_ROOT CCL_MPI_LIBRARY_PATH CCL_OFI_LIBRARY_PATH
-export FI_PROVIDER=tcp GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1
+export FI_PROVIDER=tcp GLOO_SOCKET_IFNAME=lo CCL_KVS_IFACE=lo OMP_NUM_THREADS=1
 
 for transport in mpi ofi; do
   folder=$(mktemp -d)
