@@ -35,21 +35,21 @@ class LoopbackNetwork:
         return tuple(f"{self.base}.{_FIRST_WORKER + rank}" for rank in range(count))
 
 
-def choose_loopback_network() -> LoopbackNetwork:
-    """A network whose switch address has the data port free. Raises ValidationError when none was found."""
+def choose_loopback_network(port: int = DATA_PORT) -> LoopbackNetwork:
+    """A network whose switch address has the UDP ``port`` free. Raises ValidationError when none was found."""
     source = random.SystemRandom()
     for _ in range(_ATTEMPTS):
         network = LoopbackNetwork(base=f"127.{source.randrange(1, 255)}.{source.randrange(256)}")
-        if _is_free(network.switch):
+        if _is_free(network.switch, port):
             return network
-    message = f"no loopback address with UDP port {DATA_PORT} free was found in {_ATTEMPTS} attempts"
+    message = f"no loopback address with UDP port {port} free was found in {_ATTEMPTS} attempts"
     raise ValidationError(message, hint="end what listens on that port on all addresses, then run the command again")
 
 
-def _is_free(address: str) -> bool:
+def _is_free(address: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.bind((address, DATA_PORT))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

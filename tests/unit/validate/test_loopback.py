@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from channel_tools.errors import ValidationError
-from channel_tools.validate.loopback import DATA_PORT, LoopbackNetwork, choose_loopback_network
+from channel_tools.validate.loopback import LoopbackNetwork, choose_loopback_network
 
 
 def test_addresses_are_distinct_and_on_loopback() -> None:
@@ -23,9 +23,10 @@ def test_runs_take_networks_of_their_own() -> None:
 
 def test_a_port_taken_everywhere_is_an_error() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
-        holder.bind(("0.0.0.0", DATA_PORT))  # noqa: S104  (to be in the way on every address)
-        with pytest.raises(ValidationError, match=f"UDP port {DATA_PORT} free"):
-            choose_loopback_network()
+        holder.bind(("0.0.0.0", 0))  # noqa: S104  (to be in the way on every address)
+        port = holder.getsockname()[1]
+        with pytest.raises(ValidationError, match=f"UDP port {port} free"):
+            choose_loopback_network(port)
 
 
 def test_workers_follow_their_rank() -> None:
