@@ -22,7 +22,7 @@ import zstandard
 from channel_tools.channel.contents import Tree, check_contents
 from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.channel.refusal import damaged
-from channel_tools.channel.tarstream import SMALL_BYTES, stream_tar
+from channel_tools.packages.tarstream import SMALL_BYTES, stream_tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import zstandard
 
 from channel_tools.errors import IntegrityError
+from channel_tools.packages.tarstream import stream_tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,17 +70,9 @@ def stream_component(path: Path, component: Component) -> Iterator[tuple[tarfile
     """
     with _reported(path), zipfile.ZipFile(path) as archive:
         name = _component_name(path, archive, component)
-        with (
-            archive.open(name) as raw,
-            zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as plain,
-            tarfile.open(fileobj=plain, mode="r|") as tar,
-        ):
-            for member in tar:
-                source = tar.extractfile(member) if member.isreg() else None
+        with archive.open(name) as packed:
+            for member, source in stream_tar(packed, archive.getinfo(name).file_size):
                 yield member, None if source is None else io.BufferedReader(_Guarded(path, source), _CHUNK_BYTES)
-            # The end of the archive is not the end of the stream: the checksum stands after it.
-            while plain.read(_CHUNK_BYTES):
-                pass
 
 
 class _Guarded(io.RawIOBase):

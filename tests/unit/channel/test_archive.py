@@ -12,9 +12,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from channel_tools.channel import tarstream
 from channel_tools.channel.archive import read_package
 from channel_tools.errors import IntegrityError
+from channel_tools.packages import tarstream
 from tests.unit.channel.toys import link, make_conda
 
 
