@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from rattler import MatchSpec
 
-from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.channel import Channel, add_packages, channel_writer, index_channel, refresh
 from channel_tools.progress import SilentProgress
 from channel_tools.publish.curation import hotfix, yank
 from channel_tools.publish.folder import FolderTarget
@@ -165,6 +165,23 @@ def shards(folder: Path) -> dict[str, object]:
         shard["packages.conda"] = {file: comparable(row) for file, row in shard["packages.conda"].items()}
         found[name] = shard
     return found
+
+
+def test_many_files_are_read_in_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "_FILES_PER_PROCESS", 4)
+    monkeypatch.setattr(refresh, "_FILES_AT_ONCE", 3)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
+    channel = new_channel(tmp_path)
+    for number in range(20):
+        make_conda(channel.path, f"toy{number}")
+    damaged = channel.path / "linux-64" / "toy7-1.0-0.conda"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with channel_writer(channel) as writer:
+        report = index_channel(writer)
+    assert (report.listed, [finding.path for finding in report.refused]) == (19, [damaged])
+    assert list(records(channel.path / "linux-64")) == sorted(
+        f"toy{number}-1.0-0.conda" for number in range(20) if number != 7
+    )
 
 
 class _Server(http.server.ThreadingHTTPServer):

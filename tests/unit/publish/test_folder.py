@@ -75,6 +75,18 @@ def test_promoting_links_the_same_bytes(target: FolderTarget, made: Path) -> Non
     assert target.promote(keys, source="testing", label="main", progress=SilentProgress()).linked == ()
 
 
+def test_what_one_label_has_read_no_other_reads_again(
+    target: FolderTarget, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = make_set([make_conda(made, "toy")])
+    publish(target, packages, "testing")
+    monkeypatch.setattr("channel_tools.channel.publish.read_package", None)
+    monkeypatch.setattr("channel_tools.channel.refresh.read_package", None)
+    assert publish(target, packages).linked == ("linux-64/toy-1.0-0.conda",)
+    monkeypatch.undo()
+    assert verify_channel(open_channel(target.root)) == []
+
+
 def test_promoting_what_a_label_does_not_list_is_refused(target: FolderTarget, made: Path) -> None:
     with pytest.raises(UsageError, match="has no label 'testing'"):
         target.promote(("linux-64/x.conda",), source="testing", label="main", progress=SilentProgress())
