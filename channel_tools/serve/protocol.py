@@ -124,65 +124,104 @@ class ServingProtocol(HttpToolsProtocol):
 
 
 class FileSender:
-    """Sends a part of an open file as the body of a response whose headers were sent before."""
+    """Sends a part of an open file as the body of a response; ``prepare`` goes before its headers are sent."""
 
     __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
+    def prepare(self) -> None:
+        """Have the headers written at once, since the file goes past the transport's buffer."""
+        self._cycle.transport.set_write_buffer_limits(0)
+
     async def __call__(self, descriptor: int, start: int, end: int) -> None:
         """Send bytes ``start`` to ``end``. Raises ConnectionError when they could not be; the connection is closed."""
         cycle = self._cycle
-        await self._flush()
-        own = os.dup(cycle.transport.get_extra_info("socket").fileno())
+        transport = cycle.transport
         try:
-            await self._send(own, descriptor, start, end)
-        except (OSError, TimeoutError) as err:
-            cycle.transport.abort()
+            await self._flush()
+            own = os.dup(transport.get_extra_info("socket").fileno())
+            try:
+                await _Pump(cycle, own, descriptor, start, end).run()
+            finally:
+                os.close(own)
+        except OSError as err:
+            transport.abort()
             raise ConnectionError(str(err)) from err
         finally:
-            os.close(own)
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
         cycle.expected_content_length -= end - start
 
     async def _flush(self) -> None:
-        """Wait until the headers have left the transport's buffer, since the file goes past it."""
+        """Wait until nothing is left in the transport's buffer; the sweep sees to clients that take nothing."""
         transport = self._cycle.transport
-        if transport.is_closing():
-            raise ConnectionError("the client has gone")
-        if not transport.get_write_buffer_size():
-            return
-        transport.set_write_buffer_limits(0)
-        try:
-            async with asyncio.timeout(STALL_S):
-                while transport.get_write_buffer_size() and not transport.is_closing():
-                    await asyncio.sleep(0)
-                    await self._cycle.flow.drain()
-        except TimeoutError as err:
-            transport.abort()
-            raise ConnectionError("the client takes nothing") from err
-        finally:
-            transport.set_write_buffer_limits()
+        while transport.get_write_buffer_size() and not transport.is_closing():
+            await asyncio.sleep(0)
+            await self._cycle.flow.drain()
         if transport.is_closing():
             raise ConnectionError("the client has gone")
 
-    async def _send(self, own: int, descriptor: int, start: int, end: int) -> None:
-        position = asked = start
-        while position < end:
-            if position >= asked:  # once per window: the kernel walks all of its pages
-                os.posix_fadvise(descriptor, asked, min(_READ_AHEAD_BYTES, end - asked), os.POSIX_FADV_WILLNEED)
-                asked += _READ_AHEAD_BYTES
-            try:
-                sent = os.sendfile(own, descriptor, position, min(_SEND_AT_ONCE_BYTES, end - position))
-            except BlockingIOError:
-                sent = -1
-            if sent == 0:
-                raise ConnectionError("the file became shorter while it was sent")
-            if self._cycle.disconnected or self._cycle.transport.is_closing():
-                raise ConnectionError("the client has gone")
-            position += max(0, sent)
-            if position < end:
-                await _writable(own)
+
+class _Pump:
+    """The kernel copies from the file to the socket whenever the socket takes more; no task is woken in between."""
+
+    __slots__ = ("_asked", "_cycle", "_done", "_end", "_file", "_loop", "_position", "_seen", "_socket", "_timer")
+
+    def __init__(self, cycle: RequestResponseCycle, socket: int, file: int, start: int, end: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._cycle = cycle
+        self._socket = socket
+        self._file = file
+        self._position = self._asked = self._seen = start
+        self._end = end
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Raises OSError when it cannot come to the end, TimeoutError when the client takes nothing for STALL_S."""
+        self._advance()
+        if not self._done.done():
+            self._loop.add_writer(self._socket, self._advance)
+            self._timer = self._loop.call_later(STALL_S, self._look)
+        try:
+            await self._done
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._loop.remove_writer(self._socket)
+
+    def _advance(self) -> None:
+        if self._done.done():
+            return
+        try:
+            if self._position >= self._asked:  # once per window: the kernel walks all of its pages
+                window = min(_READ_AHEAD_BYTES, self._end - self._asked)
+                os.posix_fadvise(self._file, self._asked, window, os.POSIX_FADV_WILLNEED)
+                self._asked += _READ_AHEAD_BYTES
+            at_once = min(_SEND_AT_ONCE_BYTES, self._end - self._position)
+            sent = os.sendfile(self._socket, self._file, self._position, at_once)
+        except BlockingIOError:
+            return
+        except OSError as err:
+            self._done.set_exception(err)
+            return
+        self._position += sent
+        if self._position == self._end:
+            self._done.set_result(None)
+        elif sent == 0:
+            self._done.set_exception(ConnectionError("the file became shorter while it was sent"))
+        elif self._cycle.disconnected or self._cycle.transport.is_closing():
+            self._done.set_exception(ConnectionError("the client has gone"))
+
+    def _look(self) -> None:
+        """See whether anything went since the last look."""
+        if self._position == self._seen and not self._done.done():
+            self._done.set_exception(TimeoutError("the client takes nothing"))
+            return
+        self._seen = self._position
+        self._timer = self._loop.call_later(STALL_S, self._look)
 
 
 async def _too_large(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -190,20 +229,3 @@ async def _too_large(_scope: Scope, _receive: Receive, send: Send) -> None:
     headers = [(b"content-length", b"0"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 431, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
-
-
-async def _writable(descriptor: int) -> None:
-    """Wait until the socket takes more. Raises TimeoutError when it does not within STALL_S."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(descriptor, _settle, ready)
-    try:
-        async with asyncio.timeout(STALL_S):
-            await ready
-    finally:
-        loop.remove_writer(descriptor)
-
-
-def _settle(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.answers import Answer
     from channel_tools.serve.asgi import Message, Scope, Send
     from channel_tools.serve.hotfiles import ServedFile
+    from channel_tools.serve.protocol import FileSender
     from channel_tools.serve.ranges import ByteRange
 
     SendPart = Callable[[ByteRange], Awaitable[None]]
@@ -57,8 +58,8 @@ async def _send_parts(scope: Scope, send: Send, start: Message, answer: Answer, 
         status = os.fstat(descriptor)
         if (status.st_ino, status.st_size, status.st_mtime_ns) != file.signature:
             raise FileGoneError(file.path)
-        await send(start)
         send_part = _part_sender(scope, send, descriptor)
+        await send(start)
         for part in answer.body:
             if isinstance(part, bytes):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -70,9 +71,10 @@ async def _send_parts(scope: Scope, send: Send, start: Message, answer: Answer, 
 
 
 def _part_sender(scope: Scope, send: Send, descriptor: int) -> SendPart:
-    send_file: Callable[[int, int, int], Awaitable[None]] | None = (scope.get("extensions") or {}).get(SEND_FILE)
+    send_file: FileSender | None = (scope.get("extensions") or {}).get(SEND_FILE)
     if send_file is None:
         return _chunk_sender(send, descriptor)
+    send_file.prepare()
 
     async def by_kernel(part: ByteRange) -> None:
         await send_file(descriptor, part.start, part.end)
