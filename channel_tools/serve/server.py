@@ -3,7 +3,7 @@
 
 All are forks of the first, so they share what was imported and start at once. A worker that dies is replaced; workers
 that fail as soon as they start end the server. SIGTERM and SIGINT end it in order: no new connections, answers under
-way are finished.
+way are finished; a second one ends it at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
         except KeyboardInterrupt:
             _log.info("ending")  # how a server is meant to end
         finally:
-            supervisor.stop()
+            try:
+                supervisor.stop()
+            except KeyboardInterrupt:  # asked a second time
+                supervisor.kill()
 
 
 class _Supervisor:
@@ -88,6 +91,7 @@ class _Supervisor:
             self._clean()
 
     def stop(self) -> None:
+        self._parts.listener.close()  # once the workers have closed theirs, nobody waits for an answer in vain
         for worker, _started_s in self._workers.values():
             worker.terminate()
         deadline_s = time.monotonic() + SHUTDOWN_S + 5
@@ -97,6 +101,12 @@ class _Supervisor:
                 worker.kill()
                 worker.join()
         self._queue.stop(_JOBS_S)
+
+    def kill(self) -> None:
+        """Wait for nothing any more."""
+        for worker, _started_s in self._workers.values():
+            worker.kill()
+            worker.join()
 
     def _replace(self, sentinel: int) -> None:
         worker, started_s = self._workers.pop(sentinel)

@@ -19,7 +19,7 @@ from channel_tools.serve.settings import default_tokens_file
 from channel_tools.serve.tokens import Access, TokenRequest, create_token
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)

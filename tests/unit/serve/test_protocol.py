@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
 from channel_tools.serve.asgi import Receive, Scope, Send
-from channel_tools.serve.protocol import HEADER_LIMIT_BYTES, HEADER_TIME_S, STALL_S, ServingProtocol
+from channel_tools.serve.protocol import HEADER_LIMIT_BYTES, HEADER_TIME_S, STALL_S, ServingProtocol, _Pump
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -203,3 +206,71 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
         protocol.sweep(now_s + STALL_S * 2 + 1)
 
     assert talk(answer, story).end == "aborted"
+
+
+class Cycle:
+    """What sending a file asks of a request."""
+
+    def __init__(self) -> None:
+        self.disconnected = False
+        self.transport = Wire()
+
+
+def pump(tmp_path: Path, size: int, read: Callable[[socket.socket], Awaitable[int]]) -> int:
+    """Send a file of ``size`` bytes to a reader; what the reader returns."""
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size))
+
+    async def run() -> int:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, file.open("rb") as stream:
+            ours.setblocking(False)  # noqa: FBT003 - the socket's own signature
+            theirs.setblocking(False)  # noqa: FBT003
+            cycle: Any = Cycle()
+            reading = asyncio.ensure_future(read(theirs))
+            await _Pump(cycle, ours.fileno(), stream.fileno(), 0, size).run()
+            return await reading
+
+    return asyncio.run(run())
+
+
+async def read_all(connection: socket.socket) -> int:
+    received = 0
+    while received < 3_000_000:
+        received += len(await asyncio.get_running_loop().sock_recv(connection, 1 << 16))
+    return received
+
+
+async def read_nothing(_connection: socket.socket) -> int:
+    await asyncio.Event().wait()
+    return 0
+
+
+async def leave(connection: socket.socket) -> int:
+    await asyncio.get_running_loop().sock_recv(connection, 1)
+    connection.close()
+    return 0
+
+
+def test_a_file_is_sent_whole(tmp_path: Path) -> None:
+    assert pump(tmp_path, 3_000_000, read_all) == 3_000_000
+
+
+def test_a_reader_that_stalls_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.serve.protocol.STALL_S", 0.05)
+    with pytest.raises(TimeoutError):
+        pump(tmp_path, 3_000_000, read_nothing)
+
+
+def test_a_reader_that_leaves_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError):
+        pump(tmp_path, 3_000_000, leave)
+
+
+def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
+    async def shorten(connection: socket.socket) -> int:
+        os.truncate(tmp_path / "file", 10)
+        return await read_all(connection)
+
+    with pytest.raises(ConnectionError, match="became shorter"):
+        pump(tmp_path, 3_000_000, shorten)
