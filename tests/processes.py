@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from pathlib import Path
 
 PATIENCE_S = 60.0
@@ -20,6 +21,12 @@ def assert_ended(process_ids: list[int]) -> None:
         ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
         os.close(descriptor)
         assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
+
+
+def seconds_since_the_last_step(folder: Path) -> float:
+    """How long ago a rank of a validation last said where it is; what it took to start and to import is left out."""
+    steps = [path.stat().st_mtime for pattern in ("rank-*.pid", "rank-*.at") for path in folder.glob(pattern)]
+    return time.time() - max(steps)
 
 
 def processes_naming(folder: Path) -> list[str]:
