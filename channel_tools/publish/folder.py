@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from channel_tools.channel import add_set, find_files, held_files, open_channel
+from channel_tools.channel.listing import admitted
 from channel_tools.channel.state import read_listing, subdirs_of
 from channel_tools.errors import ChannelError
 from channel_tools.publish.folder_labels import FolderLabels
 from channel_tools.publish.labels import label_address
-from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet, PublishPlan, PublishReport
+from channel_tools.publish.model import MAIN_LABEL, LabelPackage, PackageFile, PackageSet, PublishPlan, PublishReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,14 +57,13 @@ class FolderTarget:
         place = self._labels.place(label)
         if not self._labels.is_there():
             return PublishPlan(packages=packages, label=label, upload=packages.files, link=(), present=())
-        main = open_channel(self.root, foundation=packages.foundation)
-        yanked = read_listing(main).yanked
+        open_channel(self.root, foundation=packages.foundation)
+        self._insist_on_admission(packages, label)
         keys = [file.key for file in packages.files]
         own = find_files(open_channel(place), keys) if place.exists() else {}
         others = self._labels.held_elsewhere(label, keys)
         parts: dict[str, list[PackageFile]] = {"upload": [], "link": [], "present": []}
         for file in packages.files:
-            _refuse_yanked(file, yanked, self.root)
             for held in (own.get(file.key), others.get(file.key)):
                 _refuse_other_bytes(file, held)
             parts["present" if file.key in own else "link" if file.key in others else "upload"].append(file)
@@ -74,6 +74,13 @@ class FolderTarget:
             link=tuple(parts["link"]),
             present=tuple(parts["present"]),
         )
+
+    def _insist_on_admission(self, packages: PackageSet, label: str) -> None:
+        """Raise ChannelError for what was yanked under main or the label, or had other bytes under any label."""
+        files = {file.key: file.sha256 for file in packages.files}
+        for name in self._labels.names():
+            listing = read_listing(open_channel(self._labels.place(name)))
+            admitted(listing if name in {MAIN_LABEL, label} else dataclasses.replace(listing, yanked={}), files)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Carry the plan out in one step for readers; the folder is made when it is not there."""
@@ -171,12 +178,6 @@ class FolderTarget:
         channel = self._labels.existing(label)
         with self._labels.writer(label, channel.foundation) as writer:
             relist(writer, change)
-
-
-def _refuse_yanked(file: PackageFile, yanked: Mapping[str, str], root: Path) -> None:
-    if (reason := yanked.get(file.key)) is not None:
-        message = f"{root / file.key}: was yanked ({reason}) and is not published again"
-        raise ChannelError(message, hint="raise the build number and build again, or channel_tools yank --undo")
 
 
 def _refuse_other_bytes(file: PackageFile, held: HeldFile | None) -> None:

@@ -83,9 +83,10 @@ def make_conda(
     destination = folder / subdir / f"{stem}.conda"
     destination.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(destination, "w") as archive:
-        archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
-        archive.writestr(f"pkg-{stem}.tar.zst", tar_zst(payload))
-        archive.writestr(f"info-{stem}.tar.zst", tar_zst(members))
+        # ZipInfo's own fixed time: the same package made twice has the same bytes
+        archive.writestr(zipfile.ZipInfo("metadata.json"), '{"conda_pkg_format_version": 2}')
+        archive.writestr(zipfile.ZipInfo(f"pkg-{stem}.tar.zst"), tar_zst(payload))
+        archive.writestr(zipfile.ZipInfo(f"info-{stem}.tar.zst"), tar_zst(members))
     return destination
 
 
