@@ -20,7 +20,7 @@ from tests.unit.channel.toys import REGISTRY, make_conda
 pytestmark = pytest.mark.integration
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 120
+_PATIENCE_S = 300
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration
 
-KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "60"))
+KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "40"))
 _RUNS = 4
 
 
