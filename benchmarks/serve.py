@@ -154,7 +154,17 @@ def wrk(
     """Requests per second and MiB per second."""
     sent = {**server.headers, **(more or {})}
     headers = [part for name, value in sent.items() for part in ("-H", f"{name}: {value}")]
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{_SECONDS}", *headers, *options, server.address + path]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{_SECONDS}",
+        "--timeout",
+        "60s",
+        *headers,
+        *options,
+        server.address + path,
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         sys.exit(text)
@@ -166,8 +176,8 @@ def wrk(
 
 
 def in_turn(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
-    """The medians of two measurements, taken alternately."""
-    found = [(first(), second()) for _round in range(_ROUNDS)]
+    """The medians of two measurements, taken alternately after one of each that does not count."""
+    found = [(first(), second()) for _round in range(_ROUNDS + 1)][1:]
     return statistics.median(one for one, _two in found), statistics.median(two for _one, two in found)
 
 

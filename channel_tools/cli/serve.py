@@ -52,8 +52,8 @@ def serve(
     from channel_tools.serve.settings import ServeSettings, default_tokens_file  # noqa: PLC0415
 
     settings = ServeSettings(
-        root=root,
-        tokens_file=tokens or default_tokens_file(root),
+        root=root.absolute(),
+        tokens_file=tokens or default_tokens_file(root.absolute()),
         host=host,
         port=port,
         workers=workers or options.available_cores(),

@@ -186,11 +186,6 @@ def decode(content: bytes, kind: type[_Message]) -> _Message:
     return msgspec.json.decode(content, type=kind)
 
 
-def to_error_answer(error: ChannelToolsError) -> ErrorAnswer:
-    """An error as it is told."""
-    return ErrorAnswer(kind=type(error).__name__, message=str(error), hint=error.hint)
-
-
 def from_error_answer(answer: ErrorAnswer) -> ChannelToolsError:
     """The error that was told, as the class it was; one of an unknown kind is a ChannelToolsError."""
     known = getattr(errors, answer.kind, None)

@@ -16,7 +16,7 @@ from channel_tools.errors import (
     UsageError,
     VerificationError,
 )
-from channel_tools.publish.wire import ErrorAnswer, encode, to_error_answer
+from channel_tools.publish.wire import ErrorAnswer, encode
 from channel_tools.serve.access import TooManyGuesses, credentials_of
 from channel_tools.serve.asgi import CHALLENGE
 
@@ -105,7 +105,8 @@ def unauthorized() -> Response:
     return response
 
 
-def error_response(error: ChannelToolsError) -> Response:
-    """An error of ours as a response."""
+def error_response(error: ChannelToolsError, message: str | None = None) -> Response:
+    """An error of ours as a response, with ``message`` in the place of its own."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    return answered(to_error_answer(error), status)
+    answer = ErrorAnswer(kind=type(error).__name__, message=message or str(error), hint=error.hint)
+    return answered(answer, status)

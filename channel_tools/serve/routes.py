@@ -35,19 +35,21 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence
         body, content_type = metrics.exposition()
         return Response(body, media_type=content_type, headers=NOT_KEPT)
 
-    return Starlette(
+    async def failed(_request: Request, error: Exception) -> Response:
+        if not isinstance(error, ChannelToolsError):
+            raise error
+        message = str(error).replace(f"{root}/", "").replace(str(root), "the server")
+        return error_response(error, message)
+
+    app = Starlette(
         routes=[Route("/health", health), Route("/metrics", exposition), *uploads],
-        exception_handlers={RefusedError: _refused, ChannelToolsError: _failed},
+        exception_handlers={RefusedError: _refused, ChannelToolsError: failed},
     )
+    app.router.redirect_slashes = False  # no answer of this server leads elsewhere
+    return app
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RefusedError):
         raise error
     return error.response
-
-
-async def _failed(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, ChannelToolsError):
-        raise error
-    return error_response(error)

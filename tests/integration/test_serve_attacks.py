@@ -102,6 +102,27 @@ def test_long_headers_are_refused(server: Server, size: int) -> None:
     assert server.ask("/health").status == 200
 
 
+@pytest.mark.parametrize("path", ["/health/", "/ours/", "/api/v1/channels/ours/plan/", "//evil.example/x", "/metrics/"])
+def test_no_answer_leads_elsewhere(server: Server, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = server.ask(path, method=method, headers={"Host": "evil.example"}, body=b"{}")
+        assert answer.status in {400, 401, 404, 405}
+        assert "location" not in answer.headers
+
+
+def test_errors_name_no_folder_of_the_server(server: Server, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"}
+    for method, path in (
+        ("PUT", "/none/linux-64/a-1-0.conda"),
+        ("POST", "/api/channels/none/upload/a-1-0.conda"),
+        ("GET", f"{API}/none/labels/main/packages"),
+        ("POST", f"{API}/none/yank"),
+    ):
+        answer = server.ask(path, method=method, headers=headers, body=b"{}")
+        assert answer.status in {400, 409}
+        assert str(server.root).encode() not in answer.body
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
 def test_other_methods_change_nothing(server: Server, method: str) -> None:
     answer = server.ask("/ours/linux-64/repodata.json", method=method, body=b"x")

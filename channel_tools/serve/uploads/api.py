@@ -42,6 +42,7 @@ class UploadApi:
         self._guard = guard
         self._runner = runner
         self._limits = limits
+        self._receiving = asyncio.Semaphore(limits.at_once)
         self._store = store
 
     def routes(self) -> list[Route]:
@@ -74,7 +75,7 @@ class UploadApi:
         """Open a set, or find the one that is open; says which files are missing."""
         channel, wanted = await self._set(request)
         plan = await self._compared(channel, wanted)
-        job = self._store.open("publish", channel, wanted)
+        job = await asyncio.to_thread(self._store.open, "publish", channel, wanted)
         return answered(job.answer(await _missing(job, wanted, {file.key for file in plan.upload})), 201)
 
     async def send(self, request: Request) -> Response:
@@ -84,7 +85,8 @@ class UploadApi:
         if job.state().state in {"waiting", "running"}:
             raise ChannelError(f"{file.key}: the set is being published", hint="wait for its end")
         span = span_of(request.headers.get("content-range"), file)
-        received = await receive_file(job, file, span, request.receive)
+        async with self._receiving:
+            received = await receive_file(job, file, span, request.receive)
         return answered(received, 201 if received.complete else 200)
 
     async def received(self, request: Request) -> Response:
@@ -95,7 +97,7 @@ class UploadApi:
     async def commit(self, request: Request) -> Response:
         """Begin to check, audit and publish a set."""
         job = self._job(request)
-        self._runner.start(job)
+        await asyncio.to_thread(self._runner.start, job)
         return answered(job.answer(), 202)
 
     async def ask(self, request: Request) -> Response:
@@ -134,13 +136,10 @@ class UploadApi:
         return channel, wanted
 
     async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
-        """The set beside what the channel holds; raises as FolderTarget.plan, without the server's paths."""
+        """The set beside what the channel holds; raises as FolderTarget.plan."""
         target = FolderTarget(root=self._root / channel)
-        job = self._store.described("publish", channel, wanted)
-        try:
-            return await asyncio.to_thread(target.plan, package_set(job, wanted), label=wanted.label)
-        except (ChannelError, UsageError) as err:
-            raise type(err)(job.without_paths(str(err), self._root), hint=err.hint) from None
+        packages = package_set(self._store.described("publish", channel, wanted), wanted)
+        return await asyncio.to_thread(target.plan, packages, label=wanted.label)
 
 
 def error_with_status(error: ChannelError, status: int) -> Response:

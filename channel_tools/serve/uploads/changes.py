@@ -90,8 +90,8 @@ class ChangeApi:
             check(wanted, self._limits)
             labels = {wanted.label, wanted.source} if isinstance(wanted, PromoteRequest) else {wanted.label}
             self._guard.may_write(request, channel, *labels)
-            job = self._store.open(kind, channel, wanted)
-            self._runner.start(job)
+            job = await asyncio.to_thread(self._store.open, kind, channel, wanted)
+            await asyncio.to_thread(self._runner.start, job)
             return answered(job.answer(), 202)
 
         return change

@@ -38,6 +38,8 @@ class Limits:
     set_bytes: int = 64 << 30
     files: int = 20_000
     document_bytes: int = 16 << 20
+    at_once: int = 32
+    """Files that one process receives; others wait."""
 
 
 def check_set(request: SetRequest, limits: Limits) -> None:

@@ -67,6 +67,7 @@ class ForeignUploads:
         self._runner = runner
         self._store = store
         self._limits = limits
+        self._receiving = asyncio.Semaphore(limits.at_once)
 
     def routes(self) -> list[Route]:
         """For Starlette."""
@@ -91,7 +92,8 @@ class ForeignUploads:
         self._guard.may_write(request, channel, label)
         check_key(f"{subdir or 'noarch'}/{name}")
         foundation = open_channel(self._root / channel).foundation
-        arrived = await self._receive(request, channel)
+        async with self._receiving:
+            arrived = await self._receive(request, channel)
         try:
             if sha256 is not None and sha256.lower() != arrived.sha256:
                 raise IntegrityError(
@@ -112,11 +114,11 @@ class ForeignUploads:
             arrived.path.unlink(missing_ok=True)
 
     async def _carried_out(self, channel: str, wanted: SetRequest, arrived: _Arrived) -> Response:
-        job = self._store.open("publish", channel, wanted)
+        job = await asyncio.to_thread(self._store.open, "publish", channel, wanted)
         place = job.file(wanted.files[0])
         place.parent.mkdir(parents=True, exist_ok=True)
         arrived.path.rename(place)
-        self._runner.start(job)
+        await asyncio.to_thread(self._runner.start, job)
         answer = await self._runner.wait(job, wait_s=_PATIENCE_S)
         if answer.error is not None:
             raise from_error_answer(answer.error)
