@@ -51,7 +51,7 @@ class FolderReader:
             descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as err:
             raise bundle_damaged(self.path / name, f"cannot be read: {err.strerror}") from None
-        with os.fdopen(descriptor, "rb") as stream, _read_errors(self.path / name):
+        with os.fdopen(descriptor, "rb") as stream:
             yield stream
 
 
@@ -87,18 +87,16 @@ class TarReader:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """As BundleReader."""
-        with self.path.open("rb", buffering=0) as stream, _read_errors(self.path):
+        with self.path.open("rb", buffering=0) as stream:
             yield io.BufferedReader(_Window(stream, self.members[name]))
 
 
-@contextlib.contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
+def read_some(reader: BundleReader, stream: IO[bytes], amount: int) -> bytes:
+    """At most ``amount`` bytes of a bundle's file. Raises BundleRefusedError when the medium gives none."""
     try:
-        yield
+        return stream.read(amount)
     except OSError as err:
-        if err.filename is None:  # of the stream that was read, not of what is written meanwhile
-            raise bundle_damaged(path, f"cannot be read: {err.strerror}") from err
-        raise
+        raise bundle_damaged(reader.path, f"cannot be read: {err.strerror}") from err
 
 
 def open_bundle(path: Path) -> BundleReader:

@@ -38,6 +38,7 @@ from channel_tools.mirror.model import (
     TrustedBundle,
     is_safe_path,
 )
+from channel_tools.mirror.reading import read_some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,7 +72,7 @@ class _BundleFetcher(FetcherInterface):
 
     def _chunks(self, name: str) -> Iterator[bytes]:
         with self._reader.open(name) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
+            while chunk := read_some(self._reader, stream, _CHUNK_BYTES):
                 yield chunk
 
 
@@ -139,7 +140,7 @@ def _roots(reader: BundleReader) -> Iterator[tuple[str, bytes]]:
     for name, size_bytes in reader.sizes.items():
         if name.startswith(f"{METADATA_FOLDER}/") and name.endswith(".root.json") and size_bytes <= _ROOT_LIMIT_BYTES:
             with reader.open(name) as stream:
-                yield name, stream.read(_ROOT_LIMIT_BYTES)
+                yield name, read_some(reader, stream, _ROOT_LIMIT_BYTES)
 
 
 def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:
@@ -158,7 +159,7 @@ def _read(reader: BundleReader, path: str, *, limit: int) -> bytes | None:
     if path not in reader.sizes:
         return None
     with reader.open(path) as stream:
-        return stream.read(limit)
+        return read_some(reader, stream, limit)
 
 
 def _version_of(content: bytes) -> int:

@@ -22,6 +22,7 @@ from channel_tools.mirror.model import (
     Manifest,
     VerifyReport,
 )
+from channel_tools.mirror.reading import read_some
 from channel_tools.mirror.trust import verify_metadata
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ def check_content(
     digest = hashlib.sha256()
     left = file.size_bytes
     with reader.open(file.path) as stream:
-        while left > 0 and (chunk := stream.read(min(_CHUNK_BYTES, left))):
+        while left > 0 and (chunk := read_some(reader, stream, min(_CHUNK_BYTES, left))):
             digest.update(chunk)
             if writing is not None:
                 writing.write(chunk)
             left -= len(chunk)
             on_bytes(len(chunk))
-        more = bool(stream.read(1))
+        more = bool(read_some(reader, stream, 1))
     if left or more or digest.hexdigest() != file.sha256:
         message = f"{reader.path}: {file.path} is not what was signed (sha256 {digest.hexdigest()}, not {file.sha256})"
         raise BundleRefusedError("changed", message, hint=COPY_AGAIN)
@@ -112,7 +113,7 @@ def read_target(reader: BundleReader, bundle: TrustedBundle, path: str) -> bytes
     if file.size_bytes > _SMALL_LIMIT_BYTES:
         raise BundleRefusedError("too long", f"{reader.path}: {path} has {file.size_bytes} bytes", hint=COPY_AGAIN)
     with reader.open(path) as stream:
-        content = stream.read(file.size_bytes + 1)
+        content = read_some(reader, stream, file.size_bytes + 1)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise BundleRefusedError("changed", f"{reader.path}: {path} is not what was signed", hint=COPY_AGAIN)
     return content

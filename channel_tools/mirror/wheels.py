@@ -118,11 +118,15 @@ def own_requirements() -> list[str]:
     return sorted(str(item) for item in stated if item.marker is None or "extra" not in str(item.marker))
 
 
+def wheel_folder(cache: Path, python: str, machine: str) -> Path:
+    """Where the wheels for one Python are kept: another folder for other requirements of ours."""
+    key = "\n".join([channel_tools.__version__, python, machine, GLIBC, *own_requirements()])
+    return cache / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
 def _required(request: WheelRequest, python: str, machine: str, progress: Progress) -> list[Path]:
     """The wheels that one Python needs, in a folder of the cache that holds exactly these."""
-    requirements = own_requirements()
-    key = "\n".join([channel_tools.__version__, python, machine, GLIBC, *requirements])
-    folder = request.cache / hashlib.sha256(key.encode()).hexdigest()[:16]
+    folder = wheel_folder(request.cache, python, machine)
     listing = folder / "wheels.json"
     pip = Pip(python=python, glibc=GLIBC, machine=machine)
     with _own_hints():
@@ -130,7 +134,7 @@ def _required(request: WheelRequest, python: str, machine: str, progress: Progre
             taken = msgspec.json.decode(listing.read_bytes(), type=list[TakenFile])
         else:
             progress.note(f"looking for the wheels of channel_tools for Python {python} on {machine}")
-            taken = pip.resolve(requirements)
+            taken = pip.resolve(own_requirements())
             folder.mkdir(parents=True, exist_ok=True)
         missing = [item for item in taken if not _is_there(folder / item.file_name, item.sha256)]
         if missing:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports that are killed: ``python -m tests.integration.mirror_drivers FOLDER ROUNDS SEED``.
+"""Bundles that are made and imported by processes that are killed, or on disks that fill up.
 
-Prints one JSON value and leaves through os._exit.
+``python -m tests.integration.mirror_drivers WHAT ARGUMENTS`` prints one JSON value and leaves through os._exit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from channel_tools.channel import open_channel, verify_channel
+from channel_tools.errors import DiskFullError
+from channel_tools.mirror import receive
 from channel_tools.mirror.farside import far_state
 from channel_tools.mirror.model import BundleRefusedError
 from tests.integration.channel_drivers import reader_faults
-from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, near_side, take_in, toy_channel
+from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, near_side, take_in, toy_channel, verify
 
 _CHANGES = frozenset({"open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"})
 
@@ -125,6 +127,59 @@ def _round(root: Path, stop_at: float, done: dict[str, list[str]]) -> list[str]:
     return faults
 
 
+def kill_creates(root: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Make a bundle, killed at random moments; then again. What was wrong afterwards."""
+    os.fsync = lambda fd: None  # noqa: ARG005 - as in kill_imports
+    near = near_side(root, toy_channel(root, ["toy", "more"], ["zlib", "ssl"]))
+    _, steps, _ = run_until(lambda: near.bundle(root / "trial"), stop_at=sys.maxsize)
+    randomly = random.Random(seed)  # noqa: S311 - as there
+    faults: list[str] = []
+    for number in range(rounds):
+        bundle = root / f"{number}.tar" if number % 2 else root / str(number)
+        stop_at = randomly.randint(1, steps)
+        killed, _, _ = run_until(lambda bundle=bundle: near.bundle(bundle), stop_at=stop_at)  # type: ignore[misc]
+        if killed:
+            if bundle.exists():
+                verify(bundle, near.fingerprint)  # killed after the last rename
+            else:
+                near.bundle(bundle)
+        verify(bundle, near.fingerprint)
+        if left := [path.name for path in root.iterdir() if path.name.startswith(f".{bundle.name}.unfinished")]:
+            faults.append(f"round {number}, {stop_at}: left {left}")
+    return {"rounds": rounds, "steps": steps, "faults": faults}
+
+
+def fill_disk(root: Path, disk: Path) -> dict[str, object]:
+    """Import on a disk (a small tmpfs) with ever less room: it is said, nothing breaks, the next run completes it."""
+    near = near_side(root, toy_channel(root))
+    near.bundle(root / "first")
+    add_toys(open_channel(root / "channel"), [f"more{number}" for number in range(20)])
+    near.bundle(root / "second")
+    outcomes: list[str] = []
+    faults: list[str] = []
+    refusals = 0
+    for room in (None, *range(400_000, 0, -25_000)):
+        far = disk / "far"
+        shutil.rmtree(far, ignore_errors=True)
+        take_in(root / "first", far, near.fingerprint)
+        free = shutil.disk_usage(disk).free
+        with (disk / "filler").open("wb") as stream:
+            stream.write(b"x" * (0 if room is None else max(0, free - room)))
+        try:
+            take_in(root / "second", far)
+            outcomes.append("done")
+        except DiskFullError as err:
+            refusals += 1
+            outcomes.append("before" if "nothing was written" in str(err) else "midway")
+        faults += [f"{room}: {fault}" for fault in reader_faults(far / "channels" / "channel")]
+        (disk / "filler").unlink()
+        take_in(root / "second", far)
+        faults += [
+            f"{room}: {finding.message}" for finding in verify_channel(open_channel(far / "channels" / "channel"))
+        ]
+    return {"outcomes": sorted(set(outcomes)), "faults": faults, "refusals": refusals}
+
+
 def _faults(far: Path) -> list[str]:
     """What readers would trip over now."""
     return [
@@ -132,6 +187,16 @@ def _faults(far: Path) -> list[str]:
     ]
 
 
+def main(what: str, *words: str) -> object:
+    if what == "disk-full":
+        return fill_disk(Path(words[0]), Path(words[1]))
+    if what == "disk-full-unasked":  # as if there had been room when it was asked for
+        vars(receive)["check_space"] = lambda folder, needed_bytes: None  # noqa: ARG005
+        return fill_disk(Path(words[0]), Path(words[1]))
+    kill = {"imports": kill_imports, "creates": kill_creates}[what]
+    return kill(Path(words[0]), int(words[1]), int(words[2]))
+
+
 if __name__ == "__main__":
-    print(json.dumps(kill_imports(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))), flush=True)  # noqa: T201
+    print(json.dumps(main(*sys.argv[1:])), flush=True)  # noqa: T201
     os._exit(0)

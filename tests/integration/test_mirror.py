@@ -8,18 +8,22 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from channel_tools.channel import Channel, open_channel, verify_channel
+from channel_tools.files import sha256_of_file
 from tests.integration.serving import make_token, running
-from tests.unit.mirror.bundles import add_toys, listed, toy_channel
+from tests.integration.wheelhouse import fill_wheel_cache
+from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, toy_channel
 
 pytestmark = pytest.mark.integration
 
-_LIMIT_S = 120
+_LIMIT_S = 240
 _STACKS = """\
 default_stack: toy
 stacks:
@@ -50,9 +54,16 @@ class Tool:
     def __call__(
         self, *words: object, code: int = 0, offline: bool = False, environ: Mapping[str, str] | None = None
     ) -> str:
+        result = self.run(*words, offline=offline, environ=environ)
+        assert result.returncode == code, result.stderr
+        return result.stdout if code == 0 else result.stderr
+
+    def run(
+        self, *words: object, offline: bool = False, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
         outside = ["unshare", "--user", "--map-root-user", "--net"] if offline else []
-        result = subprocess.run(
+        return subprocess.run(
             [*outside, sys.executable, "-m", "channel_tools", *map(str, words)],
             cwd=self.tree,
             env={**kept, "CHANNEL_TOOLS_CACHE": str(self.folder / "cache"), **(environ or {})},
@@ -61,8 +72,6 @@ class Tool:
             check=False,
             timeout=_LIMIT_S,
         )
-        assert result.returncode == code, result.stderr
-        return result.stdout if code == 0 else result.stderr
 
 
 @pytest.fixture
@@ -132,17 +141,46 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
 def test_an_import_killed_at_200_random_moments_leaves_sound_channels_that_the_next_one_completes(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-m", "tests.integration.mirror_drivers"]
-    drivers = [
-        subprocess.Popen([*command, str(tmp_path / seed), "100", seed], stdout=subprocess.PIPE, text=True)
-        for seed in ("1", "2")
-    ]
-    for driver in drivers:
-        printed, _ = driver.communicate(timeout=_LIMIT_S)
-        assert driver.returncode == 0
-        outcome = json.loads(printed)
+    drivers = [start_driver("imports", tmp_path / seed, 100, seed) for seed in ("1", "2")]
+    for outcome in map(outcome_of, drivers):
         assert (outcome["rounds"], outcome["faults"]) == (100, [])
         assert outcome["steps"] > 100
+
+
+def test_a_bundle_whose_making_was_killed_is_completed_by_the_next_run(tmp_path: Path) -> None:
+    outcome = outcome_of(start_driver("creates", tmp_path, 20, 1))
+    assert (outcome["rounds"], outcome["faults"]) == (20, [])
+    assert outcome["steps"] > 30
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"), [("disk-full", {"done", "before"}), ("disk-full-unasked", {"done", "midway"})]
+)
+def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expected: set[str]) -> None:
+    script = 'mount -t tmpfs -o size=20m none "$0" || exit 99; exec "$@"'
+    (tmp_path / "disk").mkdir()
+    driver = [sys.executable, "-m", "tests.integration.mirror_drivers", what, str(tmp_path), str(tmp_path / "disk")]
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(tmp_path / "disk"), *driver]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    if result.returncode == 99 or "unshare" in result.stderr:
+        pytest.skip(f"no small disk can be mounted: {result.stderr}")
+    assert result.returncode == 0, result.stderr
+    outcome = json.loads(result.stdout)
+    assert outcome["faults"] == []
+    assert outcome["refusals"] > 3
+    assert expected <= set(outcome["outcomes"]) <= expected | {"before"}
+
+
+def start_driver(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.integration.mirror_drivers", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def outcome_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
+    printed, _ = driver.communicate(timeout=_LIMIT_S)
+    assert driver.returncode == 0
+    outcome: dict[str, Any] = json.loads(printed)
+    return outcome
 
 
 def test_from_a_server_with_a_token_to_a_server(tmp_path: Path, tool: Tool) -> None:
@@ -186,3 +224,66 @@ def lock_all(channel: Path, address: str, file: Path) -> Path:
     lines = [f"{address}/linux-64/{name}#{row['sha256']}" for name, row in rows.items()]
     file.write_text("\n".join(["# platform: linux-64", "@EXPLICIT", *lines]) + "\n")
     return file
+
+
+@pytest.mark.usefixtures("needs_namespaces")
+def test_a_machine_with_python_alone_installs_the_tool_and_imports(
+    tmp_path: Path, tool: Tool, channel: Channel
+) -> None:
+    bundle, far = tmp_path / "bundle.tar", tmp_path / "far"
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
+    fill_wheel_cache(tmp_path / "cache" / "mirror" / "wheels", os.uname().machine)
+    printed = tool("mirror", "create", "--keys", tmp_path / "keys", "--to", bundle, "-c", channel.path)
+    with tarfile.open(bundle) as tar:
+        tar.extract("bootstrap.py", tmp_path, filter="data")
+    assert f"sha256 of bootstrap.py {sha256_of_file(tmp_path / 'bootstrap.py')}" in printed
+    words = ["--bundle", bundle, "--to", far, "--root-sha256", fingerprint]
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-I", tmp_path / "bootstrap.py", *words]
+    installed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S, cwd=tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    assert listed(far / "channels" / "channel") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
+    theirs = far / "tool" / "venv" / "bin" / "channel_tools"
+    verified = subprocess.run([theirs, "mirror", "verify", bundle, "--to", far], check=False, capture_output=True)
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_sources_and_recipes_come_along(tmp_path: Path, tool: Tool, channel: Channel) -> None:
+    with tarfile.open(tmp_path / "upstream.tar", "w") as tar:
+        tar.add(__file__, arcname="toy-1.0/toy.py")
+    sha256 = sha256_of_file(tmp_path / "upstream.tar")
+    source = f"source: [{{url: 'file://{tmp_path}/upstream.tar', sha256: {sha256}}}]\n"
+    recipe = tool.tree / "recipes" / "toy" / "recipe.yaml"
+    recipe.write_text(_RECIPE + source)
+    (recipe.parent / "build.sh").write_text("true\n")
+    (recipe.parent / "build.sh").chmod(0o755)
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
+    create = ("--keys", tmp_path / "keys", "-c", channel.path, "--without-tool", "--with-sources")
+    tool("mirror", "create", *create, "--to", tmp_path / "bundle")
+    since = ("--since", tmp_path / "bundle", "--to", tmp_path / "again", "--json")
+    assert json.loads(tool("mirror", "update", *create, *since))["nothing_new"]
+    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "far", "--root-sha256", fingerprint)
+    sources = tmp_path / "far" / "sources"
+    assert sorted(path.name for path in sources.iterdir()) == [f"sha256-{sha256}.tar", "tree.tar"]
+    with tarfile.open(sources / "tree.tar") as tar:
+        tar.extractall(tmp_path / "their tree", filter="data")
+    assert (tmp_path / "their tree" / "recipes" / "toy" / "recipe.yaml").read_text() == recipe.read_text()
+    assert os.access(tmp_path / "their tree" / "recipes" / "toy" / "build.sh", os.X_OK)
+    theirs = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "their cache"), "CHANNEL_TOOLS_ROOT": str(tmp_path / "their tree")}
+    tool("sources", "import", sources / f"sha256-{sha256}.tar", environ=theirs)
+    row = json.loads(tool("sources", "list", "--json", environ=theirs))["sources"][0]
+    assert row["present"]
+    assert Path(row["path"]).read_bytes() == (tmp_path / "upstream.tar").read_bytes()
+
+
+def test_what_was_imported_can_be_served(tmp_path: Path, tool: Tool, channel: Channel) -> None:
+    foreign_channel(tmp_path / "conda-forge", ["numpy"])
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
+    both = ("-c", channel.path, "-c", tmp_path / "conda-forge")
+    tool("mirror", "create", "--keys", tmp_path / "keys", *both, "--to", tmp_path / "bundle", "--without-tool")
+    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "far", "--root-sha256", fingerprint)
+    root = tmp_path / "far" / "channels"
+    (tmp_path / "work").mkdir()
+    with running(root, "--public", "channel", "--public", "conda-forge", work=tmp_path / "work") as server:
+        ours = f"{server.address}/channel"
+        tool("env", "create", "-c", ours, "-c", f"{server.address}/conda-forge", tmp_path / "env")
+    assert (tmp_path / "env" / "share" / "toy.txt").read_text() == "hello\n"
