@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import print_json, print_line
 from channel_tools.cli.handling import handled
+from channel_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.mirror.contents import BundleRequest
@@ -200,6 +202,8 @@ def update(
 def _pythons(given: list[str] | None, *, without_tool: bool) -> tuple[str, ...]:
     if without_tool:
         return ()
+    if wrong := [text for text in given or () if not re.fullmatch(r"3\.\d+", text)]:
+        raise UsageError(f"--tool-python {wrong[0]}: expected a version as 3.{sys.version_info.minor}")
     return tuple(given or (f"{sys.version_info.major}.{sys.version_info.minor}",))
 
 

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.errors import UsageError
 from channel_tools.mirror.locking import encode_lock, lock_path
 from channel_tools.mirror.model import channel_path
 from channel_tools.mirror.subset import channeldata, derived_index, plain_index
@@ -96,6 +97,13 @@ def index_files(locks: Sequence[Lock], packages: PackagePlan, *, complete: bool,
 def sha256_of(content: bytes) -> str:
     """In hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def check_destination(destination: Path) -> None:
+    """Raise UsageError when something is there already."""
+    if destination.exists():
+        hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
+        raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
 
 
 def unfinished_folder(destination: Path) -> Path:

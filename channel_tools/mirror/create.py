@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.channel.records import encode_json
-from channel_tools.errors import UsageError
 from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
-from channel_tools.mirror.contents import sha256_of, unfinished_folder
+from channel_tools.mirror.contents import check_destination, sha256_of, unfinished_folder
 from channel_tools.mirror.fetch import fetch_files
 from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.locking import lock_path
 from channel_tools.mirror.model import BOOTSTRAP, MANIFEST, ROLES, BundleChannel, BundleFile, Manifest
 from channel_tools.mirror.signing import sign_bundle, take_version
-from channel_tools.mirror.space import check_space
+from channel_tools.mirror.space import check_space, unusable_reported
 from channel_tools.mirror.tarfiles import write_members
 
 if TYPE_CHECKING:
@@ -82,12 +81,10 @@ def create_bundle(
     Raises UsageError when something is there already, DiskFullError before anything is fetched when there is no room
     for all of it, and as fetch_files; the same call afterwards continues.
     """
-    if destination.exists():
-        hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
-        raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
+    check_destination(destination)
     folder = unfinished_folder(destination)
     lock_file = folder.with_name(folder.name + ".lock")
-    with disk_full_reported(destination.parent):
+    with disk_full_reported(destination.parent), unusable_reported(destination):
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
             check_space(folder, _needed_bytes(folder, request, tar=_is_tar(destination)))

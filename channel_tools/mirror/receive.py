@@ -27,7 +27,7 @@ from channel_tools.mirror.farchannels import (
 )
 from channel_tools.mirror.locking import decode_lock, write_locks
 from channel_tools.mirror.model import CHANNELS_FOLDER, LOCKS_FOLDER, VENV, BundleFile, Received
-from channel_tools.mirror.space import check_space
+from channel_tools.mirror.space import check_space, unusable_reported
 from channel_tools.mirror.verify import check_content, check_held, each_file, open_trusted, present_files, read_target
 from channel_tools.publish.open import open_target
 
@@ -88,9 +88,10 @@ def import_bundle(reader: BundleReader, place: FarPlace, options: ImportOptions,
     before anything is copied when there is no room, and what publishing raises.
     """
     state = place.state
+    found, held = _compare(reader, place, options)  # a bundle that is refused leaves no trace
     if options.dry_run:
-        return _compare(reader, place, options)[0].report
-    with disk_full_reported(place.files), state.locked():
+        return found.report
+    with disk_full_reported(place.files), unusable_reported(place.files), state.locked():
         _clear_leftovers(place.files)
         found, held = _compare(reader, place, options)
         _stage(reader, state, found.new, progress)

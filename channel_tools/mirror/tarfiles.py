@@ -102,6 +102,8 @@ def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[ta
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as err:
             what = "it is cut short" if position >= size_bytes - _BLOCK else f"no header of a member there ({err})"
+            if position == 0:
+                what = "it is no tar file"
             raise bundle_damaged(file, f"at byte {position}: {what}") from None
         if info.size < 0:
             raise bundle_damaged(file, f"at byte {position}: a member of {info.size} bytes")

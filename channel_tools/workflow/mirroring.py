@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from channel_tools.addresses import channel_address, without_credentials
 from channel_tools.errors import UsageError
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.mirror.contents import BundleRequest, index_files, unfinished_folder
+from channel_tools.mirror.contents import BundleRequest, check_destination, index_files, unfinished_folder
 from channel_tools.mirror.credentials import Credentials
 from channel_tools.mirror.fetch import FetchOptions
 from channel_tools.mirror.http import HttpReader
@@ -136,6 +136,7 @@ def gather_extras(
     """What the request wants beside packages, made or fetched. Raises as tool_extras and source_extras."""
     from channel_tools.workflow.mirror_extras import source_extras, tool_extras  # noqa: PLC0415 - imports planning
 
+    check_destination(destination)
     found = []
     if request.tool_pythons:
         found.append(tool_extras(settings, request.tool_pythons, platforms_of(locks), progress))
