@@ -23,7 +23,7 @@ from channel_tools.publish import PackageFile, PackageSet, curation
 from channel_tools.publish.server import ServerTarget, open_server
 from channel_tools.publish.wire import API, JobAnswer, encode, set_request
 from tests.integration.serving import Server, make_token, running
-from tests.unit.channel.toys import REGISTRY, make_conda
+from tests.unit.channel.toys import REGISTRY, make_conda, own
 from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration
@@ -129,6 +129,7 @@ def test_other_bytes_under_a_name_are_refused(place: Place) -> None:
         ("lies-about-name", VerificationError, "index.json says other-1.0-0"),
         ("no-package", VerificationError, "no complete conda package"),
         ("breaks-audit", VerificationError, "interpreter"),
+        ("lies-about-digest", IntegrityError, "names the digest abc"),
     ],
 )
 def test_what_is_wrong_with_a_package_is_told_and_nothing_is_published(
@@ -139,6 +140,8 @@ def test_what_is_wrong_with_a_package_is_told_and_nothing_is_published(
         path = make_conda(place.work / "bad", "bad", files={"../../etc/x": b"x"})
     elif kind == "lies-about-name":
         path = make_conda(place.work / "bad", "bad", index={"name": "other"})
+    elif kind == "lies-about-digest":
+        path = make_conda(place.work / "bad", "bad", build="h1234567_0", about=own("abc"))
     elif kind == "no-package":
         path = place.work / "bad" / "linux-64" / "bad-1.0-0.conda"
         path.parent.mkdir(parents=True)

@@ -8,6 +8,8 @@ the gate of the build; the report says so.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.gate import described
@@ -17,9 +19,11 @@ from channel_tools.audit.policy import PACKAGE_RULES
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import judged
 from channel_tools.audit.surroundings import Known, neighbour_of, neighbours_of_records
+from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import open_channel
-from channel_tools.errors import VerificationError
+from channel_tools.errors import IntegrityError, VerificationError
+from channel_tools.packages.reader import read_info_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +32,33 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.model import Channel, Foundation
 
+DIGEST_DIGITS = 7
+"""How many digits of a plan's digest stand in a build string, as channel_tools.plan writes them."""
+_ABOUT = "about.json"
 _NEED_FOUNDATION = frozenset({Rule.NEEDED, Rule.LINK, Rule.LIBSTDCXX})
+
+
+def check_digests(files: Sequence[Path]) -> None:
+    """Raise IntegrityError for a package that names a plan's digest which its build string does not have.
+
+    The digest decides whether a plan builds a package again, so one that lies about it would be taken for another.
+    """
+    for path in files:
+        digest = _digest_in(path)
+        build = path.name.removesuffix(PACKAGE_SUFFIX).rpartition("-")[2]
+        if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
+            message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
+            raise IntegrityError(message, hint="build it by channel_tools build, which writes both")
+
+
+def _digest_in(path: Path) -> str | None:
+    """The digest of a plan that a package names, None for one that was not made from a plan."""
+    content = read_info_files(path, frozenset({_ABOUT})).get(_ABOUT, b"{}")
+    with contextlib.suppress(ValueError):  # what is no JSON is found and told elsewhere
+        match json.loads(content):
+            case {"extra": {"channel_tools": {"digest": str(digest)}}}:
+                return digest
+    return None
 
 
 def audit_uploaded(files: Sequence[Path], foundation: Foundation, places: Sequence[Path]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from channel_tools.publish.wire import (
     YankRequest,
     encode,
 )
-from channel_tools.serve.uploads.auditing import audit_uploaded
+from channel_tools.serve.uploads.auditing import audit_uploaded, check_digests
 from channel_tools.serve.uploads.store import State, drop_files
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportAnswe
         raise ChannelError(message, hint="send them, then commit the set again")
     new = [file.path for file in plan.upload]
     notes = audit_uploaded(new, request.foundation, _places(target, request.label))
+    check_digests([file.path for file in plan.upload if not file.foundation])
     return _answered(target.publish(plan, progress=SilentProgress()), notes)
 
 
