@@ -30,6 +30,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/index.py
 
 setup: $(STAMP)
 

@@ -35,7 +35,7 @@ class Tree:
         package, name = self._package, member.name
         if not _stays_inside(name) or ".." in name.split("/"):
             raise damaged(package, f"member {name!r} would be written outside the prefix")
-        if any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
+        if len(name) > _NAME_BYTES // 4 and any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
             raise damaged(package, f"member {name[:80]!r}... has a name that is too long for file systems")
         normal = posixpath.normpath(name)
         if member.isdir():

@@ -56,6 +56,7 @@ def make_shards(
     A shard is only made when its records changed since ``known`` or its file is not ``on_disk``.
     """
     files, hidden = _by_name(records, removed)
+    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
     shards: dict[str, Shard] = {}
     new: dict[str, bytes] = {}
     for name in sorted(files.keys() | hidden.keys()):
@@ -63,7 +64,7 @@ def make_shards(
         content = _content(records, rows, gone)
         shard = known.get(name)
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
-            packed = _compress(_plain_shard(records, rows, gone))
+            packed = compressor.compress(_plain_shard(records, rows, gone))
             shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
             if shard.sha256 not in on_disk:
                 new[shard.sha256] = packed
@@ -113,7 +114,8 @@ def shard_index(subdir: str, shards: Mapping[str, Shard], *, now_s: float) -> by
         "created_at": datetime.fromtimestamp(now_s, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
     hashes = {name: bytes.fromhex(shard.sha256) for name, shard in sorted(shards.items())}
-    return _compress(msgspec.msgpack.encode({"info": info, "shards": hashes}, order="sorted"))
+    index = msgspec.msgpack.encode({"info": info, "shards": hashes}, order="sorted")
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(index)
 
 
 def shards_on_disk(subdir_folder: Path) -> set[str]:
@@ -165,7 +167,3 @@ def _flush(files: Sequence[Path]) -> None:
     for path in files:
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
-
-
-def _compress(plain: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(plain)

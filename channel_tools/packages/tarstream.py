@@ -32,6 +32,12 @@ _METADATA_TYPES = (
     tarfile.GNUTYPE_LONGLINK,
 )
 
+_PLAIN_TYPES = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
+_NUMBERS = ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148), (148, 156))
+_BLANK_SUM = 8 * ord(" ")
+"""The checksum is taken with its own field blank."""
+_END = bytes(tarfile.BLOCKSIZE)
+
 
 class _Member(tarfile.TarInfo):
     """A header as the standard library reads it, but strictly."""
@@ -72,6 +78,9 @@ def stream_tar(packed: IO[bytes], packed_bytes: int) -> Iterator[tuple[tarfile.T
     with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False) as plain:
         limited = _Limited(plain, _FREE_BYTES + _RATIO * packed_bytes)
         start, whole = _start(limited) if packed_bytes <= SMALL_BYTES else (b"", False)
+        if whole and (plainly := plain_members(start)) is not None:
+            yield from plainly
+            return
         source = cast("IO[bytes]", _Joined(start, limited))  # tarfile reads, and does nothing else with it
         with (
             tarfile.open(fileobj=io.BytesIO(start), mode="r:", tarinfo=_Member)
@@ -79,6 +88,54 @@ def stream_tar(packed: IO[bytes], packed_bytes: int) -> Iterator[tuple[tarfile.T
             else tarfile.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES, tarinfo=_Member) as archive
         ):
             yield from _members(archive)
+
+
+def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | None]] | None:
+    """The members of a small archive of plain files, folders and symbolic links, as tarfile would give them.
+
+    None for everything out of the ordinary, which is left to tarfile: that spends most of the time that indexing a
+    channel from nothing takes on headers which all look the same.
+    """
+    members: list[tuple[tarfile.TarInfo, IO[bytes] | None]] = []
+    at = 0
+    while (header := archive[at : at + tarfile.BLOCKSIZE]) != _END:
+        member = _plain_header(header)
+        if member is None:
+            return None
+        member.offset, member.offset_data = at, at + tarfile.BLOCKSIZE
+        end = member.offset_data + member.size
+        content = io.BytesIO(archive[member.offset_data : end]) if member.isreg() else None
+        members.append((member, content))
+        at = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        if at > len(archive):
+            return None
+    return members if members and archive[at:] == bytes(len(archive) - at) else None
+
+
+def _plain_header(header: bytes) -> tarfile.TarInfo | None:
+    if len(header) != tarfile.BLOCKSIZE:
+        return None
+    kind = header[156:157]
+    numbers = [header[start:end].strip(b"\0 ") for start, end in _NUMBERS]
+    if kind not in _PLAIN_TYPES or header[257:262] != b"ustar" or header[345] or not all(map(bytes.isdigit, numbers)):
+        return None
+    try:
+        mode, uid, gid, size, mtime, checksum = (int(number, 8) for number in numbers)
+    except ValueError:  # an 8 or a 9
+        return None
+    if checksum != _BLANK_SUM + sum(header[:148]) + sum(header[156:]) or (size and kind != tarfile.REGTYPE):
+        return None
+    member = tarfile.TarInfo(_text(header[:100]))
+    if kind == tarfile.DIRTYPE:
+        member.name = member.name.rstrip("/")
+    member.type, member.mode, member.uid, member.gid, member.size = kind, mode, uid, gid, size
+    member.mtime, member.chksum, member.linkname = mtime, checksum, _text(header[157:257])
+    member.uname, member.gname = _text(header[265:297]), _text(header[297:329])
+    return member
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode(tarfile.ENCODING or "utf-8", "surrogateescape")
 
 
 def _start(source: _Limited) -> tuple[bytes, bool]:
@@ -112,5 +169,5 @@ def _members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[byt
             raise tarfile.ReadError(f"{member.name}: a sparse file, or one of more than {_MEMBERS} members")
         yield member, archive.extractfile(member) if member.isreg() else None
     while chunk := archive.fileobj.read(_CHUNK_BYTES):
-        if chunk.strip(b"\0"):
+        if chunk != bytes(len(chunk)):
             raise tarfile.ReadError("there are bytes behind the archive's end")
