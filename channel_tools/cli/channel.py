@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -11,17 +13,24 @@ from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_line
 from channel_tools.cli.handling import handled
 
-app = typer.Typer(no_args_is_help=True, help="The local channel folder.")
+app = typer.Typer(no_args_is_help=True, help="The local channel folder, or one that was published to.")
+
+At = Annotated[
+    Path | None,
+    typer.Option("--at", metavar="FOLDER", help="A channel folder.", show_default="the local channel"),
+]
 
 
 @app.command("index")
 @handled
-def index(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
+def index(
+    *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+) -> None:
     """Bring the channel's indexes in step with its package files."""
     from channel_tools.channel import channel_writer, index_channel, open_channel  # noqa: PLC0415
     from channel_tools.errors import ChannelError  # noqa: PLC0415
 
-    channel = open_channel(options.settings_from(root, output).channel)
+    channel = open_channel(at or options.settings_from(root, output).channel)
     with channel_writer(channel) as writer:
         report = index_channel(writer)
     if as_json:
@@ -35,12 +44,14 @@ def index(*, root: options.Root = None, output: options.Output = None, as_json: 
 
 @app.command("verify")
 @handled
-def verify(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
+def verify(
+    *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
+) -> None:
     """Read every package and index of the channel in full and report what is damaged, missing or out of step."""
     from channel_tools.channel import open_channel, verify_channel  # noqa: PLC0415
     from channel_tools.errors import VerificationError  # noqa: PLC0415
 
-    channel = open_channel(options.settings_from(root, output).channel)
+    channel = open_channel(at or options.settings_from(root, output).channel)
     findings = verify_channel(channel)
     if as_json:
         rows = [{**asdict(finding), "path": str(finding.path)} for finding in findings]

@@ -163,6 +163,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path) -> None:
         tool("promote", "testing", "main", *at, "--dry-run", cwd=tmp_path).splitlines()[0] == "linux-64/toy-1.0-0.conda"
     )
     assert "2 linked" in tool("promote", "testing", "main", *at, cwd=tmp_path)
+    assert "0 findings" in tool("channel", "verify", "--at", tmp_path / "target" / "label" / "testing", cwd=tmp_path)
     assert "2 yanked" in tool("yank", "toy=2", *at, "--reason", "wrong sums", cwd=tmp_path)
     assert "2 restored" in tool("yank", "toy=2", *at, "--undo", cwd=tmp_path)
     patch = tmp_path / "patch_instructions.json"
