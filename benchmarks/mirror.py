@@ -120,7 +120,7 @@ def with_threads(files: list[WantedFile], folder: Path) -> None:
 
 def with_ours(files: list[WantedFile], folder: Path) -> None:
     """All files as ``mirror create`` fetches them."""
-    reader = HttpReader(credentials=Credentials({}, Path("/nowhere")))
+    reader = HttpReader(credentials=Credentials({}))
     fetch_files(files, folder, options=FetchOptions(reader=reader, jobs=JOBS), progress=SilentProgress())
 
 

@@ -210,7 +210,7 @@ def _pythons(given: list[str] | None, *, without_tool: bool) -> tuple[str, ...]:
 def _fetching(jobs: int, limit_rate: int | None) -> FetchOptions:
     from channel_tools.workflow.mirroring import make_fetching  # noqa: PLC0415
 
-    return make_fetching(jobs=jobs, bytes_per_s=limit_rate, environ=os.environ, home=Path.home())
+    return make_fetching(jobs=jobs, bytes_per_s=limit_rate, environ=os.environ)
 
 
 def _make(
@@ -327,7 +327,7 @@ def import_(
     from channel_tools.workflow.mirroring import make_reader  # noqa: PLC0415
 
     place = far_place(to, state=state or _state_folder(), cwd=Path.cwd())
-    reader = make_reader(environ=os.environ, home=Path.home())
+    reader = make_reader(os.environ)
     how = ImportOptions(root_sha256=root_sha256, environ=os.environ, http=reader, dry_run=dry_run)
     with shown_progress() as progress:
         report = import_bundle(open_bundle(bundle), place, how, progress=progress)

@@ -56,6 +56,10 @@ class FetchOptions:
     slowest_bytes_per_s: float = 1000.0
 
 
+class _TooSlowError(TryAgainError):
+    """The server sends, but hardly anything: that it got further does not count."""
+
+
 class _Cancelled(Exception):  # noqa: N818 - no error: another file's was
     """The other files are given up."""
 
@@ -110,7 +114,7 @@ class _Fetcher:
                 found = self._attempt(part, wanted)
             except TryAgainError as err:
                 problem = str(err)
-                idle = 0 if _size(part) > before else idle + 1
+                idle = 0 if _size(part) > before and not isinstance(err, _TooSlowError) else idle + 1
                 self._pause(idle)
                 continue
             if found == wanted.sha256:
@@ -157,7 +161,7 @@ class _Fetcher:
             came += count
             self._task.advance(count)
             if waited_s > self._reader.timeout_s and came < waited_s * self._options.slowest_bytes_per_s:
-                raise TryAgainError(f"only {came} bytes came in {waited_s:.0f} s")
+                raise _TooSlowError(f"only {came} bytes came in {waited_s:.0f} s")
             if limit is not None:
                 limit.spend(count)
         return left

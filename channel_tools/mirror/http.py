@@ -7,6 +7,7 @@ large packages it is copying that costs, not the network.
 
 from __future__ import annotations
 
+import base64
 import http
 import http.client
 import re
@@ -22,7 +23,6 @@ from urllib.request import getproxies, proxy_bypass
 from channel_tools import __version__
 from channel_tools.addresses import without_credentials
 from channel_tools.errors import NetworkError
-from channel_tools.mirror.credentials import basic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -189,7 +189,8 @@ def _proxy_of(place: _Place) -> SplitResult | None:
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
-    return {"Proxy-Authorization": basic(unquote(proxy.username), unquote(proxy.password or ""))}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode("ascii")}
 
 
 def _check_status(response: http.client.HTTPResponse, url: str, start: int) -> int:

@@ -7,7 +7,7 @@ import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from channel_tools.clients import split_credential
@@ -68,7 +68,12 @@ def _read_token(path: Path) -> str:
 
 
 def _from_rattler(host: str, environ: Mapping[str, str]) -> str | None:
-    """What rattler keeps for a host: its own name first, then ``*.domain``, the longest first."""
+    kept = kept_for_host(host, environ)
+    return None if kept is None else authorization_of(kept)
+
+
+def kept_for_host(host: str, environ: Mapping[str, str]) -> object:
+    """What rattler keeps for a host: its own name first, then ``*.domain``, the longest first. Raises ConfigError."""
     named = environ.get(_RATTLER_VARIABLE, "")
     path = Path(named) if named else Path(environ.get("HOME", "/")) / _RATTLER_FILE
     try:
@@ -82,11 +87,11 @@ def _from_rattler(host: str, environ: Mapping[str, str]) -> str | None:
     if not isinstance(kept, dict):
         raise ConfigError("not a file of rattler's credentials", path=path, hint="expected a JSON object")
     domains = [f"*.{host.split('.', count)[-1]}" for count in range(1, host.count(".") + 1)]
-    found = next((kept[name] for name in (host, *domains) if name in kept), None)
-    return None if found is None else _authorization(found)
+    return next((kept[name] for name in (host, *domains) if name in kept), None)
 
 
-def _authorization(kept: Any) -> str | None:  # noqa: ANN401 - from a file that another program writes
+def authorization_of(kept: object) -> str | None:
+    """The header for what rattler keeps, None for a form that is not known here."""
     match kept:
         case {"BearerToken": str(token)} | {"CondaToken": str(token)}:
             return f"Bearer {token}"

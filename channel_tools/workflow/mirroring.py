@@ -53,14 +53,14 @@ class MirrorRequest:
     tool_pythons: tuple[str, ...] = ()
 
 
-def make_reader(*, environ: Mapping[str, str], home: Path) -> HttpReader:
+def make_reader(environ: Mapping[str, str]) -> HttpReader:
     """What reads channels over HTTP, with the credentials that users keep for them."""
-    return HttpReader(credentials=Credentials(environ, home))
+    return HttpReader(credentials=Credentials(environ))
 
 
-def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, str], home: Path) -> FetchOptions:
+def make_fetching(*, jobs: int, bytes_per_s: int | None, environ: Mapping[str, str]) -> FetchOptions:
     """How to fetch."""
-    reader = make_reader(environ=environ, home=home)
+    reader = make_reader(environ)
     return FetchOptions(reader=reader, jobs=jobs, limit=None if bytes_per_s is None else RateLimit(bytes_per_s))
 
 

@@ -198,7 +198,7 @@ class NearSide:
 
 
 def http_reader(*, timeout_s: float = 5.0) -> HttpReader:
-    return HttpReader(credentials=Credentials({}, Path("/nowhere")), timeout_s=timeout_s)
+    return HttpReader(credentials=Credentials({}), timeout_s=timeout_s)
 
 
 def near_side(folder: Path, *channels: Channel | ForeignChannel, keys: KeyFolder | None = None) -> NearSide:
