@@ -185,7 +185,7 @@ def outcome_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
 
 def test_from_a_server_with_a_token_to_a_server(tmp_path: Path, tool: Tool) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
-    channel = toy_channel(near, foundation=["zlib"])
+    channel = toy_channel(near, foundation=["zlib"], build="h1234567_0")
     far.mkdir()
     reading, writing = make_token(near, "channel"), make_token(far, "ours", access="write")
     secrets = tmp_path / "credentials.json"
@@ -203,13 +203,13 @@ def test_from_a_server_with_a_token_to_a_server(tmp_path: Path, tool: Tool) -> N
         (tmp_path / "write.json").write_text(json.dumps({"127.0.0.1": {"BearerToken": writing}}))
         report = json.loads(tool("mirror", "import", tmp_path / "first.tar", *words, environ=upload))
         assert report["addresses"] == {"channel": target}
-        assert listed(far / "ours") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
-        add_toys(channel, ["more"])
+        assert listed(far / "ours") == ["toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
+        add_toys(channel, ["more"], build="h1234567_0")
         since = ("--since", report["received"], "--to", tmp_path / "second.tar")
         lock = lock_all(channel.path, address, tmp_path / "toy.txt")
         tool("mirror", "update", *create, "--lock", lock, *since, environ=environ)
         tool("mirror", "import", tmp_path / "second.tar", *words, environ=upload)
-    assert listed(far / "ours") == ["more-1.0-0.conda", "toy-1.0-0.conda", "zlib-1.0-0.conda"]
+    assert listed(far / "ours") == ["more-1.0-h1234567_0.conda", "toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
     assert verify_channel(open_channel(far / "ours")) == []
     written = [path.read_text() for path in (tmp_path / "state").rglob("*") if path.name == "conda-lock.yml"]
     assert all(target in text for text in written)

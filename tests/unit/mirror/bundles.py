@@ -46,14 +46,19 @@ def new_keys(folder: Path, *, root_keys: int = 1, threshold: int = 1, passphrase
     )
 
 
-def toy_channel(folder: Path, names: Sequence[str] = ("toy",), foundation: Sequence[str] = ("zlib",)) -> Channel:
+def toy_channel(
+    folder: Path, names: Sequence[str] = ("toy",), foundation: Sequence[str] = ("zlib",), *, build: str = "0"
+) -> Channel:
     """A channel with own packages (each needs all foundation packages) and foundation packages."""
     channel = new_channel(folder)
-    add_toys(channel, names, foundation)
+    add_toys(channel, names, foundation, build=build)
     return channel
 
 
-def add_toys(channel: Channel, names: Sequence[str], foundation: Sequence[str] = (), *, version: str = "1.0") -> None:
+def add_toys(
+    channel: Channel, names: Sequence[str], foundation: Sequence[str] = (), *, version: str = "1.0", build: str = "0"
+) -> None:
+    """A build ``hDIGEST_0`` is one that a plan with that digest gives, and that a server takes."""
     made = channel.path.parent / "made"
     linked = [make_conda(made, name) for name in foundation]
     ours = [
@@ -61,8 +66,9 @@ def add_toys(channel: Channel, names: Sequence[str], foundation: Sequence[str] =
             made,
             name,
             version=version,
+            build=build,
             index={"depends": list(foundation)},
-            about=own(f"digest of {name} {version}"),
+            about=own(f"digest of {name} {version}" if build == "0" else build[1:].partition("_")[0]),
             variant={"of": name},
         )
         for name in names
