@@ -114,7 +114,7 @@ def ours(root: Path, work: Path) -> Iterator[Server]:
     """The server, with a token for all channels."""
     request = TokenRequest(name="benchmark", channels=None, labels=None, access="write", expires_s=None)
     token, _record = create_token(default_tokens_file(root), request, clock=time.time)
-    command = [sys.executable, "-m", "channel_tools", "serve", "--root", str(root), "--port", "0", "--workers", "2"]
+    command = [sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0", "--workers", "2"]
     process = subprocess.Popen(
         [*command, "--access-log", str(work / "access.log")], stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )

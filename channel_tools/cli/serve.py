@@ -14,19 +14,19 @@ from channel_tools.cli.handling import handled
 
 DEFAULT_PORT = 8734
 
-ChannelsRoot = Annotated[
-    Path, typer.Option("--root", help="The folder of the channels: each of its folders is served under its name.")
+Folder = Annotated[
+    Path, typer.Argument(help="The folder of the channels: each of its folders is served under its name.")
 ]
 TokensFile = Annotated[
     Path | None,
-    typer.Option("--tokens", help="The file of tokens.", show_default="ROOT/.channel_tools/tokens.json"),
+    typer.Option("--tokens", help="The file of tokens.", show_default="FOLDER/.channel_tools/tokens.json"),
 ]
 
 
 @handled
 def serve(
+    folder: Folder,
     *,
-    root: ChannelsRoot,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")] = DEFAULT_PORT,
     tokens: TokensFile = None,
@@ -52,8 +52,8 @@ def serve(
     from channel_tools.serve.settings import ServeSettings, default_tokens_file  # noqa: PLC0415
 
     settings = ServeSettings(
-        root=root.absolute(),
-        tokens_file=tokens or default_tokens_file(root.absolute()),
+        root=folder.absolute(),
+        tokens_file=tokens or default_tokens_file(folder.absolute()),
         host=host,
         port=port,
         workers=workers or options.available_cores(),
@@ -61,4 +61,4 @@ def serve(
         access_log=access_log,
         proxies=tuple(proxy or ()),
     )
-    run(settings, ready=lambda address: print_note(f"serving {root} at {address}"))
+    run(settings, ready=lambda address: print_note(f"serving {folder} at {address}"))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Tokens of a server: who may read and publish.")
 
-Root = Annotated[
-    Path | None, typer.Option("--root", help="The folder that the server serves; its tokens.", show_default=False)
+Folder = Annotated[
+    Path | None, typer.Option("--at", metavar="FOLDER", help="The folder that the server serves.", show_default=False)
 ]
 TokensFile = Annotated[
     Path | None, typer.Option("--tokens", help="The file of tokens that the server was given.", show_default=False)
@@ -34,7 +34,7 @@ TokensFile = Annotated[
 def create(
     name: Annotated[str, typer.Argument(help="What the token is for; only people read it.")],
     *,
-    root: Root = None,
+    folder: Folder = None,
     tokens: TokensFile = None,
     channel: Annotated[
         list[str] | None, typer.Option(help="A channel it is good for; may be repeated.", show_default=False)
@@ -63,7 +63,7 @@ def create(
         access="write" if write else "read",
         expires_s=parse_expiry(expires, now_s=time.time()),
     )
-    token, record = create_token(_file(root, tokens), request, clock=time.time)
+    token, record = create_token(_file(folder, tokens), request, clock=time.time)
     if as_json:
         print_json({"schema": 1, "token": token, **_described(record)})
         return
@@ -73,11 +73,11 @@ def create(
 
 @app.command("list")
 @handled
-def list_tokens(*, root: Root = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
+def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
     """The tokens that there are, with their scopes and states."""
     from channel_tools.serve.tokens import read_tokens  # noqa: PLC0415
 
-    records = read_tokens(_file(root, tokens))
+    records = read_tokens(_file(folder, tokens))
     if as_json:
         print_json({"schema": 1, "tokens": [_described(record) for record in records]})
         return
@@ -90,28 +90,28 @@ def list_tokens(*, root: Root = None, tokens: TokensFile = None, as_json: option
 def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `token list` shows it.")],
     *,
-    root: Root = None,
+    folder: Folder = None,
     tokens: TokensFile = None,
 ) -> None:
     """Make a token useless at once; the server need not be restarted."""
     from channel_tools.serve.tokens import revoke_token  # noqa: PLC0415
 
-    record = revoke_token(_file(root, tokens), token_id, clock=time.time)
+    record = revoke_token(_file(folder, tokens), token_id, clock=time.time)
     print_line(f"token {record.id} ({record.name}) is revoked")
 
 
-def _file(root: Path | None, tokens: Path | None) -> Path:
+def _file(folder: Path | None, tokens: Path | None) -> Path:
     from channel_tools.serve.settings import default_tokens_file  # noqa: PLC0415
 
     if tokens is not None:
         return tokens
-    if root is None:
+    if folder is None:
         raise UsageError(
-            "no file of tokens is named", hint="give --root FOLDER, as to channel_tools serve, or --tokens FILE"
+            "no file of tokens is named", hint="give --at FOLDER, as to channel_tools serve, or --tokens FILE"
         )
-    if not root.is_dir():
-        raise UsageError(f"{root}: no such folder", hint="give the folder of the channels, as to channel_tools serve")
-    return default_tokens_file(root)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder", hint="give the folder of the channels, as to channel_tools serve")
+    return default_tokens_file(folder)
 
 
 def _state(record: TokenRecord) -> str:

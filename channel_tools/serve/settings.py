@@ -44,10 +44,10 @@ def check_settings(settings: ServeSettings) -> None:
     """Raise UsageError for a folder that cannot be served as it is meant."""
     root = settings.root
     if not root.is_dir():
-        raise UsageError(f"{root}: no such folder; expected one that holds channels", hint="give --root FOLDER")
+        raise UsageError(f"{root}: no such folder", hint="name the folder that holds the channels' folders")
     if (root / RECORD_FOLDER / "channel.json").is_file():
         message = f"{root}: is a channel itself; expected the folder that holds it, so that its address has its name"
-        raise UsageError(message, hint=f"give --root {root.parent}; it is then served as /{root.name}/")
+        raise UsageError(message, hint=f"serve {root.parent}; it is then served as /{root.name}/")
     for channel, label in sorted(parse_public(settings.public).places):
         if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED or not CHANNEL_NAME.fullmatch(label):
             raise UsageError(

@@ -82,7 +82,7 @@ def running(root: Path, *options: str, work: Path, workers: int = 1, quiet: bool
     Unless it may tell of something (``quiet`` False), it must have said nothing but where it is.
     """
     log_file, error_file = work / "access.log", work / "server.err"
-    command = [sys.executable, "-m", "channel_tools", "serve", "--root", str(root), "--port", "0"]
+    command = [sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0"]
     command += ["--workers", str(workers), "--access-log", str(log_file), *options]
     with error_file.open("w") as errors:
         process = subprocess.Popen(command, cwd=_ROOT, stderr=errors, text=True)

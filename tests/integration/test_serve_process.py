@@ -89,8 +89,8 @@ def serve(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_cannot_be_served_is_one_error(root: Path, server: Server, tmp_path: Path) -> None:
     cases = {
-        "cannot be listened on": ("--root", str(root), "--port", str(server.port)),
-        "cannot be written": ("--root", str(root), "--port", "0", "--access-log", str(tmp_path / "no" / "log")),
+        "cannot be listened on": (str(root), "--port", str(server.port)),
+        "cannot be written": (str(root), "--port", "0", "--access-log", str(tmp_path / "no" / "log")),
     }
     for words, options in cases.items():
         done = serve(*options)
@@ -101,7 +101,7 @@ def test_what_cannot_be_served_is_one_error(root: Path, server: Server, tmp_path
 
 def test_the_log_goes_to_stderr_where_no_file_is_named(root: Path, tmp_path: Path) -> None:
     error_file = tmp_path / "errors"
-    command = [sys.executable, "-m", "channel_tools", "serve", "--root", str(root), "--port", "0", "--workers", "1"]
+    command = [sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0", "--workers", "1"]
     with error_file.open("w") as errors:
         process = subprocess.Popen(command, cwd=_ROOT, stderr=errors, text=True)
     try:

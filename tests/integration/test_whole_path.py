@@ -76,7 +76,7 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     assert promoted["uploaded"] == []
     assert promoted["linked"] == published["uploaded"]
 
-    token = str(near.run_json("token", "create", "site", "--root", target.parent, "--channel", "ours")["token"])
+    token = str(near.run_json("token", "create", "site", "--at", target.parent, "--channel", "ours")["token"])
     near.run("mirror", "keys", "create", "--keys", keys)
     fingerprint = str(near.run_json("mirror", "keys", "show", "--keys", keys)["fingerprint"])
     with running(target.parent, work=tmp_path) as server:

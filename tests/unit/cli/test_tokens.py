@@ -19,7 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_token_is_printed_once_and_alone(tmp_path: Path) -> None:
-    made = run("create", "for alice", "--root", str(tmp_path), "--channel", "ours", "--label", "main", "--label", "x")
+    made = run("create", "for alice", "--at", str(tmp_path), "--channel", "ours", "--label", "main", "--label", "x")
     assert made.returncode == 0, made.stderr
     token = made.stdout.strip()
     assert re.fullmatch(TOKEN_PATTERN, token)
@@ -37,14 +37,14 @@ def test_a_token_is_printed_once_and_alone(tmp_path: Path) -> None:
     rows = json.loads(run("list", "--tokens", str(kept), "--json").stdout)["tokens"]
     assert [(row["id"], row["state"]) for row in rows] == [(token[3:11], "valid")]
     assert "sha256" not in rows[0]
-    revoked = run("revoke", token[3:11], "--root", str(tmp_path))
+    revoked = run("revoke", token[3:11], "--at", str(tmp_path))
     assert revoked.stdout == f"token {token[3:11]} (for alice) is revoked\n"
-    assert "revoked" in run("list", "--root", str(tmp_path)).stdout
+    assert "revoked" in run("list", "--at", str(tmp_path)).stdout
 
 
 def test_a_token_without_a_scope_is_refused(tmp_path: Path) -> None:
     for options in ((), ("--channel", "ours", "--all-channels")):
-        done = run("create", "x", "--root", str(tmp_path), *options)
+        done = run("create", "x", "--at", str(tmp_path), *options)
         assert done.returncode == 2
         assert "a token needs a scope" in done.stderr
     assert run("create", "x", "--all-channels").returncode == 2

@@ -33,7 +33,7 @@ def test_a_channel_itself_is_no_folder_of_channels(settings: ServeSettings) -> N
     record.write_text("{}")
     with pytest.raises(UsageError, match="is a channel itself") as caught:
         check_settings(settings)
-    assert caught.value.hint == f"give --root {settings.root.parent}; it is then served as /{settings.root.name}/"
+    assert caught.value.hint == f"serve {settings.root.parent}; it is then served as /{settings.root.name}/"
 
 
 @pytest.mark.parametrize("public", ["", "/x", "../x", "a/b/c", "api", ".hidden"])
