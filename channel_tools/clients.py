@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The client through which channels are read: with the credentials that an address carries, and those kept for it.
 
-A token or password is taken out of an address before rattler sees it and sent as a header instead, so that no record
-in an environment, no cache and no error can carry it. What users keep for a host (rattler's credentials file or
-``RATTLER_AUTH_FILE``, the system's keyring, .netrc) is found by rattler itself.
+A token or password is taken out of an address before rattler sees it, so that no record in an environment, no cache
+and no error can carry it, and put back when a request is sent: a password as a header, a token into the path, which is
+the one form that every server of conda channels with tokens understands. What users keep for a host (rattler's
+credentials file or ``RATTLER_AUTH_FILE``, the system's keyring, .netrc) is found by rattler itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rattler.networking import (
     AuthenticationMiddleware,
     Client,
     GCSMiddleware,
+    MirrorMiddleware,
     OciMiddleware,
     RetryMiddleware,
     S3Middleware,
@@ -33,11 +35,15 @@ _WEB_SCHEMES = frozenset({"http", "https"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credential:
-    """What to send to addresses below ``https://host/path``."""
+    """What to send to addresses below ``https://host/path``.
+
+    ``address`` is the one that was given, with ``/t/TOKEN`` in it; None where a password was given.
+    """
 
     host: str
     path: str
     authorization: str
+    address: str | None = None
 
     def __repr__(self) -> str:
         """Without the secret."""
@@ -45,7 +51,7 @@ class Credential:
 
 
 def split_credential(address: str) -> tuple[str, Credential | None]:
-    """An address without ``user:password@`` and ``/t/TOKEN``, and what these become as a header.
+    """An address without ``user:password@`` and ``/t/TOKEN``, and what these become when they are sent.
 
     Other schemes than http and https stay as they are.
     """
@@ -54,32 +60,43 @@ def split_credential(address: str) -> tuple[str, Credential | None]:
         return address, None
     found = _TOKEN.search(parts.path)
     path = _TOKEN.sub("", parts.path, count=1)
-    plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, parts.query, ""))
+    place = parts.netloc.rpartition("@")[2]
+    plain = urlunsplit((parts.scheme, place, path, parts.query, ""))
+    given = None
     if found is not None:
         authorization = f"Bearer {unquote(found[1])}"
+        given = urlunsplit((parts.scheme, place, parts.path, parts.query, ""))
     elif parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
     else:
         return plain, None
-    return plain, Credential(host=parts.hostname or "", path=path.rstrip("/"), authorization=authorization)
+    host = parts.hostname or ""
+    return plain, Credential(host=host, path=path.rstrip("/"), authorization=authorization, address=given)
 
 
 def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     """The addresses of ``channels`` without credentials, and a client that sends them where they belong."""
     split = [split_credential(channel) for channel in channels]
     credentials = [credential for _address, credential in split if credential is not None]
+    with_token = {_folder(plain): [_folder(one.address)] for plain, one in split if one and one.address}
     client = Client(
         [
             RetryMiddleware(),
+            MirrorMiddleware(with_token),
             AuthenticationMiddleware(),
             OciMiddleware(),
             GCSMiddleware(),
             S3Middleware(),
-            AddHeadersMiddleware(_header_finder(credentials)),
+            AddHeadersMiddleware(_header_finder([one for one in credentials if one.address is None])),
         ]
     )
     return tuple(address for address, _credential in split), client
+
+
+def _folder(address: str) -> str:
+    """With the slash that keeps ``/ours`` apart from ``/ours2``."""
+    return address.rstrip("/") + "/"
 
 
 def _header_finder(credentials: Sequence[Credential]) -> Callable[[str, str], dict[str, str] | None]:

@@ -28,13 +28,15 @@ class Credentials:
         self._by_host: dict[str, object] = {}
 
     def request_of(self, url: str) -> tuple[str, dict[str, str]]:
-        """The address to ask, without credentials, and the headers that carry them.
+        """The address to ask and the headers that carry credentials; ``/t/TOKEN`` stays in the address.
 
         Raises ConfigError for a credentials file that cannot be read.
         """
         plain, credential = split_credential(url)
         if credential is not None:
-            return plain, {"Authorization": credential.authorization}
+            return (
+                (credential.address, {}) if credential.address else (plain, {"Authorization": credential.authorization})
+            )
         host = urlsplit(plain).hostname or ""
         if host not in self._by_host:
             self._by_host[host] = kept_for_host(host, self._environ) or self._netrc(host)

@@ -88,6 +88,8 @@ def test_an_environment_is_made_with_each_form_of_a_token(served: Served, tmp_pa
     assert json.loads(done.stdout) == ["libtoy-1.0-0", "toy-1.0-0"]
     assert (prefix / "share" / "toy.txt").read_bytes() == b"toy"
     assert [path for folder in (prefix, cache) for path in naming(token, folder)] == []
+    if form == "path":  # as it was given, since other servers know no other form
+        assert served.server.statuses("/t/***/ours/linux-64/toy-1.0-0.conda", count=1)[0] == 200
     record = json.loads((prefix / "conda-meta" / "toy-1.0-0.json").read_text())
     if form != "conda-token":  # rattler itself puts that one into the address that it asks for
         assert record["url"] == f"{served.server.address}/ours/linux-64/toy-1.0-0.conda"

@@ -7,22 +7,33 @@ from channel_tools.clients import _header_finder, make_client, split_credential
 
 
 @pytest.mark.parametrize(
-    ("address", "plain", "authorization"),
+    ("address", "plain", "authorization", "sent"),
     [
-        ("https://host/ours", "https://host/ours", None),
-        ("https://host/t/secret/ours", "https://host/ours", "Bearer secret"),
-        ("https://host:8443/t/secret/ours/label/x", "https://host:8443/ours/label/x", "Bearer secret"),
-        ("https://host/behind/t/secret/ours", "https://host/behind/ours", "Bearer secret"),
-        ("https://me:pass%40word@host/ours", "https://host/ours", "Basic bWU6cGFzc0B3b3Jk"),
-        ("https://me@host/ours", "https://host/ours", "Basic bWU6"),
-        ("file:///t/secret/ours", "file:///t/secret/ours", None),
-        ("s3://bucket/t/secret", "s3://bucket/t/secret", None),
+        ("https://host/ours", "https://host/ours", None, None),
+        ("https://host/t/secret/ours", "https://host/ours", "Bearer secret", "https://host/t/secret/ours"),
+        (
+            "https://host:8443/t/secret/ours/label/x",
+            "https://host:8443/ours/label/x",
+            "Bearer secret",
+            "https://host:8443/t/secret/ours/label/x",
+        ),
+        (
+            "https://me:secret@host/behind/t/secret/ours",
+            "https://host/behind/ours",
+            "Bearer secret",
+            "https://host/behind/t/secret/ours",
+        ),
+        ("https://me:pass%40word@host/ours", "https://host/ours", "Basic bWU6cGFzc0B3b3Jk", None),
+        ("https://me@host/ours", "https://host/ours", "Basic bWU6", None),
+        ("file:///t/secret/ours", "file:///t/secret/ours", None, None),
+        ("s3://bucket/t/secret", "s3://bucket/t/secret", None, None),
     ],
 )
-def test_credentials_leave_an_address(address: str, plain: str, authorization: str | None) -> None:
+def test_credentials_leave_an_address(address: str, plain: str, authorization: str | None, sent: str | None) -> None:
     found, credential = split_credential(address)
     assert found == plain
     assert (credential.authorization if credential else None) == authorization
+    assert (credential.address if credential else None) == sent
     assert "secret" not in repr(credential)
 
 

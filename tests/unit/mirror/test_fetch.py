@@ -272,7 +272,7 @@ BASIC = "Basic " + base64.b64encode(b"user:word").decode()
         ({"host.example": {"CondaToken": "tk"}}, "https://host.example/c", ("https://host.example/t/tk/c", None)),
         ({"other.example": {"BearerToken": "tk"}}, "https://host.example/c", ("https://host.example/c", None)),
         ({}, "https://user:word@host.example/c", ("https://host.example/c", BASIC)),
-        ({}, "https://host.example/t/tk/c", ("https://host.example/c", "Bearer tk")),
+        ({}, "https://host.example/t/tk/c", ("https://host.example/t/tk/c", None)),
     ],
     ids=["bearer", "wildcard", "basic", "conda", "other-host", "in-address", "in-path"],
 )
