@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +12,9 @@ import typer
 
 from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import print_json, print_line
+from channel_tools.cli.grouped import grouped
 from channel_tools.cli.handling import handled
-from channel_tools.errors import UsageError
+from channel_tools.cli.mirror_options import BundleOptions
 
 if TYPE_CHECKING:
     from channel_tools.mirror.contents import BundleRequest
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from channel_tools.mirror.fetch import FetchOptions
     from channel_tools.mirror.model import Received
     from channel_tools.progress import Progress
-    from channel_tools.settings import Settings
-    from channel_tools.workflow.mirroring import MirrorRequest
 
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
 app.add_typer(mirror_keys.app, name="keys")
@@ -54,102 +51,21 @@ _State = Annotated[
     ),
 ]
 _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
-_Stacks = Annotated[
-    list[str] | None,
-    typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
-]
-_Platforms = Annotated[
-    list[str] | None,
-    typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
-]
-_Channels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--channel",
-        "-c",
-        help="Mirror from this address or folder, ours first; may be repeated.",
-        show_default="the local channel and its foundation",
-    ),
-]
-_Locks = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--lock",
-        metavar="FILE",
-        help="Mirror what this lock names (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
-        show_default="locked now",
-    ),
-]
-_WithSources = Annotated[
-    bool, typer.Option("--with-sources", help="Recipes, sources and build tools, too: all that a rebuild needs.")
-]
-_ToolPythons = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tool-python",
-        metavar="3.N",
-        help="Bring this program for this Python of the far side; may be repeated.",
-        show_default="the version that runs here",
-    ),
-]
-_WithoutTool = Annotated[bool, typer.Option("--without-tool", help="Do not bring this program.")]
-_Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")]
-_LimitRate = Annotated[
-    int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
-]
-_ExpiresDays = Annotated[
-    int | None,
-    typer.Option("--expires-days", min=1, help="How long the far side may take it.", show_default="the keys' own"),
-]
 
 
 @app.command("create")
 @handled
-def create(
-    *,
-    to: _To,
-    stacks: _Stacks = None,
-    platforms: _Platforms = None,
-    channels: _Channels = None,
-    virtual_packages: options.VirtualPackages = None,
-    locks: _Locks = None,
-    with_sources: _WithSources = False,
-    tool_pythons: _ToolPythons = None,
-    without_tool: _WithoutTool = False,
-    jobs: _Jobs = 8,
-    limit_rate: _LimitRate = None,
-    keys: mirror_keys.Keys = None,
-    passphrase_file: mirror_keys.PassphraseFile = None,
-    expires_days: _ExpiresDays = None,
-    dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
-) -> None:
+@grouped(BundleOptions)
+def create(given: BundleOptions, *, to: _To) -> None:
     """Bring what stacks need, packages, indexes and locks, into one signed bundle."""
-    from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
-
-    _make(
-        MirrorRequest(
-            stacks=tuple(stacks or ()),
-            platforms=tuple(platforms or ()),
-            channels=tuple(channels or ()),
-            virtual_packages=tuple(virtual_packages or ()),
-            locks=tuple(locks or ()),
-            with_sources=with_sources,
-            tool_pythons=_pythons(tool_pythons, without_tool=without_tool),
-        ),
-        options.settings_from(root, output),
-        to,
-        fetching=_fetching(jobs, limit_rate),
-        keys=None if dry_run else mirror_keys.KeyOptions(keys, passphrase_file, expires_days),
-        as_json=as_json,
-    )
+    _make(given, to)
 
 
 @app.command("update")
 @handled
+@grouped(BundleOptions)
 def update(
+    given: BundleOptions,
     *,
     since: Annotated[
         Path,
@@ -158,75 +74,19 @@ def update(
         ),
     ],
     to: _To,
-    stacks: _Stacks = None,
-    platforms: _Platforms = None,
-    channels: _Channels = None,
-    virtual_packages: options.VirtualPackages = None,
-    locks: _Locks = None,
-    with_sources: _WithSources = False,
-    tool_pythons: _ToolPythons = None,
-    without_tool: _WithoutTool = False,
-    jobs: _Jobs = 8,
-    limit_rate: _LimitRate = None,
-    keys: mirror_keys.Keys = None,
-    passphrase_file: mirror_keys.PassphraseFile = None,
-    expires_days: _ExpiresDays = None,
-    dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
 ) -> None:
     """Bring only what the far side lacks into a bundle; none is made when it lacks nothing."""
     from channel_tools.mirror.farside import read_since  # noqa: PLC0415
-    from channel_tools.workflow.mirroring import MirrorRequest  # noqa: PLC0415
 
-    _make(
-        MirrorRequest(
-            stacks=tuple(stacks or ()),
-            platforms=tuple(platforms or ()),
-            channels=tuple(channels or ()),
-            virtual_packages=tuple(virtual_packages or ()),
-            locks=tuple(locks or ()),
-            with_sources=with_sources,
-            tool_pythons=_pythons(tool_pythons, without_tool=without_tool),
-        ),
-        options.settings_from(root, output),
-        to,
-        since=read_since(since),
-        fetching=_fetching(jobs, limit_rate),
-        keys=None if dry_run else mirror_keys.KeyOptions(keys, passphrase_file, expires_days),
-        as_json=as_json,
-    )
+    _make(given, to, since=read_since(since))
 
 
-def _pythons(given: list[str] | None, *, without_tool: bool) -> tuple[str, ...]:
-    if without_tool:
-        return ()
-    if wrong := [text for text in given or () if not re.fullmatch(r"3\.\d+", text)]:
-        raise UsageError(f"--tool-python {wrong[0]}: expected a version as 3.{sys.version_info.minor}")
-    return tuple(given or (f"{sys.version_info.major}.{sys.version_info.minor}",))
-
-
-def _fetching(jobs: int, limit_rate: int | None) -> FetchOptions:
-    from channel_tools.workflow.mirroring import make_fetching  # noqa: PLC0415
-
-    return make_fetching(jobs=jobs, bytes_per_s=limit_rate, environ=os.environ)
-
-
-def _make(
-    request: MirrorRequest,
-    settings: Settings,
-    to: Path,
-    *,
-    since: Received | None = None,
-    fetching: FetchOptions,
-    keys: mirror_keys.KeyOptions | None,
-    as_json: bool,
-) -> None:
-    """Plan, and with ``keys`` make what was planned, unless the far side has it all."""
+def _make(given: BundleOptions, to: Path, *, since: Received | None = None) -> None:
+    """Plan, and unless it is a dry run make what was planned, but nothing when the far side has it all."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
     from channel_tools.workflow import mirroring  # noqa: PLC0415
 
+    request, settings, fetching, keys = given.request, given.settings, given.fetching, given.signing_keys
     with shown_progress() as progress:
         locks = mirroring.lock_stacks(settings, request)
         extras = []
@@ -236,7 +96,7 @@ def _make(
         report = None
         if keys is not None and not bundle.brings_nothing():
             report = _sign(bundle, to, mirror_keys.signing_from(keys), fetching, progress)
-    _print_made(bundle, report, to, as_json=as_json)
+    _print_made(bundle, report, to, as_json=given.as_json)
 
 
 def _sign(

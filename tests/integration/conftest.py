@@ -11,6 +11,7 @@ import functools
 import http
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -51,6 +52,28 @@ def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):  # not those of whoever runs the tests
         monkeypatch.setenv(name, os.devnull)
     return s3_server.make_bucket()
+
+
+@pytest.fixture(scope="session")
+def nginx(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program."""
+    from tests.integration.nginx import NoNginxError, find_nginx  # noqa: PLC0415 - as above
+
+    try:
+        return find_nginx(tmp_path_factory.mktemp("nginx"))
+    except NoNginxError as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def without_network() -> tuple[str, ...]:
+    """What to put before a command so that it runs where there is loopback alone."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("a network namespace needs unshare (util-linux) and ip (iproute2)")
+    probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no network namespaces: {probe.stderr.strip()}")
+    return ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
 
 class Served(Protocol):

@@ -4,14 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
-import signal
-import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,65 +13,13 @@ from channel_tools.channel import add_packages, channel_writer, create_channel
 from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageSet
 from channel_tools.publish.server import open_server
-from tests.integration.serving import Server, make_token, running, select_briefly
+from tests.integration.nginx import Front, nginx_alone, nginx_before
+from tests.integration.serving import make_token, running
 from tests.integration.test_serve_clients import auth_file, drive
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),
-]
-
-_HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
-_PROXY, _STATIC = re.findall(r"```nginx\n(.*?)```", _HOW_TO.read_text(), re.DOTALL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Front:
-    """A running nginx."""
-
-    server: Server
-    log_file: Path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-@contextmanager
-def nginx(work: Path, configuration: str, root: Path) -> Iterator[Front]:
-    port = free_port()
-    log_file = work / "nginx.log"
-    lines = re.sub(r"listen \S+( ssl)?;", f"listen 127.0.0.1:{port};", configuration)
-    lines = re.sub(r"^\s*ssl_certificate.*\n", "", lines, flags=re.MULTILINE)
-    lines = re.sub(r"access_log \S+", f"access_log {log_file}", lines)
-    lines = re.sub(r"error_log \S+", f"error_log {work / 'nginx-site.err'}", lines)
-    lines = lines.replace("root /srv/channels;", f"root {root};")
-    temporary = "".join(
-        f"{kind}_temp_path {work / kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    file, error_file = work / "nginx.conf", work / "nginx.err"
-    file.write_text(
-        f"daemon off;\nuser root;\npid {work / 'nginx.pid'};\nerror_log {error_file};\n"
-        f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{lines}}}\n"
-    )
-    process = subprocess.Popen(["nginx", "-c", str(file), "-e", str(error_file)], text=True)
-    try:
-        while process.poll() is None and not _answers(port):
-            select_briefly()
-        assert process.poll() is None, error_file.read_text()
-        server = Server(root=root, address=f"http://127.0.0.1:{port}", process=process, log_file=log_file)
-        yield Front(server=server, log_file=log_file)
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        process.wait(30)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +36,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def proxied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+def proxied(root: Path, nginx: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     work = tmp_path_factory.mktemp("proxied")
-    with running(root, "--proxy", "127.0.0.1", work=work) as server:
-        configuration = _PROXY.replace("127.0.0.1:8734", f"127.0.0.1:{server.port}")
-        with nginx(work, configuration, root) as front:
-            yield front
+    with running(root, "--proxy", "127.0.0.1", work=work) as server, nginx_before(server, nginx, work) as front:
+        yield front
 
 
 @pytest.fixture(scope="module")
-def static(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with nginx(tmp_path_factory.mktemp("static"), _STATIC, root) as front:
+def static(root: Path, nginx: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    with nginx_alone(root, nginx, tmp_path_factory.mktemp("static")) as front:
         yield front
 
 

@@ -49,16 +49,6 @@ class Side:
         return document
 
 
-@pytest.fixture
-def without_network() -> tuple[str, ...]:
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network namespace needs unshare (util-linux) and ip (iproute2)")
-    probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"no network namespaces: {probe.stderr.strip()}")
-    return ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
-
-
 def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
 ) -> None:

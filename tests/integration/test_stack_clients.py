@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The default stack as users get it: ``pytorch-switchml``, by conda clients, from each place that they can read.
+
+rattler's engine, which pixi has as well, is always at hand; conda where it is on the PATH. rattler's way from a bundle
+is in test_whole_path.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.integration.buckets import Bucket
+from tests.integration.conftest import ROOT
+from tests.integration.nginx import nginx_before
+from tests.integration.serving import make_token, running
+from tests.integration.test_serve_clients import drive, naming
+
+pytestmark = pytest.mark.integration
+
+CLIENTS = ("rattler", "conda")
+_PATIENCE_S = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the stack is: its address as users write it, what has to be in the environment and before a command."""
+
+    address: str
+    token: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def channels(stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a server, with the stack in it."""
+    root = tmp_path_factory.mktemp("channels")
+    (root / "ours").symlink_to(stack_channel)
+    return root
+
+
+@contextmanager
+def a_server(channels: Path, work: Path, *options: str) -> Iterator[Place]:
+    token = make_token(channels, "ours")
+    with running(channels, *options, work=work, workers=2) as server:
+        yield Place(address=f"http://127.0.0.1:{server.port}/t/{token}/ours", token=token)
+        assert {row["token"] for row in server.log() if row["status"] == 200} == {token[3:11]}
+        assert token not in server.log_file.read_text()
+
+
+@contextmanager
+def behind_nginx(channels: Path, work: Path, program: str) -> Iterator[Place]:
+    token = make_token(channels, "ours")
+    with (
+        running(channels, "--proxy", "127.0.0.1", work=work, workers=2) as server,
+        nginx_before(server, program, work) as front,
+    ):
+        yield Place(address=f"{front.server.address}/t/{token}/ours", token=token)
+        assert token not in front.log_file.read_text()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_stack_is_installed_from_a_server_with_a_token(channels: Path, tmp_path: Path, client: str) -> None:
+    with a_server(channels, tmp_path) as place:
+        install(client, place, tmp_path)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_stack_is_installed_through_nginx_with_a_token(
+    channels: Path, nginx: str, tmp_path: Path, client: str
+) -> None:
+    with behind_nginx(channels, tmp_path, nginx) as place:
+        install(client, place, tmp_path)
+
+
+@pytest.mark.usefixtures("stack_channel")
+def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    """By rattler with the reader's own credentials, and by conda, which knows no s3 addresses here, over HTTP."""
+    tool("publish", "--root", ROOT, "--to", bucket.address)
+    private = {"AWS_ENDPOINT_URL": bucket.server.endpoint, "AWS_REGION": "us-east-1"}
+    install("rattler", Place(address=f"s3://{bucket.name}/chan", environ=private), tmp_path / "rattler")
+    if shutil.which("conda"):
+        bucket.make_public()
+        install("conda", Place(address=f"{bucket.server.endpoint}/{bucket.name}/chan"), tmp_path / "conda")
+
+
+def test_conda_installs_the_stack_from_an_imported_bundle_without_a_network(
+    stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
+) -> None:
+    if shutil.which("conda") is None:
+        pytest.skip("conda is not on the PATH")
+    keys, bundle, far = tmp_path / "keys", tmp_path / "bundle", tmp_path / "far"
+    fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
+    tool("mirror", "create", "--root", ROOT, "-c", stack_channel, "--keys", keys, "--to", bundle, "--without-tool")
+    said = tool("mirror", "import", bundle, "--to", far, "--root-sha256", fingerprint, "--json", inside=without_network)
+    (address,) = json.loads(said)["addresses"].values()
+    install("conda", Place(address=address, inside=without_network), tmp_path)
+
+
+def tool(*arguments: object, inside: tuple[str, ...] = ()) -> str:
+    command = [*inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def install(client: str, place: Place, work: Path) -> None:
+    """Make an environment with ``pytorch-switchml`` and import it there."""
+    prefix, cache = work / "env", work / "cache"
+    work.mkdir(exist_ok=True)
+    if client == "conda":
+        with_conda(place, prefix, cache)
+    else:
+        driver = ("tests.integration.install_driver", place.address, cache, prefix)
+        done = drive(*driver, "pytorch-switchml", environ=dict(place.environ))
+        assert done.returncode == 0, done.stderr
+        assert any(name.startswith("torch-switchml-") for name in json.loads(done.stdout))
+        assert place.token is None or naming(place.token, prefix / "conda-meta") == []
+    found = subprocess.run(
+        [prefix / "bin" / "python", "-c", "import torch, torch_switchml; print(torch_switchml.stats()['active'])"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert found.stdout == "False\n", found.stderr
+
+
+def with_conda(place: Place, prefix: Path, cache: Path) -> None:
+    if shutil.which("conda") is None:
+        pytest.skip("conda is not on the PATH")
+    command = [*place.inside, "conda", "create", "--yes", "--quiet", "--override-channels", "--prefix", str(prefix)]
+    environ = {**os.environ, **place.environ, "CONDA_PKGS_DIRS": str(cache)}
+    done = subprocess.run(
+        [*command, "--channel", place.address, "pytorch-switchml"],
+        env=environ, capture_output=True, text=True, check=False, timeout=_PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [path.name for path in (prefix / "conda-meta").glob("torch-switchml-*.json")]
