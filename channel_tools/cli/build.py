@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_note, print_table
+from channel_tools.cli.grouped import grouped
 from channel_tools.cli.handling import handled
 from channel_tools.cli.plan import print_plan, reasons_in_short
 
@@ -24,39 +25,24 @@ _MB = 1e6
 
 
 @handled
+@grouped(options.PlanOptions)
 def build(
+    given: options.PlanOptions,
     *,
-    stack: options.Stack = None,
-    every_stack: options.Every = False,
-    packages: options.Packages = None,
     jobs: options.Jobs = None,
-    force: options.Force = False,
     engine: options.Engine = "rattler-build",
-    foundation: options.Foundation = None,
-    address: options.FoundationAddress = None,
     update: options.Update = False,
     locked: options.Locked = None,
     offline: options.Offline = False,
     dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
     from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
     from channel_tools.workflow.building import BuildOptions, build_stacks  # noqa: PLC0415
     from channel_tools.workflow.foundations import FoundationOptions  # noqa: PLC0415
-    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
 
-    settings = options.settings_from(root, output)
-    request = PlanRequest(
-        stack=stack,
-        every_stack=every_stack,
-        packages=tuple(packages or ()),
-        foundation=foundation,
-        address=address,
-        force=force,
-    )
+    settings, request = given.settings, given.request
     if dry_run:
         _show_plan(settings, request, as_json=as_json)
         return

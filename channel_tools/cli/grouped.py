@@ -18,8 +18,8 @@ T = TypeVar("T")
 def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
     """A decorator for commands whose first parameter is a ``kind``: each of its fields becomes an option of its own.
 
-    ``kind`` is a dataclass whose fields are annotated as parameters of a typer command are. Options come in the order
-    of the command's own parameters, then of the fields.
+    ``kind`` is a dataclass whose fields are annotated as parameters of a typer command are. What the command requires
+    comes first, then the fields, then the command's own options.
     """
     names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     hints = get_type_hints(kind, include_extras=True)
@@ -36,7 +36,8 @@ def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Call
             given = kind(**{name: kwargs.pop(name) for name in names})
             command(given, *args, **kwargs)
 
-        parameters = [*own, *options]
+        required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
+        parameters = [*required, *options, *(parameter for parameter in own if parameter not in required)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run

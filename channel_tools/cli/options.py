@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from channel_tools.errors import UsageError
 from channel_tools.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
+
+if TYPE_CHECKING:
+    from channel_tools.workflow.planning import PlanRequest
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
@@ -109,6 +113,39 @@ At = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What is to be planned, and where."""
+
+    stack: Stack = None
+    every_stack: Every = False
+    packages: Packages = None
+    force: Force = False
+    foundation: Foundation = None
+    address: FoundationAddress = None
+    root: Root = None
+    output: Output = None
+
+    @property
+    def settings(self) -> Settings:
+        """The locations of the command."""
+        return settings_from(self.root, self.output)
+
+    @property
+    def request(self) -> PlanRequest:
+        """What to plan."""
+        from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
+
+        return PlanRequest(
+            stack=self.stack,
+            every_stack=self.every_stack,
+            packages=tuple(self.packages or ()),
+            foundation=self.foundation,
+            address=self.address,
+            force=self.force,
+        )
 
 
 def settings_from(root: Path | None, output: Path | None) -> Settings:

@@ -9,6 +9,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import print_json, print_line, print_table
+from channel_tools.cli.grouped import grouped
 from channel_tools.cli.handling import handled
 from channel_tools.cli.variants import variant_texts
 
@@ -19,32 +20,18 @@ _REASONS_IN_SHORT = 3
 
 
 @handled
+@grouped(options.PlanOptions)
 def plan(
+    given: options.PlanOptions,
     *,
-    stack: options.Stack = None,
-    every_stack: options.Every = False,
-    packages: options.Packages = None,
     why: Annotated[bool, typer.Option("--why", help="Say for every package why it is built or skipped.")] = False,
-    force: options.Force = False,
-    foundation: options.Foundation = None,
-    address: options.FoundationAddress = None,
-    root: options.Root = None,
-    output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what `build` would do; nothing is written."""
     from channel_tools.plan import plan_to_json  # noqa: PLC0415
-    from channel_tools.workflow.planning import PlanRequest, plan_for  # noqa: PLC0415
+    from channel_tools.workflow.planning import plan_for  # noqa: PLC0415
 
-    request = PlanRequest(
-        stack=stack,
-        every_stack=every_stack,
-        packages=tuple(packages or ()),
-        foundation=foundation,
-        address=address,
-        force=force,
-    )
-    made = plan_for(options.settings_from(root, output), request)
+    made = plan_for(given.settings, given.request)
     if as_json:
         print_json(plan_to_json(made))
         return
