@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make channel   set-up, foundation, build of the default stack, environment, allreduce, report
 # make test      set-up, lint, format, types and all tests
+# make bench     what the commands take, beside other programs where they are at hand
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -28,9 +29,11 @@ lint: setup
 	$(BIN)/mypy
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy
 
-bench: setup
-	$(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/index.py
+bench: channel
+	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.index
+	$(BIN)/python -m benchmarks.serve --channel output/channel
+	$(BIN)/python -m benchmarks.mirror output/channel
 
 setup: $(STAMP)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Publishing into and indexing a channel of ten thousand packages, beside py-rattler's indexer and conda-index.
 
-    python benchmarks/index.py [--packages N] [--conda-python PYTHON]
+    python -m benchmarks.index [--packages N] [--conda-python PYTHON]
 
 All work on hard links of the same files, each in a folder of its own, as whole processes. conda-index comes from the
 Python that is named (one that has conda as well); without it its rows are skipped by name. Exit status 1 when a promise
@@ -101,7 +101,7 @@ def our_rows(work: Path, packages: list[Path]) -> list[Row]:
     (tree / "variants").mkdir()
     (tree / "variants" / "stacks.yaml").touch()
     output = work / "ours"
-    driver = [sys.executable, str(Path(__file__)), "--create", str(output / "channel")]
+    driver = [sys.executable, "-m", "benchmarks.index", "--create", str(output / "channel")]
     measure("make an empty channel", driver)
     place(output / "channel", packages[:-_ROUNDS])
     index = [*tool, "channel", "index", "--root", str(tree), "--output", str(output)]
@@ -114,7 +114,7 @@ def our_rows(work: Path, packages: list[Path]) -> list[Row]:
 def rattler_rows(work: Path, packages: list[Path]) -> list[Row]:
     """py-rattler's indexer, each time in a process of its own."""
     folder = place(work / "rattler", packages[:-_ROUNDS])
-    command = [sys.executable, str(Path(__file__)), "--rattler", str(folder)]
+    command = [sys.executable, "-m", "benchmarks.index", "--rattler", str(folder)]
     rows = [measure("py-rattler, from nothing", command), measure("py-rattler, nothing new", command)]
     place(folder, packages[-1:])
     return [*rows, measure("py-rattler, one package new", command)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures ``channel_tools serve`` beside nginx on the same folder, and what an upload of 2 GiB takes in memory.
 
-    python benchmarks/serve.py --channel FOLDER
+    python -m benchmarks.serve --channel FOLDER
 
 FOLDER is any channel; it is read through hard links or copies and never written. Needs nginx and wrk on the PATH. Both
 servers have two processes, the load comes from one more on the same machine, and the two are measured in turn, so that
@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
+from benchmarks.figures import Figure, in_turn, print_figures
+from benchmarks.nginx import nginx
 from channel_tools.channel.model import Foundation
 from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageFile, PackageSet
@@ -42,7 +44,7 @@ from channel_tools.serve.settings import default_tokens_file
 from channel_tools.serve.tokens import TokenRequest, create_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _MIB = 1 << 20
 _ROUNDS = 5
@@ -57,22 +59,6 @@ request = function()
   return wrk.format("GET", paths[next_path])
 end
 """
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One measured figure and its limit: at least, or with ``at_most`` at most."""
-
-    name: str
-    value: float
-    unit: str
-    limit: float
-    at_most: bool = False
-
-    @property
-    def missed(self) -> bool:
-        """Whether the limit was not met."""
-        return self.value > self.limit if self.at_most else self.value < self.limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,27 +113,6 @@ def ours(root: Path, work: Path) -> Iterator[Server]:
         process.wait()
 
 
-@contextlib.contextmanager
-def nginx(root: Path, work: Path) -> Iterator[Server]:
-    """Nginx over the same folder, tuned as its manual says for files."""
-    port = 18700 + os.getpid() % 1000
-    file = work / "nginx.conf"
-    file.write_text(
-        f"daemon off; worker_processes 2; pid {work}/nginx.pid; error_log {work}/nginx.err; user root;\n"
-        "events { worker_connections 1024; }\n"
-        "http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;\n"
-        f"server {{ listen 127.0.0.1:{port}; root {root}; }} }}\n",
-        encoding="utf-8",
-    )
-    process = subprocess.Popen(["nginx", "-c", str(file), "-e", f"{work}/nginx.err"])
-    try:
-        time.sleep(1)
-        yield Server(address=f"http://127.0.0.1:{port}", pid=process.pid, headers={})
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        process.wait()
-
-
 def wrk(
     server: Server, path: str, *options: str, connections: int = 16, more: dict[str, str] | None = None
 ) -> tuple[float, float]:
@@ -175,13 +140,7 @@ def wrk(
     return float(rate[1]), float(transfer[1]) * {"KB": 1 / 1024, "MB": 1.0, "GB": 1024.0}[transfer[2]]
 
 
-def in_turn(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
-    """The medians of two measurements, taken alternately after one of each that does not count."""
-    found = [(first(), second()) for _round in range(_ROUNDS + 1)][1:]
-    return statistics.median(one for one, _two in found), statistics.median(two for _one, two in found)
-
-
-def measure_reads(server: Server, other: Server, root: Path, work: Path) -> list[Row]:
+def measure_reads(server: Server, other: Server, root: Path, work: Path) -> list[Figure]:
     """Downloads beside nginx, index requests, and 200 clients at once."""
     packages = sorted(path for path in root.glob("*/*/*.conda"))
     mix = work / "mix.lua"
@@ -191,7 +150,7 @@ def measure_reads(server: Server, other: Server, root: Path, work: Path) -> list
     mine, theirs = in_turn(lambda: wrk(server, "/", "-s", str(mix))[1], lambda: wrk(other, "/", "-s", str(mix))[1])
     total = sum(path.stat().st_size for path in packages) / _MIB
     print(f"{len(packages)} packages, {total:.0f} MiB: ours {mine:.0f} MiB/s, nginx {theirs:.0f} MiB/s")
-    rows.append(Row(name="all packages in turn, of nginx's rate", value=100 * mine / theirs, unit="%", limit=70))
+    rows.append(Figure(name="all packages in turn, of nginx's rate", value=100 * mine / theirs, unit="%", limit=70))
     for quantile in (0.5, 0.9):
         chosen = sorted(packages, key=lambda path: path.stat().st_size)[int(quantile * (len(packages) - 1))]
         path, size = f"/{chosen.relative_to(root)}", chosen.stat().st_size
@@ -202,13 +161,13 @@ def measure_reads(server: Server, other: Server, root: Path, work: Path) -> list
     fresh = statistics.median(wrk(server, "/" + index, more={"If-None-Match": etag})[0] for _ in range(_ROUNDS))
     full = statistics.median(wrk(server, "/" + index)[0] for _ in range(_ROUNDS))
     size = (root / index).stat().st_size
-    rows.append(Row(name="index requests answered by 304", value=fresh, unit="/s", limit=5000))
-    rows.append(Row(name=f"index requests answered in full ({size} bytes)", value=full, unit="/s", limit=5000))
+    rows.append(Figure(name="index requests answered by 304", value=fresh, unit="/s", limit=5000))
+    rows.append(Figure(name=f"index requests answered in full ({size} bytes)", value=full, unit="/s", limit=5000))
     rate, transfer = wrk(server, "/", "-s", str(mix), connections=200)
     resident, once = server.memory_mib()
     print(f"200 clients: {rate:.0f} downloads/s, {transfer:.0f} MiB/s")
     print(f"memory: {resident:.0f} MiB, {once:.0f} MiB with shared pages counted once")
-    rows.append(Row(name="memory of all processes after that", value=resident, unit="MiB", limit=300, at_most=True))
+    rows.append(Figure(name="memory of all processes after that", value=resident, unit="MiB", limit=300, at_most=True))
     return rows
 
 
@@ -218,7 +177,7 @@ def _etag(server: Server, path: str) -> str:
         return str(response.headers["ETag"])
 
 
-def measure_upload(server: Server, work: Path) -> Row:
+def measure_upload(server: Server, work: Path) -> Figure:
     """Publish a package of 2 GiB and watch the memory of all processes, jobs included."""
     path = make_large_package(work)
     digest = hashlib.sha256()
@@ -248,7 +207,7 @@ def measure_upload(server: Server, work: Path) -> Row:
     watcher.join()
     print(f"upload of {size / (1 << 30):.2f} GiB, checks and audit: {seconds:.0f} s")
     print(f"memory at most: {peak[0]:.0f} MiB, {peak[1]:.0f} MiB with shared pages counted once")
-    return Row(name="memory of all processes, upload of 2 GiB", value=peak[0], unit="MiB", limit=300, at_most=True)
+    return Figure(name="memory of all processes, upload of 2 GiB", value=peak[0], unit="MiB", limit=300, at_most=True)
 
 
 def make_large_package(work: Path) -> Path:
@@ -283,13 +242,6 @@ def make_large_package(work: Path) -> Path:
     return path
 
 
-def print_rows(rows: list[Row]) -> None:
-    """The table, aligned for people and easy to cut for programs."""
-    print(f"{'figure':48} {'value':>9} {'limit':>7} unit")
-    for row in rows:
-        print(f"{row.name:48} {row.value:9.0f} {row.limit:7.0f} {row.unit}{'  MISSED' if row.missed else ''}")
-
-
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -298,20 +250,21 @@ def main() -> int:
     chosen = parser.parse_args()
     missing = [program for program in ("nginx", "wrk") if shutil.which(program) is None]
     if missing:
-        sys.exit(f"{' and '.join(missing)}: not found; the benchmark needs both")
-    rows: list[Row] = []
+        print(f"skipped: serve beside nginx ({' and '.join(missing)} not found)")
+        return 0
+    rows: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
         work = Path(holder)
         work.chmod(0o755)
         root = work / "channels"
         shutil.copytree(chosen.channel, root / "bench", ignore=shutil.ignore_patterns(".channel_tools"))
-        with ours(root, work) as server, nginx(root, work) as other:
+        with ours(root, work) as server, nginx(root, work / "nginx") as address:
+            other = Server(address=address, pid=0, headers={})
             if chosen.only != "upload":
                 rows += measure_reads(server, other, root, work)
             if chosen.only != "reads":
                 rows.append(measure_upload(server, work))
-    print_rows(rows)
-    return int(any(row.missed for row in rows))
+    return print_figures(rows)
 
 
 if __name__ == "__main__":

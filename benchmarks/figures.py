@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measured figures beside their limits, as one table."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A measured value and its limit: at least, or with ``at_most`` at most."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float
+    at_most: bool = False
+
+    @property
+    def missed(self) -> bool:
+        """Whether the limit was not met."""
+        return self.value > self.limit if self.at_most else self.value < self.limit
+
+
+def print_figures(figures: Sequence[Figure]) -> int:
+    """Print the table, aligned for people and easy to cut for programs; the exit status: 1 when a limit was missed."""
+    print(f"{'figure':56} {'value':>9} {'limit':>7} unit")
+    for one in figures:
+        digits = 2 if one.unit == "s" else 0
+        missed = "  MISSED" if one.missed else ""
+        print(f"{one.name:56} {one.value:9.{digits}f} {one.limit:7.0f} {one.unit}{missed}")
+    return int(any(one.missed for one in figures))
+
+
+def in_turn(*measurements: Callable[[], float], rounds: int = 5) -> list[float]:
+    """The median of each measurement, taken in turns after one of each that does not count.
+
+    Other work on the machine meets all of them alike.
+    """
+    found = [[measure() for measure in measurements] for _round in range(rounds + 1)][1:]
+    return [statistics.median(column) for column in zip(*found, strict=True)]
