@@ -60,13 +60,16 @@ class Server:
             connection.close()
 
     def statuses(self, *parts: str, count: int) -> list[object]:
-        """How requests whose lines in the log hold all of ``parts`` were answered, once there are ``count``."""
+        """How requests whose lines in the log hold all of ``parts`` were answered, in their order, once all are there.
+
+        Each process writes its lines once a second, so that those of several stand out of order.
+        """
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             lines = self.log_file.read_text().splitlines()
-            found = [json.loads(line)["status"] for line in lines if all(part in line for part in parts)]
+            found = [json.loads(line) for line in lines if all(part in line for part in parts)]
             if len(found) >= count:
-                return found
+                return [row["status"] for row in sorted(found, key=lambda row: str(row["time"]))]
             assert time.monotonic() < deadline_s, found
             select_briefly()
 

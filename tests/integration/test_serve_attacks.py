@@ -277,9 +277,14 @@ def test_a_full_disk_is_told_and_the_upload_goes_on_afterwards(small_disk: Path,
 
 
 def fill(path: Path, *, leave: int) -> None:
+    """Write until no more than ``leave`` bytes are free, or the disk is full, to which the server adds its own."""
     status = os.statvfs(path.parent)
-    with path.open("ab") as stream:
-        stream.write(bytes(max(0, status.f_bavail * status.f_frsize - leave)))
+    with path.open("ab", buffering=0) as stream:
+        try:
+            stream.write(bytes(max(0, status.f_bavail * status.f_frsize - leave)))
+        except OSError as err:
+            if err.errno != errno.ENOSPC:
+                raise
 
 
 def send_while_filling(server: Server, address: str, headers: dict[str, str], body: bytes, ballast: Path) -> int:
