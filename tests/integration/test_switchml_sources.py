@@ -86,7 +86,7 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     result = run_command(
         [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "--switchml", "real"],
         cwd=ROOT / "recipes" / "torch-switchml" / "src",
-        env={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**variables, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")},
         timeout_s=TEST_LIMIT_S,
     )
     assert re.search(r"\d+ passed", result.stdout)
