@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import hashlib
+import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class _Fetcher:
         self._cancelled = threading.Event()
         self._reader = options.reader
         self._local = threading.local()
+        self._made: set[Path] = set()
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -86,7 +88,9 @@ class _Fetcher:
             return False
         part = target.with_name(target.name + PART_SUFFIX)
         with disk_full_reported(self._folder):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent not in self._made:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._made.add(target.parent)
             local = local_path(wanted.url)
             self._copy(local, part, wanted) if local is not None else self._download(part, wanted)
             part.replace(target)
@@ -111,7 +115,7 @@ class _Fetcher:
         while idle < _ATTEMPTS:
             before = _size(part)
             try:
-                found = self._attempt(part, wanted)
+                found = self._attempt(part, wanted, start=before)
             except TryAgainError as err:
                 problem = str(err)
                 idle = 0 if _size(part) > before and not isinstance(err, _TooSlowError) else idle + 1
@@ -126,9 +130,9 @@ class _Fetcher:
             problem, idle = "the part of an earlier download did not fit", idle + 1
         raise NetworkError(f"{where}: {problem}", hint="run the same command again: what has come is kept")
 
-    def _attempt(self, part: Path, wanted: WantedFile) -> str:
+    def _attempt(self, part: Path, wanted: WantedFile, *, start: int) -> str:
         """One request for what is missing; the sha256 of the whole part. Raises TryAgainError when some is lacking."""
-        start, digest = _size(part), hashlib.sha256()
+        digest = hashlib.sha256()
         with contextlib.ExitStack() as stack:
             if start >= wanted.size_bytes > 0:
                 start = 0
@@ -237,7 +241,9 @@ def _expected(wanted: WantedFile) -> str:
 
 
 def _holds(target: Path, wanted: WantedFile) -> bool:
-    return _size(target) == wanted.size_bytes and target.is_file() and sha256_of_file(target) == wanted.sha256
+    size = _size(target)
+    there = size > 0 or (wanted.size_bytes == 0 and target.is_file())
+    return there and size == wanted.size_bytes and sha256_of_file(target) == wanted.sha256
 
 
 def _hash_start(stream: io.RawIOBase, count: int, digest: hashlib._Hash) -> None:
@@ -248,4 +254,9 @@ def _hash_start(stream: io.RawIOBase, count: int, digest: hashlib._Hash) -> None
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+    """Of a regular file; 0 for anything else."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

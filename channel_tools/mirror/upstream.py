@@ -2,7 +2,8 @@
 """What the channels that are mirrored say about packages: their records as they stand there, hotfixes and all.
 
 Records are taken from the index and not from the packages, field by field unread, so that a solve on the far side sees
-what one on the near side saw. Over HTTP only the shards of the wanted names are asked for where a channel has them.
+what one on the near side saw. Over HTTP only the shards of the wanted names are asked for where a channel has them,
+unless a large part of it is wanted: then one whole index costs less than thousands of requests.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _INDEX_LIMIT_BYTES = 4 << 30
 _SHARD_LIMIT_BYTES = 256 << 20
 _CONNECTIONS = 8
+_MANY_SHARDS = 200
+_LARGE_PART = 4
+"""The whole index is read for more than 200 shards that are more than a quarter of all."""
 
 
 class _Index(msgspec.Struct):
@@ -72,18 +76,15 @@ def read_records(address: str, subdir: str, names: Collection[str], reader: Http
     if local is not None:
         return _select(_local_index(local / subdir), names, where=f"{local / subdir}")
     base = f"{address.rstrip('/')}/{subdir}/"
-    try:
-        return _from_shards(reader, base, names)
-    except MissingError:
-        pass
-    try:
-        content = _unpack(read_small(reader, base + "repodata.json.zst", limit_bytes=_INDEX_LIMIT_BYTES), base)
-    except MissingError:
-        try:
-            content = read_small(reader, base + "repodata.json", limit_bytes=_INDEX_LIMIT_BYTES)
-        except MissingError as err:
-            raise _no_index(without_credentials(base)) from err
-    return _select(content, names, where=without_credentials(base))
+    shards = _find_shards(reader, base, names)
+    if shards is not None and not shards.are_many:
+        return _from_shards(reader, shards, names)
+    content = _whole_index(reader, base)
+    if content is not None:
+        return _select(content, names, where=without_credentials(base))
+    if shards is None:
+        raise _no_index(without_credentials(base))
+    return _from_shards(reader, shards, names)
 
 
 def package_name_of(file_name: str) -> str:
@@ -114,8 +115,25 @@ def _decoded(rows: Mapping[str, msgspec.Raw], names: Collection[str]) -> dict[st
     return {name: msgspec.json.decode(rows[name], type=dict[str, object]) for name in sorted(names) if name in rows}
 
 
-def _from_shards(reader: HttpReader, base: str, names: Collection[str]) -> SubdirRecords:
-    packed = read_small(reader, base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shards:
+    """The shards of the wanted names, by hash, where they lie, and of how many they are."""
+
+    folder: str
+    wanted: list[bytes]
+    total: int
+
+    @property
+    def are_many(self) -> bool:
+        return len(self.wanted) > _MANY_SHARDS and len(self.wanted) * _LARGE_PART > self.total
+
+
+def _find_shards(reader: HttpReader, base: str, names: Collection[str]) -> _Shards | None:
+    """None where the channel has no shards."""
+    try:
+        packed = read_small(reader, base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
+    except MissingError:
+        return None
     try:
         index = msgspec.msgpack.decode(_unpack(packed, base))
         shards: dict[str, bytes] = index["shards"]
@@ -124,8 +142,24 @@ def _from_shards(reader: HttpReader, base: str, names: Collection[str]) -> Subdi
     except (msgspec.MsgspecError, KeyError, TypeError) as err:
         message = f"{without_credentials(base)}: its sharded index cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None
+    return _Shards(folder=folder, wanted=wanted, total=len(shards))
+
+
+def _whole_index(reader: HttpReader, base: str) -> bytes | None:
+    """The bytes of repodata.json; None where there is none in any form."""
+    try:
+        return _unpack(read_small(reader, base + "repodata.json.zst", limit_bytes=_INDEX_LIMIT_BYTES), base)
+    except MissingError:
+        pass
+    try:
+        return read_small(reader, base + "repodata.json", limit_bytes=_INDEX_LIMIT_BYTES)
+    except MissingError:
+        return None
+
+
+def _from_shards(reader: HttpReader, shards: _Shards, names: Collection[str]) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-        found = list(pool.map(lambda sha256: _shard(reader, folder, sha256), wanted))
+        found = list(pool.map(lambda sha256: _shard(reader, shards.folder, sha256), shards.wanted))
     conda = {name: row for shard in found for name, row in shard.conda.items() if name in names}
     old = {name: row for shard in found for name, row in shard.old.items() if name in names}
     return SubdirRecords(conda=dict(sorted(conda.items())), old=dict(sorted(old.items())))
