@@ -19,6 +19,7 @@ from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packa
 from channel_tools.mirror.ratelimit import RateLimit
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.read import read_lock
+from channel_tools.workflow.mirror_conda import pip_for_conda
 from channel_tools.workflow.platforms import current_platform
 
 if TYPE_CHECKING:
@@ -102,10 +103,14 @@ def plan_bundle(
     extras: Sequence[Extras] = (),
     since: Received | None = None,
 ) -> BundleRequest:
-    """Everything that goes into the bundle, with sizes; no package is fetched. Raises as plan_packages."""
+    """Everything that goes into the bundle, with sizes; no package is fetched.
+
+    Raises as plan_packages and pip_for_conda.
+    """
     channels = source_channels(_addresses(settings, request))
     platforms = platforms_of(locks)
-    needed = locked_packages(locks)
+    for_conda = pip_for_conda(locks, [channel.address for channel in channels], package_cache=settings.package_cache)
+    needed = sorted({*locked_packages(locks), *for_conda})
     if request.with_sources:
         from channel_tools.workflow.mirror_extras import build_packages  # noqa: PLC0415 - imports planning
 
