@@ -45,6 +45,7 @@ STALE_S = 24 * 3600.0
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
 _UNDER_WAY = frozenset({"waiting", "running"})
+_SENT_FOLDERS = ("files", "parts")
 _REQUESTS: dict[JobKind, type[Request]] = {
     "publish": SetRequest,
     "promote": PromoteRequest,
@@ -98,6 +99,10 @@ class Job:
     def part(self, wanted: WireFile) -> Path:
         """Where a file lies while it comes in."""
         return self.folder / "parts" / wanted.subdir / wanted.file_name
+
+    def has_files(self) -> bool:
+        """Whether anything that was sent is kept."""
+        return any((self.folder / name).is_dir() for name in _SENT_FOLDERS)
 
     def received(self, wanted: WireFile) -> int:
         """How many of its bytes are here, if it is not complete."""
@@ -195,7 +200,10 @@ class JobStore:
         return True
 
     def remove_stale(self) -> list[str]:
-        """Remove the jobs that nobody came back to for STALE_S; their ids."""
+        """Remove the jobs that nobody came back to for STALE_S; their ids.
+
+        What was sent for a job that is done goes at once: it is left where its process was killed after the end.
+        """
         for left in self.folder.glob("*/.removed-*") if self.folder.is_dir() else ():
             shutil.rmtree(left, ignore_errors=True)
         removed = []
@@ -203,6 +211,8 @@ class JobStore:
             with contextlib.suppress(FileNotFoundError):  # another process of the server was faster
                 if self._clock() - job.folder.stat().st_mtime > STALE_S and self.remove(job):
                     removed.append(job.id)
+                elif job.has_files() and job.state().state == "done":
+                    _drop_if_free(job)
         return removed
 
     def _jobs(self) -> Iterator[Job]:
@@ -216,9 +226,20 @@ def _recorded(kind: JobKind, request: Request) -> bytes:
     return encode(_Recorded(kind=kind, body=decode(encode(request), dict[str, object])))
 
 
+def _drop_if_free(job: Job) -> None:
+    lock = try_hold(job.lock)
+    if lock is None:
+        return
+    try:
+        if job.state().state == "done":  # nobody opened it again meanwhile
+            drop_files(job)
+    finally:
+        os.close(lock)
+
+
 def drop_files(job: Job) -> None:
     """Remove what was sent for a job that is done; only for who holds the lock."""
-    for name in ("files", "parts"):
+    for name in _SENT_FOLDERS:
         shutil.rmtree(job.folder / name, ignore_errors=True)
 
 

@@ -95,6 +95,26 @@ def test_what_nobody_comes_back_to_is_removed(store: JobStore) -> None:
     assert sorted(path.name for path in store.folder.glob("*/*")) == sorted((held.id, fresh.id))
 
 
+def test_what_was_sent_for_a_job_that_is_done_goes_unless_it_was_opened_again(store: JobStore) -> None:
+    done, again, under_way = (
+        store.open("publish", "ours", SetRequest(label="main", name=name, foundation=REGISTRY, files=(FILE,)))
+        for name in ("done", "again", "under way")
+    )
+    for job in (done, again, under_way):
+        job.set_state(State(state="done", report=ReportAnswer()))
+        job.file(FILE).parent.mkdir(parents=True)
+    assert isinstance(again.request, SetRequest)
+    store.open("publish", "ours", again.request)
+    for job in (done, again, under_way):
+        os.utime(job.folder, (NOW_S, NOW_S))
+    lock = try_hold(under_way.lock)
+    assert lock is not None
+    assert store.remove_stale() == []
+    os.close(lock)
+    assert [job.has_files() for job in (done, again, under_way)] == [False, True, True]
+    assert done.state().state == "done"
+
+
 def test_messages_for_clients_name_no_folder_of_the_server(store: JobStore, tmp_path: Path) -> None:
     job = store.open("publish", "ours", SET)
     message = f"{job.file(FILE)} and {tmp_path / 'ours' / 'noarch'} and {tmp_path}"
