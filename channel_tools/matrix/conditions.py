@@ -7,10 +7,10 @@ stands in ``extra`` is nothing to it. So the conditions go into a recipe of thei
 
 from __future__ import annotations
 
+import json
 import tempfile
 from typing import TYPE_CHECKING, cast
 
-import yaml
 from rattler_build import RattlerBuildError, Stage0Recipe, VariantConfig
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _holding(
     config = VariantConfig({key: [value] for key, value in variant.items()})
     with tempfile.TemporaryDirectory() as folder:
         try:
-            text = yaml.safe_dump(probe, sort_keys=False)
+            text = json.dumps(probe)  # which is YAML, and written sooner
             results = Stage0Recipe.from_yaml(text, recipe_dir=folder).render(config, render_config)
         except RattlerBuildError as err:
             raise BadConditionError(str(err)) from None

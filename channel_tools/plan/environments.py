@@ -106,6 +106,10 @@ class OwnRecords:
         del self.packages[package.file_name]
         self._records[package.name] = [r for r in self._records[package.name] if r.file_name != package.file_name]
 
+    def file_names(self, platform: str, name: str) -> tuple[str, ...]:
+        """What it has of a name, in the order in which it came."""
+        return tuple(record.file_name for record in self._records.get(name, []) if record.subdir == platform)
+
     async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
         """As the solver asks for them."""
         return [record for record in self._records.get(name.normalized, []) if record.subdir == str(platform)]
@@ -114,6 +118,54 @@ class OwnRecords:
         """The names this source knows for a platform."""
         wanted = str(platform)
         return sorted(name for name, found in self._records.items() if any(item.subdir == wanted for item in found))
+
+
+class _Watched:
+    """Own records, and which of them one solve asked for: its answer follows from these and the foundation alone."""
+
+    def __init__(self, own: OwnRecords) -> None:
+        self._own = own
+        self.asked: set[tuple[str, str]] = set()
+        self.listed = False
+
+    async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
+        self.asked.add((str(platform), name.normalized))
+        return await self._own.fetch_package_records(platform, name)
+
+    def package_names(self, platform: Subdir) -> list[str]:
+        self.listed = True
+        return self._own.package_names(platform)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """What a solve came to, and the own packages that it saw, by platform and name."""
+
+    seen: Mapping[tuple[str, str], tuple[str, ...]]
+    unserved: Mapping[str, str]
+    packages: tuple[Resolved, ...]
+    reason: str | None
+
+    def holds_for(self, own: OwnRecords) -> bool:
+        """Whether the same solve would come to the same now; own packages of one file name have one content."""
+        return all(own.file_names(*key) == names for key, names in self.seen.items()) and (
+            self.reason is None or self.unserved == own.unserved
+        )
+
+
+class SolveMemory:
+    """What was solved already, for solvers of one foundation, platform and machine: stacks share most environments."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[tuple[str, ...], ...], list[_Answer]] = {}
+
+    def recall(self, key: tuple[tuple[str, ...], ...], own: OwnRecords) -> _Answer | None:
+        """The answer to an earlier solve of the same requirements that saw the same own packages."""
+        return next((answer for answer in self._answers.get(key, ()) if answer.holds_for(own)), None)
+
+    def keep(self, key: tuple[tuple[str, ...], ...], answer: _Answer) -> None:
+        """For later ones."""
+        self._answers.setdefault(key, []).append(answer)
 
 
 class EnvironmentSolver:
@@ -126,8 +178,10 @@ class EnvironmentSolver:
         own: OwnRecords,
         platform: str,
         virtual_packages: Sequence[GenericVirtualPackage],
+        memory: SolveMemory | None = None,
     ) -> None:
         self.own = own
+        self._memory = memory or SolveMemory()
         self._foundation = foundation
         self._platforms = [platform, "noarch"]
         self._virtual_packages = list(virtual_packages)
@@ -141,9 +195,37 @@ class EnvironmentSolver:
         """
         if not specs:
             return []
+        key = (tuple(specs), tuple(beneath))
+        answer = self._memory.recall(key, self.own) or await self._solve_anew(key)
+        if answer.reason is not None:
+            raise UnservedError(answer.reason)
+        return list(answer.packages)
+
+    async def _solve_anew(self, key: tuple[tuple[str, ...], ...]) -> _Answer:
+        watched = _Watched(self.own)
+        packages: tuple[Resolved, ...] = ()
+        reason = None
+        try:
+            packages = tuple(await self._solve(key[0], watched))
+        except SolverError as err:
+            reason = await self._explain([*key[1], *key[0]], str(err))
+        except InvalidMatchSpecError as err:
+            reason = f"a requirement is no MatchSpec: {_one_line(str(err))}"
+        named = {(platform, requirement_name(spec)) for specs in key for spec in specs for platform in self._platforms}
+        answer = _Answer(
+            seen={place: self.own.file_names(*place) for place in watched.asked | named},
+            unserved=dict(self.own.unserved),
+            packages=packages,
+            reason=reason,
+        )
+        if not watched.listed:  # else it may depend on any of them
+            self._memory.keep(key, answer)
+        return answer
+
+    async def _solve(self, specs: Sequence[str], own: _Watched) -> list[Resolved]:
         try:
             records = await solve(
-                [self.own, *self._foundation.sources],
+                [own, *self._foundation.sources],
                 [MatchSpec(spec) for spec in specs],
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
@@ -152,10 +234,6 @@ class EnvironmentSolver:
                 if self._foundation.shares_channel
                 else ChannelPriority.Strict,
             )
-        except SolverError as err:
-            raise UnservedError(await self._explain([*beneath, *specs], str(err))) from None
-        except InvalidMatchSpecError as err:
-            raise UnservedError(f"a requirement is no MatchSpec: {_one_line(str(err))}") from None
         except (GatewayError, FetchRepoDataError) as err:
             raise self._unreachable(err) from None
         return sorted((self._resolved(record) for record in records), key=lambda item: item.name)

@@ -16,7 +16,7 @@ from rattler import GenericVirtualPackage, VirtualPackage
 
 from channel_tools.errors import ConfigError
 from channel_tools.plan.buildfiles import collect_build_files
-from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, UnservedError
+from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, SolveMemory, UnservedError
 from channel_tools.plan.graph import CycleFoundError, topological_order
 from channel_tools.plan.inputs import digest_of, environment_inputs, file_inputs, final_build_string, recipe_inputs
 from channel_tools.plan.model import Plan, PlannedPackage, UnservedPackage
@@ -63,12 +63,15 @@ def make_plan(
         stacks.setdefault(package.stack, []).append(package)
     planned: dict[str, PlannedPackage] = {}
     unserved: dict[tuple[object, ...], UnservedPackage] = {}
+    memories: dict[str, SolveMemory] = {}
     for packages in stacks.values():
+        platform = packages[0].platform
         solver = EnvironmentSolver(
             foundation=foundation,
             own=OwnRecords(),
-            platform=packages[0].platform,
+            platform=platform,
             virtual_packages=virtual_packages,
+            memory=memories.setdefault(platform, SolveMemory()),
         )
         planner = _StackPlanner(root=root, reader=reader, solver=solver, results={})
         # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
