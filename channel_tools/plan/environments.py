@@ -139,17 +139,17 @@ class _Watched:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """What a solve came to, and the own packages that it saw, by platform and name."""
+    """What a solve came to, and what it saw of own packages: files by platform and name, and why names have none."""
 
     seen: Mapping[tuple[str, str], tuple[str, ...]]
-    unserved: Mapping[str, str]
+    unserved: Mapping[str, str | None]
     packages: tuple[Resolved, ...]
     reason: str | None
 
     def holds_for(self, own: OwnRecords) -> bool:
         """Whether the same solve would come to the same now; own packages of one file name have one content."""
-        return all(own.file_names(*key) == names for key, names in self.seen.items()) and (
-            self.reason is None or self.unserved == own.unserved
+        return all(own.file_names(*place) == files for place, files in self.seen.items()) and all(
+            own.unserved.get(name) == reason for name, reason in self.unserved.items()
         )
 
 
@@ -211,10 +211,11 @@ class EnvironmentSolver:
             reason = await self._explain([*key[1], *key[0]], str(err))
         except InvalidMatchSpecError as err:
             reason = f"a requirement is no MatchSpec: {_one_line(str(err))}"
-        named = {(platform, requirement_name(spec)) for specs in key for spec in specs for platform in self._platforms}
+        named = {requirement_name(spec) for specs in key for spec in specs}
+        places = watched.asked | {(platform, name) for platform in self._platforms for name in named}
         answer = _Answer(
-            seen={place: self.own.file_names(*place) for place in watched.asked | named},
-            unserved=dict(self.own.unserved),
+            seen={place: self.own.file_names(*place) for place in places},
+            unserved={name: self.own.unserved.get(name) for name in named},
             packages=packages,
             reason=reason,
         )
