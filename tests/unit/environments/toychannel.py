@@ -79,20 +79,28 @@ class ToyChannel:
 
 @contextmanager
 def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
-    """The address under which ``folder`` is served on loopback, to those who send ``authorization`` where it is set."""
+    """The address under which ``folder`` is served on loopback, to those who send ``authorization`` where it is set.
+
+    A bearer's token may stand in the path instead, as ``/t/TOKEN``.
+    """
+    in_path = None if authorization is None else f"/t/{authorization.removeprefix('Bearer ')}/"
 
     class Handler(_QuietHandler):
         def do_GET(self) -> None:
-            if authorization is not None and self.headers["Authorization"] != authorization:
-                self.send_error(HTTPStatus.UNAUTHORIZED)
-                return
-            super().do_GET()
+            if self._allowed():
+                super().do_GET()
 
         def do_HEAD(self) -> None:
-            if authorization is not None and self.headers["Authorization"] != authorization:
+            if self._allowed():
+                super().do_HEAD()
+
+        def _allowed(self) -> bool:
+            if in_path is not None and self.path.startswith(in_path):
+                self.path = self.path[len(in_path) - 1 :]
+            elif authorization is not None and self.headers["Authorization"] != authorization:
                 self.send_error(HTTPStatus.UNAUTHORIZED)
-                return
-            super().do_HEAD()
+                return False
+            return True
 
     handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
