@@ -41,6 +41,10 @@ class YamlDocument:
         return ConfigError(message, path=self.path, line=self.line_of(*key_path), hint=hint)
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's parser where PyYAML has it, as its wheels do: ten times as fast."""
+
+
 def read_yaml(path: Path) -> YamlDocument:
     """Parse one YAML document. Scalars get YAML 1.1's core types; dates stay text.
 
@@ -53,7 +57,7 @@ def read_yaml(path: Path) -> YamlDocument:
 def parse_yaml(text: str, path: Path) -> YamlDocument:
     """As read_yaml, for text that came from ``path``."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as err:
         line = err.problem_mark.line + 1 if err.problem_mark else 1
         problem = " ".join(part for part in (err.context, err.problem) if part)
