@@ -57,7 +57,7 @@ def read_yaml(path: Path) -> YamlDocument:
 def parse_yaml(text: str, path: Path) -> YamlDocument:
     """As read_yaml, for text that came from ``path``."""
     try:
-        node = yaml.compose(text, Loader=_LOADER)
+        node = _compose(text)
     except yaml.MarkedYAMLError as err:
         line = err.problem_mark.line + 1 if err.problem_mark else 1
         problem = " ".join(part for part in (err.context, err.problem) if part)
@@ -69,6 +69,14 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
     lines: dict[KeyPath, int] = {}
     value = _construct(node, (), lines, path) if node is not None else None
     return YamlDocument(path=path, value=value, lines=lines)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """The document's nodes. Raises YAMLError, always PyYAML's own: libyaml's can name a line behind the last one."""
+    try:
+        return yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def _read_text(path: Path) -> str:

@@ -106,6 +106,10 @@ class OwnRecords:
         del self.packages[package.file_name]
         self._records[package.name] = [r for r in self._records[package.name] if r.file_name != package.file_name]
 
+    def has_none_of(self, names: frozenset[str]) -> bool:
+        """Whether no package has any of these names."""
+        return not any(found and name in names for name, found in self._records.items())
+
     def file_names(self, platform: str, name: str) -> tuple[str, ...]:
         """What it has of a name, in the order in which it came."""
         return tuple(record.file_name for record in self._records.get(name, []) if record.subdir == platform)
@@ -139,17 +143,23 @@ class _Watched:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """What a solve came to, and what it saw of own packages: files by platform and name, and why names have none."""
+    """What a solve came to, and what it saw of own packages: files by platform and name, and why names have none.
+
+    ``reach`` are the names that it could come upon where own packages were left out, since none has such a name.
+    """
 
     seen: Mapping[tuple[str, str], tuple[str, ...]]
+    reach: frozenset[str]
     unserved: Mapping[str, str | None]
     packages: tuple[Resolved, ...]
     reason: str | None
 
     def holds_for(self, own: OwnRecords) -> bool:
         """Whether the same solve would come to the same now; own packages of one file name have one content."""
-        return all(own.file_names(*place) == files for place, files in self.seen.items()) and all(
-            own.unserved.get(name) == reason for name, reason in self.unserved.items()
+        return (
+            own.has_none_of(self.reach)
+            and all(own.file_names(*place) == files for place, files in self.seen.items())
+            and all(own.unserved.get(name) == reason for name, reason in self.unserved.items())
         )
 
 
@@ -203,18 +213,21 @@ class EnvironmentSolver:
 
     async def _solve_anew(self, key: tuple[tuple[str, ...], ...]) -> _Answer:
         watched = _Watched(self.own)
+        named = {requirement_name(spec) for specs in key for spec in specs}
+        reach = self._foundation.reach(named)
+        alone = reach if reach is not None and self.own.has_none_of(reach) else None
         packages: tuple[Resolved, ...] = ()
         reason = None
         try:
-            packages = tuple(await self._solve(key[0], watched))
+            packages = tuple(await self._solve(key[0], [watched] if alone is None else []))
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
         except InvalidMatchSpecError as err:
             reason = f"a requirement is no MatchSpec: {_one_line(str(err))}"
-        named = {requirement_name(spec) for specs in key for spec in specs}
         places = watched.asked | {(platform, name) for platform in self._platforms for name in named}
         answer = _Answer(
             seen={place: self.own.file_names(*place) for place in places},
+            reach=alone or frozenset(),
             unserved={name: self.own.unserved.get(name) for name in named},
             packages=packages,
             reason=reason,
@@ -223,10 +236,10 @@ class EnvironmentSolver:
             self._memory.keep(key, answer)
         return answer
 
-    async def _solve(self, specs: Sequence[str], own: _Watched) -> list[Resolved]:
+    async def _solve(self, specs: Sequence[str], own: Sequence[_Watched]) -> list[Resolved]:
         try:
             records = await solve(
-                [own, *self._foundation.sources],
+                [*own, *self._foundation.sources],
                 [MatchSpec(spec) for spec in specs],
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs

@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 from rattler import Channel, SparseRepoData
 
 from channel_tools.errors import FoundationError
+from channel_tools.matrix.model import requirement_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from channel_tools.matrix.model import FoundationKind
 
@@ -54,6 +55,21 @@ class Foundation:
     """Whether its packages lie in one channel with what is built here, so that neither goes before the other."""
     optional: frozenset[str] = frozenset()
     """Packages that it could have but makes only when they are asked for."""
+    needs: Mapping[str, frozenset[str]] | None = None
+    """The names that packages of each name require, in any version; None where that is not known."""
+
+    def reach(self, names: Iterable[str]) -> frozenset[str] | None:
+        """All names that a solve for ``names`` can come upon in this channel; None where that is not known."""
+        if self.needs is None:
+            return None
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self.needs.get(name, ())
+        return frozenset(found)
 
 
 def open_foundation(
@@ -80,6 +96,8 @@ def open_foundation(
         run_exports=_read_run_exports(folder, subdirs),
         shares_channel=kind == "registry",
         optional=optional,
+        # conda-forge's index is far too long to be read for this
+        needs=_read_needs(folder, subdirs) if kind == "registry" else None,
     )
 
 
@@ -98,6 +116,20 @@ def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:
     except (OSError, ValueError) as err:
         reason = " ".join(str(err).split())
         raise FoundationError(f"{path}: the index cannot be read: {reason}", hint="index the channel again") from None
+
+
+def _read_needs(folder: Path, subdirs: list[str]) -> dict[str, frozenset[str]]:
+    needs: dict[str, frozenset[str]] = {}
+    for subdir in subdirs:
+        try:
+            content = json.loads((folder / subdir / "repodata.json").read_bytes())
+            for record in [*content.get("packages", {}).values(), *content.get("packages.conda", {}).values()]:
+                names = frozenset(requirement_name(depend) for depend in record["depends"])
+                needs[record["name"]] = needs.get(record["name"], frozenset()) | names
+        except (ValueError, KeyError, AttributeError, TypeError) as err:
+            message = f"{folder / subdir / 'repodata.json'}: the index cannot be read: {err!r}"
+            raise FoundationError(message, hint="index the channel again") from None
+    return needs
 
 
 def _read_run_exports(folder: Path, subdirs: list[str]) -> dict[str, RunExports]:
