@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import UsageError
+from channel_tools.errors import ChannelError, UsageError
+from channel_tools.locks import exclusive_lock
 from channel_tools.mirror.locking import encode_lock, lock_path
 from channel_tools.mirror.model import channel_path
 from channel_tools.mirror.subset import channeldata, derived_index, plain_index
@@ -100,10 +103,30 @@ def sha256_of(content: bytes) -> str:
 
 
 def check_destination(destination: Path) -> None:
-    """Raise UsageError when something is there already."""
+    """Raise UsageError when something is there already; what a run that was killed at its end left beside it goes."""
     if destination.exists():
+        _remove_leftovers(unfinished_folder(destination))
         hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
         raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    lock_file = unfinished_lock(folder)
+    if lock_file.exists() or folder.exists():
+        with contextlib.suppress(ChannelError), exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
+            shutil.rmtree(folder, ignore_errors=True)
+            remove_lock(lock_file)
+
+
+def unfinished_lock(folder: Path) -> Path:
+    """The lock of who makes a bundle in the unfinished ``folder``."""
+    return folder.with_name(folder.name + ".lock")
+
+
+def remove_lock(lock_file: Path) -> None:
+    """Remove a lock's files when nobody needs them any more."""
+    for leftover in (lock_file, lock_file.with_name(lock_file.name + ".owner")):
+        leftover.unlink(missing_ok=True)
 
 
 def unfinished_folder(destination: Path) -> Path:

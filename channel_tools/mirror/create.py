@@ -17,7 +17,7 @@ from channel_tools import __version__
 from channel_tools.channel.records import encode_json
 from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.locks import exclusive_lock
-from channel_tools.mirror.contents import check_destination, sha256_of, unfinished_folder
+from channel_tools.mirror.contents import check_destination, remove_lock, sha256_of, unfinished_folder, unfinished_lock
 from channel_tools.mirror.fetch import fetch_files
 from channel_tools.mirror.keys import fingerprint
 from channel_tools.mirror.locking import lock_path
@@ -83,7 +83,7 @@ def create_bundle(
     """
     check_destination(destination)
     folder = unfinished_folder(destination)
-    lock_file = folder.with_name(folder.name + ".lock")
+    lock_file = unfinished_lock(folder)
     with disk_full_reported(destination.parent), unusable_reported(destination):
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
@@ -95,8 +95,7 @@ def create_bundle(
             names = _complete(request, folder, metadata)
             size_bytes = sum((folder / name).stat().st_size for name in names)
             _rename(folder, destination, [*metadata, *(name for name in names if name not in metadata)])
-    for leftover in (lock_file, lock_file.with_name(lock_file.name + ".owner")):
-        leftover.unlink(missing_ok=True)
+    remove_lock(lock_file)
     return CreateReport(
         path=destination,
         version=version,
