@@ -2,9 +2,9 @@
 """The client through which channels are read: with the credentials that an address carries, and those kept for it.
 
 A token or password is taken out of an address before rattler sees it, so that no record in an environment, no cache
-and no error can carry it, and put back when a request is sent: a password as a header, a token into the path, which is
-the one form that every server of conda channels with tokens understands. What users keep for a host (rattler's
-credentials file or ``RATTLER_AUTH_FILE``, the system's keyring, .netrc) is found by rattler itself.
+and no error can carry it, and put back when a request is sent: a password as a header, a token into the path, as it was
+given, since some servers know no other form. What users keep for a host (rattler's credentials file or
+``RATTLER_AUTH_FILE``, the system's keyring, .netrc) is found by rattler itself.
 """
 
 from __future__ import annotations

@@ -111,9 +111,13 @@ def check_destination(destination: Path) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
+    """Unless somebody is at work there, or may not remove it."""
     lock_file = unfinished_lock(folder)
     if lock_file.exists() or folder.exists():
-        with contextlib.suppress(ChannelError), exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
+        with (
+            contextlib.suppress(ChannelError, OSError),
+            exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"),
+        ):
             shutil.rmtree(folder, ignore_errors=True)
             remove_lock(lock_file)
 

@@ -210,12 +210,13 @@ def read_small(reader: HttpReader, url: str, *, limit_bytes: int) -> bytes:
     """All of a small file. Raises NetworkError (MissingError where there is none) and for more than ``limit_bytes``."""
     where, problem = without_credentials(url), ""
     for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_BACKOFF_S * 2 ** (attempt - 1))
         try:
             with reader.get(url) as answer:
                 return _read_whole(answer, where, limit_bytes)
         except TryAgainError as err:
             problem = str(err)
-            time.sleep(_BACKOFF_S * 2**attempt)
     raise NetworkError(f"{where}: {problem}", hint="check the address and the route to it, then run it again")
 
 
