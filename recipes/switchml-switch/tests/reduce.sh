@@ -35,8 +35,8 @@ kill "${switch_pid}"
 read -r -t 20 stopped <&"${switch_output}"
 wait "${switch_pid}"
 echo "${stopped}"
-# 3907 packets of 256 carry 1000003 values; float32 sends one window of 256 packets more, a single value two packets.
-# Each run reduces twice.
-expected=$((2 * (3907 + 3907 + 256 + 2)))
+# 3907 packets of 256 carry 1000003 values. int32 sends one packet more, which describes the job; float32 one window of
+# 256 packets more, with the description in its first; a single value has two packets. Each run reduces twice.
+expected=$((2 * (3908 + 3907 + 256 + 2 + 1)))
 grep -q "\"slots_completed\": ${expected}," <<<"${stopped}"
 grep -q '"sessions_opened": 4,' <<<"${stopped}"

@@ -39,13 +39,14 @@ typedef enum switchml_status {
     SWITCHML_EINVAL = 1,       /* an argument is out of its range */
     SWITCHML_ENOMEM = 2,       /* memory or another resource ran out */
     SWITCHML_ECONFIG = 3,      /* configuration missing, malformed or contradictory */
-    SWITCHML_EUNREACHABLE = 4, /* the controller did not answer within connect_timeout_ms */
+    SWITCHML_EUNREACHABLE = 4, /* the controller did not answer within connect_timeout_ms, or later for a lease */
     SWITCHML_EREFUSED = 5,     /* the controller refused the session or a worker's parameters */
-    SWITCHML_ETIMEDOUT = 6,    /* a job made no progress for job_timeout_ms */
+    SWITCHML_ETIMEDOUT = 6,    /* a job made no progress for job_timeout_ms, or another worker has gone */
     SWITCHML_EABORTED = 7,     /* switchml_abort or switchml_close ended the job */
     SWITCHML_EIO = 8,          /* the operating system refused a socket operation */
     SWITCHML_EUNSUPPORTED = 9, /* this transport cannot do that */
-    SWITCHML_EINTERNAL = 10    /* a defect in the library */
+    SWITCHML_EINTERNAL = 10,   /* a defect in the library */
+    SWITCHML_EMISMATCH = 11    /* the workers submitted different jobs */
 } switchml_status;
 
 typedef enum switchml_dtype {
@@ -75,6 +76,9 @@ typedef struct switchml_config {
     uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 10000 */
     uint32_t job_timeout_ms;          /* SWITCHML_JOB_TIMEOUT_MS, no progress at all (also while waiting for the
                                          other workers to open the session), default 30000 */
+    const char *job_name;             /* SWITCHML_JOB_NAME, the same on all workers and no other job's: workers meet
+                                         those of the same name only, and messages about the session give it;
+                                         default: none, so that one job at a time may be opening its session */
 } switchml_config;
 
 /* Counters since switchml_open. Set struct_size before the call. */
@@ -123,14 +127,17 @@ SWITCHML_API switchml_status switchml_open(const switchml_config *config, switch
 
 /* Sums `numel` elements over all workers into `out`, which may equal `in`.
  * Returns at once; both buffers stay the library's until the callback. Every
- * worker must submit the same jobs (numel, dtype) in the same order. numel 0
- * completes without traffic. After a job failed the context accepts no other:
- * the workers' slot sequences may differ, so close it.
+ * worker must submit the same jobs (numel, dtype) in the same order; where they
+ * differ the job fails on all of them with SWITCHML_EMISMATCH and the ranks that
+ * differ (udp). After a job failed the context accepts no other: the workers'
+ * slot sequences may differ, so close it.
  *
  * int32 sums wrap modulo 2^32. float32 sums are made in fixed point, per packet
- * of packet_numel elements: with n workers and all magnitudes of the packet
- * below 2^e, e the least such, each element is within n * n * 2^(e - 32) of the
- * exact sum before the last rounding to float32. All workers get the same bits.
+ * of packet_numel elements, whose unit is a power of two (udp): with n workers
+ * and all magnitudes of the packet below 2^e, e the least such (and at least
+ * -126), the unit is 2^(e + ceil(log2 n) - 31), and each element is within n / 2
+ * units of the exact sum before the last rounding to float32. Addends that are
+ * multiples of the unit are summed exactly. All workers get the same bits.
  * Where any worker has Inf or NaN in a packet, all elements of that packet come
  * back as NaN. A sum beyond float32 is Inf; the sign of zero is not kept. */
 SWITCHML_API switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out,

@@ -90,6 +90,7 @@ const char *switchml_strerror(switchml_status status) {
         case SWITCHML_EIO: return "the operating system refused a socket operation";
         case SWITCHML_EUNSUPPORTED: return "this transport cannot do that";
         case SWITCHML_EINTERNAL: return "a defect in the library";
+        case SWITCHML_EMISMATCH: return "the workers submitted different jobs";
     }
     return "an unknown status";
 }

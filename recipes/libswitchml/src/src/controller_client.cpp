@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "controller_client.hpp"
 
+#include <random>
+
 #include "wire/udp_socket.hpp"
 
 namespace switchml {
 namespace {
 
 using Clock = std::chrono::system_clock;  // what gRPC's deadlines are made of
+
+constexpr std::chrono::milliseconds kFarewell{500};  // closing must not wait for a switch that died
 
 constexpr std::uint64_t kParameterBits = 18;
 constexpr std::uint64_t kParameterMask = (1U << kParameterBits) - 1;
@@ -23,9 +27,10 @@ std::string describe_parameters(std::uint64_t packed) {
            ", packet_numel=" + ((packed & 1U) != 0 ? "256" : "64");
 }
 
-std::uint64_t now_ns() {
-    const auto since_epoch = Clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
+// Jobs may start within the same moment, and an id of the past must not come again: not from the clock.
+std::uint64_t random_number() {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
 }
 
 template <class Request>
@@ -57,6 +62,7 @@ void ControllerClient::connect() {
     }
     session_ = switchml_proto::Session::NewStub(channel_);
     sync_ = switchml_proto::Sync::NewStub(channel_);
+    lease_ = switchml_proto::Lease::NewStub(channel_);
 }
 
 std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
@@ -64,6 +70,7 @@ std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
     request.set_value(value);
     name_worker(request, settings_);
     request.set_root(0);
+    request.set_job(settings_.job_name);
     switchml_proto::BroadcastResponse response;
     const auto context = make_context();
     check(sync_->Broadcast(context.get(), request, &response), "Sync.Broadcast");
@@ -73,6 +80,7 @@ std::uint64_t ControllerClient::broadcast(std::uint64_t value) {
 void ControllerClient::barrier() {
     switchml_proto::BarrierRequest request;
     request.set_num_workers(settings_.num_workers);
+    request.set_job(settings_.job_name);
     switchml_proto::BarrierResponse response;
     const auto context = make_context();
     check(sync_->Barrier(context.get(), request, &response), "Sync.Barrier");
@@ -107,6 +115,42 @@ switchml_proto::RdmaSessionResponse ControllerClient::request_session(std::uint6
     return response;
 }
 
+std::optional<switchml_proto::RenewResponse> ControllerClient::renew_lease(std::uint64_t session_id,
+                                                                           std::chrono::milliseconds limit) {
+    switchml_proto::LeaseRequest request;
+    request.set_session_id(session_id);
+    request.set_rank(settings_.rank);
+    grpc::ClientContext context;
+    context.set_deadline(Clock::now() + limit);
+    {
+        const std::lock_guard lock(renewal_mutex_);
+        if (no_renewals_) return std::nullopt;
+        renewal_ = &context;
+    }
+    switchml_proto::RenewResponse response;
+    const grpc::Status status = lease_->Renew(&context, request, &response);
+    const std::lock_guard lock(renewal_mutex_);
+    renewal_ = nullptr;
+    if (!status.ok()) return std::nullopt;
+    return response;
+}
+
+void ControllerClient::cancel_renewal() {
+    const std::lock_guard lock(renewal_mutex_);
+    no_renewals_ = true;
+    if (renewal_ != nullptr) renewal_->TryCancel();
+}
+
+void ControllerClient::end_lease(std::uint64_t session_id) {
+    switchml_proto::LeaseRequest request;
+    request.set_session_id(session_id);
+    request.set_rank(settings_.rank);
+    grpc::ClientContext context;
+    context.set_deadline(Clock::now() + kFarewell);
+    switchml_proto::EndResponse response;
+    (void)lease_->End(&context, request, &response);  // a lease that is not ended runs out
+}
+
 std::unique_ptr<grpc::ClientContext> ControllerClient::make_context() const {
     auto context = std::make_unique<grpc::ClientContext>();
     context->set_deadline(deadline_);
@@ -138,8 +182,8 @@ void ControllerClient::check(const grpc::Status &status, const char *method) con
     }
 }
 
-std::uint64_t make_session_id(std::uint64_t time_ns, const Settings &settings) {
-    return (time_ns & ~kParameterMask) | pack_parameters(settings);
+std::uint64_t make_session_id(std::uint64_t number, const Settings &settings) {
+    return (number & ~kParameterMask) | pack_parameters(settings);
 }
 
 void check_session_id(std::uint64_t session_id, const Settings &settings) {
@@ -152,7 +196,8 @@ void check_session_id(std::uint64_t session_id, const Settings &settings) {
 }
 
 std::uint64_t agree_on_session_id(ControllerClient &client, const Settings &settings) {
-    const std::uint64_t session_id = client.broadcast(settings.rank == 0 ? make_session_id(now_ns(), settings) : 0);
+    const std::uint64_t session_id =
+        client.broadcast(settings.rank == 0 ? make_session_id(random_number(), settings) : 0);
     check_session_id(session_id, settings);
     return session_id;
 }

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "error.hpp"
@@ -33,6 +35,15 @@ class ControllerClient {
     switchml_proto::RdmaSessionResponse request_session(std::uint64_t session_id,
                                                         switchml_proto::RdmaSessionRequest request);
 
+    // Nothing when the controller did not answer within `limit`. One call at a time.
+    std::optional<switchml_proto::RenewResponse> renew_lease(std::uint64_t session_id, std::chrono::milliseconds limit);
+    void cancel_renewal();  // from any thread, for good
+    // As far as the controller can be reached at once: a lease that is not ended runs out.
+    void end_lease(std::uint64_t session_id);
+
+    // "host:port"
+    const std::string &target() const noexcept { return target_; }
+
   private:
     std::unique_ptr<grpc::ClientContext> make_context() const;
     void check(const grpc::Status &status, const char *method) const;
@@ -45,12 +56,16 @@ class ControllerClient {
     std::shared_ptr<grpc::Channel> channel_;
     std::unique_ptr<switchml_proto::Session::Stub> session_;
     std::unique_ptr<switchml_proto::Sync::Stub> sync_;
+    std::unique_ptr<switchml_proto::Lease::Stub> lease_;
+    std::mutex renewal_mutex_;  // guards the two below
+    grpc::ClientContext *renewal_ = nullptr;
+    bool no_renewals_ = false;
 };
 
-// The session id: a time stamp of rank 0 in nanoseconds, whose low 18 bits carry
-// the parameters that all workers must share and that no message has a field for.
-// Controllers only compare ids, so published ones take it as it is.
-std::uint64_t make_session_id(std::uint64_t time_ns, const Settings &settings);
+// The session id: a random number of rank 0, whose low 18 bits carry the
+// parameters that all workers must share and that no message has a field for.
+// Published clients send a time stamp; controllers only compare ids.
+std::uint64_t make_session_id(std::uint64_t number, const Settings &settings);
 
 // Error ECONFIG when rank 0's parameters in its session id differ from ours.
 void check_session_id(std::uint64_t session_id, const Settings &settings);

@@ -189,6 +189,8 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
     settings.job_timeout_ms =
         resolve(config.job_timeout_ms, {"job_timeout_ms", "SWITCHML_JOB_TIMEOUT_MS", 30000, 1, kMaxTimeoutMs});
     settings.segment_offload = resolve_switch("SWITCHML_SEGMENT_OFFLOAD", environment);
+    if (const auto name = text_setting(config.job_name, "job_name", "SWITCHML_JOB_NAME", environment))
+        settings.job_name = name->text;
     check_threads(settings);
     return settings;
 }

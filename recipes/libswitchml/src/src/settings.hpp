@@ -27,6 +27,7 @@ struct Settings {
     std::uint32_t connect_timeout_ms = 0;
     std::uint32_t job_timeout_ms = 0;
     bool segment_offload = true;
+    std::string job_name;  // empty: none
 };
 
 // Nothing for a variable that is not set; an empty one counts as not set.

@@ -59,7 +59,9 @@ void check_bound(const std::vector<std::vector<float>> &workers) {
     Exponents maximum{};
     const auto out = reduce(workers, maximum);
     const double n = static_cast<double>(workers.size());
-    const double bound = std::ldexp(n * n, exponent_of(maximum) - 32) * (1 + 1e-6);
+    // switchml.h: n / 2 units of 2^(e + ceil(log2 n) - 31), before the last rounding to float32.
+    const double unit = std::ldexp(1.0, exponent_of(maximum) + static_cast<int>(std::ceil(std::log2(n))) - 31);
+    const double bound = n / 2 * unit;
     for (std::size_t i = 0; i < out.size(); ++i) {
         double sum = 0;
         for (const auto &values : workers) sum += double{values[i]};
@@ -94,12 +96,47 @@ TEST(the_second_exponent_tells_huge_from_non_finite) {
     CHECK_EQ(int{exponents_of_value(Limits::quiet_NaN()).e1}, int{kNonFinite});
 }
 
-TEST(the_scale_is_the_published_one_where_float_can_hold_it) {
-    for (const std::uint32_t workers : {1U, 2U, 3U, 8U, 32U}) {
-        for (const int exponent : {-90, -1, 0, 1, 60, 120}) {
-            const double formula = 2147483647.0 / (workers * std::ldexp(1.0, exponent));
+TEST(the_scale_is_a_power_of_two) {
+    for (std::uint32_t workers = 1; workers <= 32; ++workers) {
+        for (int exponent = -126; exponent <= 127; ++exponent) {
             const Scale scale = scale_for({static_cast<std::int8_t>(exponent), kPlain}, workers);
-            CHECK_EQ(scale.scale, double{static_cast<float>(formula)});
+            int power = 0;
+            CHECK_EQ(std::frexp(scale.scale, &power), 0.5);
+            CHECK_EQ(scale.scale * scale.inverse, 1.0);
+        }
+    }
+}
+
+// Seen with a scale that filled the range: 299.81.
+TEST(small_whole_numbers_beside_large_ones_are_summed_exactly) {
+    Exponents maximum{};
+    const auto out = reduce({{1e8F, 100.0F}, {1e8F, 100.0F}, {1e8F, 100.0F}}, maximum);
+    CHECK_EQ(out[0], 3e8F);
+    CHECK_EQ(out[1], 300.0F);
+}
+
+TEST(multiples_of_the_unit_are_summed_exactly) {
+    std::mt19937 random(8);
+    for (const std::size_t count : {1U, 2U, 3U, 5U, 8U, 31U, 32U}) {
+        for (const int exponent : {-120, -30, 0, 24, 100}) {
+            const int unit = exponent + worker_bits(static_cast<std::uint32_t>(count)) - 31;
+            std::vector<std::vector<float>> workers(count, std::vector<float>(64));
+            for (auto &values : workers) {
+                for (auto &value : values) {
+                    // Up to 24 bits at any place between the unit and the exponent.
+                    const int place = static_cast<int>(random() % 3) * ((exponent - 24 - unit) / 2);
+                    value =
+                        static_cast<float>(std::ldexp(double(static_cast<int>(random() >> 8)) - 0x1p23, unit + place));
+                }
+                values[0] = static_cast<float>(std::ldexp(0x1.8p-1, exponent));  // fixes the exponent of the packet
+            }
+            Exponents maximum{};
+            const auto out = reduce(workers, maximum);
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                double sum = 0;
+                for (const auto &values : workers) sum += double{values[i]};
+                CHECK_EQ(out[i], static_cast<float>(sum));
+            }
         }
     }
 }

@@ -48,7 +48,7 @@ Error failure_of(Body &&body) {
 
 TEST(the_calls_come_in_the_published_order) {
     FakeController controller(private_address(1));
-    const wire::Endpoint data = open_session(settings_for(controller), private_address(2));
+    const wire::Endpoint data = open_session(settings_for(controller), private_address(2)).data_plane;
     CHECK_EQ(controller.calls, "VSBB");
     CHECK_EQ(data.ipv4, private_address(1));
     CHECK_EQ(data.port, 48864);
@@ -75,7 +75,7 @@ TEST(later_ranks_wait_for_the_first_before_they_ask) {
 TEST(a_data_port_that_the_switch_names_is_used) {
     FakeController controller(private_address(1));
     controller.data_port = 50001;
-    CHECK_EQ(open_session(settings_for(controller), private_address(2)).port, 50001);
+    CHECK_EQ(open_session(settings_for(controller), private_address(2)).data_plane.port, 50001);
     controller.data_port = 70000;
     CHECK_EQ(failure_of([&] { open_session(settings_for(controller), private_address(2)); }).status(),
              SWITCHML_EREFUSED);

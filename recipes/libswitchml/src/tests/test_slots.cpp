@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
+#include "udp/description.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
 #include "wire/check.hpp"
 #include "wire/packet.hpp"
+#include "wire/values.hpp"
 
 using namespace switchml;
 using namespace switchml::udp;
@@ -24,20 +27,21 @@ std::vector<std::uint8_t> built(const Slice &slice, std::uint32_t unit) {
 // A switch with one worker: the packet itself is the result.
 bool echo(Slice &slice, std::uint32_t unit) {
     const auto packet = built(slice, unit);
-    return slice.accept(*wire::decode(packet.data(), packet.size()), packet.data() + wire::kHeaderBytes);
+    const auto taken = slice.accept(*wire::decode(packet.data(), packet.size()), packet.data() + wire::kHeaderBytes);
+    CHECK(!taken || *taken == unit);
+    return taken.has_value();
 }
 
 struct FloatSlice {
     explicit FloatSlice(std::uint64_t data_units, std::uint32_t window)
-        : values(data_units * kNumel, 1.5F), ring(0, window), slice(data(), ring, kNumel, 1) {}
+        : values(data_units * kNumel, 1.5F), ring(0, window, 0xFFFFFFFE), slice(data(), ring, kNumel, 1) {}
 
     SliceData data() {
         SliceData wanted;
         wanted.in = values.data();
         wanted.out = values.data();
         wanted.numel = values.size();
-        wanted.dtype = SWITCHML_FLOAT32;
-        wanted.job = 9;
+        wanted.job = {values.size(), SWITCHML_FLOAT32, 9};
         return wanted;
     }
 
@@ -94,11 +98,12 @@ TEST(a_job_is_cut_into_contiguous_parts_the_first_ones_longer) {
     }
 }
 
-TEST(float32_takes_one_window_of_units_more_than_int32) {
-    CHECK_EQ(count_units(0, SWITCHML_FLOAT32, 64, 8), 0U);
+TEST(float32_takes_one_window_more_than_its_data_and_int32_one_packet) {
+    CHECK_EQ(count_units(0, SWITCHML_FLOAT32, 64, 8), 1U);  // the description
     CHECK_EQ(count_units(1, SWITCHML_FLOAT32, 64, 8), 2U);
     CHECK_EQ(count_units(64 * 20, SWITCHML_FLOAT32, 64, 8), 28U);
-    CHECK_EQ(count_units(64 * 20 + 1, SWITCHML_INT32, 64, 8), 21U);
+    CHECK_EQ(count_units(64 * 20 + 1, SWITCHML_INT32, 64, 8), 22U);
+    CHECK_EQ(count_units(0, SWITCHML_INT32, 64, 8), 1U);
 }
 
 TEST(a_result_releases_the_unit_one_window_later_only) {
@@ -139,16 +144,16 @@ TEST(results_that_are_not_awaited_are_refused) {
     const auto refused = [&](auto &&change) {
         wire::Header other = header;
         change(other);
-        return !test.slice.accept(other, values);
+        return !test.slice.accept(other, values).has_value();
     };
-    CHECK(refused([](wire::Header &h) { h.job = 8; }));
-    CHECK(refused([](wire::Header &h) { h.packet = 1; }));
-    CHECK(refused([](wire::Header &h) { h.packet = 1000; }));
+    CHECK(refused([](wire::Header &h) { h.packet += 1; }));
+    CHECK(refused([](wire::Header &h) { h.packet += 1000; }));
+    CHECK(refused([](wire::Header &h) { h.packet -= 4; }));  // the slot's use before, of an earlier job
     CHECK(refused([](wire::Header &h) { h.slot = 1; }));
     CHECK(refused([](wire::Header &h) { h.set = true; }));
     CHECK(refused([](wire::Header &h) { h.size_class = 3; }));
-    CHECK(test.slice.accept(header, values));
-    CHECK(!test.slice.accept(header, values));  // a duplicate
+    CHECK(test.slice.accept(header, values).has_value());
+    CHECK(!test.slice.accept(header, values).has_value());  // a duplicate
 }
 
 TEST(an_in_place_slice_keeps_its_input_until_the_result) {
@@ -162,6 +167,50 @@ TEST(an_in_place_slice_keeps_its_input_until_the_result) {
     }
     CHECK(test.slice.complete());
     for (const float value : test.values) CHECK_EQ(value, 1.5F);
+}
+
+namespace {
+
+std::string difference_between(const Description &first, const Description &second, const Description &third) {
+    const Description all[] = {first, second, third};
+    std::vector<std::int32_t> sums(kNumel, 0);
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        std::vector<std::uint8_t> packet(4 * kNumel);
+        write_description(all[rank], rank, packet.data(), kNumel);
+        wire::value_kernels().add(sums.data(), packet.data(), kNumel);
+    }
+    std::vector<std::uint8_t> result(4 * kNumel);
+    wire::value_kernels().store(result.data(), sums.data(), kNumel);
+    const auto text = find_difference(first, result.data(), 3);
+    for (const auto &own : all) CHECK_EQ(find_difference(own, result.data(), 3).has_value(), text.has_value());
+    return text.value_or("");
+}
+
+}  // namespace
+
+TEST(a_rank_whose_job_differs_is_named_with_what_it_has) {
+    const Description job{1000, SWITCHML_FLOAT32, 7};
+    CHECK_EQ(difference_between(job, job, job), "");
+    const std::string numel = difference_between(job, {1001, SWITCHML_FLOAT32, 7}, job);
+    CHECK_MENTIONS(numel, "rank 0, 2: 1000 float32 elements as job 7");
+    CHECK_MENTIONS(numel, "rank 1: 1001 float32 elements as job 7");
+    CHECK_MENTIONS(difference_between(job, job, {1000, SWITCHML_INT32, 7}), "rank 2: 1000 int32");
+    CHECK_MENTIONS(difference_between({1000, SWITCHML_FLOAT32, 6}, job, job), "rank 0: 1000 float32 elements as job 6");
+    CHECK_MENTIONS(difference_between(job, {0, SWITCHML_FLOAT32, 7}, job), "rank 1: 0 float32");
+    const std::uint64_t many = (std::uint64_t{1} << 44) - 1;
+    CHECK_MENTIONS(difference_between({many, SWITCHML_INT32, 7}, job, job), std::to_string(many) + " int32");
+}
+
+TEST(the_descriptions_of_32_workers_fit_the_smallest_packet) {
+    std::vector<std::int32_t> sums(kNumel, 0);
+    for (std::uint32_t rank = 0; rank < 32; ++rank) {
+        std::vector<std::uint8_t> packet(4 * kNumel);
+        write_description({5, SWITCHML_INT32, 65535}, rank, packet.data(), kNumel);
+        wire::value_kernels().add(sums.data(), packet.data(), kNumel);
+    }
+    std::vector<std::uint8_t> result(4 * kNumel);
+    wire::value_kernels().store(result.data(), sums.data(), kNumel);
+    CHECK(!find_difference({5, SWITCHML_INT32, 65535}, result.data(), 32));
 }
 
 CHECK_MAIN()

@@ -13,6 +13,7 @@
 #include "completion.hpp"
 #include "fake_switch.hpp"
 #include "wire/check.hpp"
+#include "wire/packet.hpp"
 
 using namespace switchml;
 using namespace switchml::testing;
@@ -53,9 +54,19 @@ struct Session {
     Context context;
 };
 
-Bytes header(std::uint8_t job, std::uint8_t packet, std::uint8_t pool_high, std::uint8_t slot, std::uint8_t e0,
-             std::uint8_t e1) {
-    return {0x11, job, packet, 0, 0, 0, pool_high, slot, e0, e1};
+// `packet` counts through the session.
+Bytes header(const Session &session, std::uint8_t job, std::uint32_t packet, std::uint8_t pool_high, std::uint8_t slot,
+             std::uint8_t e0, std::uint8_t e1) {
+    const std::uint32_t number = wire::first_number(session.controller.seen.session_id()) + packet;
+    Bytes bytes{0x11, job};
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<std::uint8_t>(number >> shift));
+    bytes.insert(bytes.end(), {pool_high, slot, e0, e1});
+    return bytes;
+}
+
+// The words with which rank 0 describes a job; 1 is float32 and 2 int32.
+std::vector<std::uint32_t> description(std::uint32_t numel, std::uint32_t type, std::uint32_t job) {
+    return {numel, type | job << 16};
 }
 
 Bytes with_values(Bytes packet, const std::vector<std::uint32_t> &values) {
@@ -93,18 +104,21 @@ TEST(int32_packets_have_the_published_bytes) {
     values[192] = 5;
     Job job;
     session.submit(values, SWITCHML_INT32, job);
-    const Bytes first = with_values(header(0, 0, 0x00, 0, 0, 0), {1, 0xFFFFFFFE});
-    const Bytes second = with_values(header(0, 1, 0x00, 1, 0, 0), {0x01020304});
-    const Bytes third = with_values(header(0, 2, 0x80, 0, 0, 0), {0x80000000});
-    const Bytes last = with_values(header(0, 3, 0x80, 1, 0, 0), {5});  // one element, padded to full size
+    const Bytes first = with_values(header(session, 0, 0, 0x00, 0, 0, 0), description(193, 2, 0));
+    const Bytes second = with_values(header(session, 0, 1, 0x00, 1, 0, 0), {1, 0xFFFFFFFE});
+    const Bytes third = with_values(header(session, 0, 2, 0x80, 0, 0, 0), {0x01020304});
+    const Bytes fourth = with_values(header(session, 0, 3, 0x80, 1, 0, 0), {0x80000000});
+    const Bytes last = with_values(header(session, 0, 4, 0x00, 0, 0, 0), {5});  // one element, padded to full size
     expect(session, first);
     expect(session, second);
-    answer(session, with_values(header(0, 0, 0x00, 0, 0, 0), {100, 200}));
+    answer(session, first);
     expect(session, third);  // the result of packet 0 released packet 2, on the other set of its slot
-    answer(session, second);
+    answer(session, with_values(header(session, 0, 1, 0x00, 1, 0, 0), {100, 200}));
+    expect(session, fourth);
+    answer(session, fourth);
+    answer(session, third);
     expect(session, last);
     answer(session, last);
-    answer(session, third);
     CHECK_EQ(job.wait().status, SWITCHML_OK);
     CHECK_EQ(values[0], 100);
     CHECK_EQ(values[1], 200);
@@ -120,20 +134,20 @@ TEST(float32_sends_exponents_one_window_ahead) {
     values[128] = 6.0F;   // exponent 3
     Job job;
     session.submit(values, SWITCHML_FLOAT32, job);
-    const Bytes exponent0 = with_values(header(0, 0, 0x00, 0, 1, 0), {});
-    const Bytes exponent1 = with_values(header(0, 1, 0x00, 1, 0, 0), {});
+    const Bytes exponent0 = with_values(header(session, 0, 0, 0x00, 0, 1, 0), description(129, 1, 0));
+    const Bytes exponent1 = with_values(header(session, 0, 1, 0x00, 1, 0, 0), {});
     expect(session, exponent0);
     expect(session, exponent1);
     answer(session, exponent0);
     // Unit 2: exponent of data unit 2, and data unit 0 scaled by 2^31 / 2^1.
-    const Bytes unit2 = with_values(header(0, 2, 0x80, 0, 3, 0), {0x40000000});
+    const Bytes unit2 = with_values(header(session, 0, 2, 0x80, 0, 3, 0), {0x40000000});
     expect(session, unit2);
     answer(session, exponent1);
     // Unit 3: no exponent left, data unit 1 scaled by 2^31 / 2^0.
-    const Bytes unit3 = with_values(header(0, 3, 0x80, 1, 0x80, 0), {0xA0000000});
+    const Bytes unit3 = with_values(header(session, 0, 3, 0x80, 1, 0x80, 0), {0xA0000000});
     expect(session, unit3);
     answer(session, unit2);
-    const Bytes unit4 = with_values(header(0, 4, 0x00, 0, 0x80, 0), {0x60000000});  // 6 * 2^31 / 2^3
+    const Bytes unit4 = with_values(header(session, 0, 4, 0x00, 0, 0x80, 0), {0x60000000});  // 6 * 2^31 / 2^3
     expect(session, unit4);
     answer(session, unit3);
     answer(session, unit4);
@@ -143,18 +157,46 @@ TEST(float32_sends_exponents_one_window_ahead) {
     CHECK_EQ(values[128], 6.0F);
 }
 
-TEST(the_next_job_goes_on_where_the_ring_was) {
+TEST(the_next_job_goes_on_where_the_ring_and_the_numbers_were) {
     Session session;
-    std::vector<std::int32_t> values(1, 7);
+    std::vector<float> values(1, 7);
     for (std::uint8_t number = 0; number < 5; ++number) {
         Job job;
-        session.submit(values, SWITCHML_INT32, job);
-        const std::uint8_t position = number % 4;  // of a ring of twice the window
-        const Bytes packet = with_values(header(number, 0, position >= 2 ? 0x80 : 0x00, position % 2, 0, 0), {7});
-        expect(session, packet);
-        answer(session, packet);
+        session.submit(values, SWITCHML_FLOAT32, job);
+        const auto packet = static_cast<std::uint32_t>(2 * number);
+        const std::uint8_t high = number % 2 == 1 ? 0x80 : 0x00;  // two packets a job, in a ring of two sets of two
+        const Bytes exponent = with_values(header(session, number, packet, high, 0, 3, 0), description(1, 1, number));
+        const Bytes data = with_values(header(session, number, packet + 1, high, 1, 0x80, 0), {0x70000000});
+        expect(session, exponent);
+        answer(session, exponent);
+        expect(session, data);
+        answer(session, data);
         CHECK_EQ(job.wait().status, SWITCHML_OK);
+        CHECK_EQ(values[0], 7.0F);
     }
+}
+
+TEST(an_empty_job_is_described_to_the_others) {
+    Session session;
+    std::vector<std::int32_t> values;
+    Job job;
+    session.submit(values, SWITCHML_INT32, job);
+    const Bytes only = with_values(header(session, 0, 0, 0x00, 0, 0, 0), description(0, 2, 0));
+    expect(session, only);
+    answer(session, only);
+    CHECK_EQ(job.wait().status, SWITCHML_OK);
+}
+
+TEST(a_result_that_tells_of_another_job_fails_it) {
+    Session session;
+    std::vector<std::int32_t> values(64, 7);
+    Job job;
+    session.submit(values, SWITCHML_INT32, job);
+    expect(session, with_values(header(session, 0, 0, 0x00, 0, 0, 0), description(64, 2, 0)));
+    answer(session, with_values(header(session, 0, 0, 0x00, 0, 0, 0), description(65, 2, 0)));
+    const Result result = job.wait();
+    CHECK_EQ(result.status, SWITCHML_EMISMATCH);
+    CHECK_MENTIONS(result.message, "rank 0: 65 int32");
 }
 
 TEST(non_finite_values_travel_in_the_second_exponent) {
@@ -162,10 +204,10 @@ TEST(non_finite_values_travel_in_the_second_exponent) {
     std::vector<float> values{1.0F, std::numeric_limits<float>::infinity(), 2.0F};
     Job job;
     session.submit(values, SWITCHML_FLOAT32, job);
-    const Bytes exponents = with_values(header(0, 0, 0x00, 0, 127, 2), {});
+    const Bytes exponents = with_values(header(session, 0, 0, 0x00, 0, 127, 2), description(3, 1, 0));
     expect(session, exponents);
     answer(session, exponents);
-    const Bytes data = with_values(header(0, 1, 0x00, 1, 0x80, 0), {});
+    const Bytes data = with_values(header(session, 0, 1, 0x00, 1, 0x80, 0), {});
     expect(session, data);
     answer(session, data);
     CHECK_EQ(job.wait().status, SWITCHML_OK);
@@ -177,14 +219,17 @@ TEST(strange_results_are_counted_and_ignored) {
     std::vector<std::int32_t> values(1, 7);
     Job job;
     session.submit(values, SWITCHML_INT32, job);
-    const Bytes right = with_values(header(0, 0, 0x00, 0, 0, 0), {7});
+    const Bytes described = with_values(header(session, 0, 0, 0x00, 0, 0, 0), description(1, 2, 0));
+    const Bytes right = with_values(header(session, 0, 1, 0x00, 1, 0, 0), {7});
+    expect(session, described);
     expect(session, right);
-    const Bytes wrong = with_values(header(1, 0, 0x00, 0, 0, 0), {8});  // another job's
+    const Bytes old = with_values(header(session, 0, 1U - 4U, 0x00, 1, 0, 0), {8});  // of the slot's use before
     const Bytes cut(right.begin(), right.end() - 1);
-    answer(session, wrong);
+    answer(session, old);
     answer(session, cut);
     answer(session, {});
     answer(session, right);
+    answer(session, described);
     CHECK_EQ(job.wait().status, SWITCHML_OK);
     CHECK_EQ(values[0], 7);
     CHECK_EQ(stats_of(session.context).packets_discarded, 3U);

@@ -36,6 +36,15 @@ constexpr std::uint32_t numel_of(std::uint8_t size_class) { return size_class ==
 
 constexpr std::size_t packet_bytes(std::uint32_t packet_numel) { return kHeaderBytes + 4 * std::size_t{packet_numel}; }
 
+// Where the packet numbers of a session begin, so that those of an older session do not fit into it (as TCP's initial
+// sequence numbers; the mixing is that of SplitMix64). Workers and switch come to the same number.
+constexpr std::uint32_t first_number(std::uint64_t session_id) {
+    std::uint64_t mixed = session_id + 0x9E3779B97F4A7C15U;
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9U;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBU;
+    return static_cast<std::uint32_t>(mixed ^ (mixed >> 31));
+}
+
 inline void encode(const Header &header, std::uint8_t *out) {
     const unsigned pool = header.slot | (header.set ? 0x8000U : 0U);
     out[0] = static_cast<std::uint8_t>(0x10U | header.size_class);

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/udp.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -47,6 +50,43 @@ std::size_t reserve(int fd, int name, int forced_name, std::size_t bytes) {
     return static_cast<std::size_t>(get_buffer(fd, name));
 }
 
+// The process's open sockets, which a child made by fork() closes: its copies,
+// of which it knows nothing, would keep their addresses taken for as long as it
+// runs (a data loader's worker), whatever the parent does. Never destroyed, for
+// children may come from any thread until the process ends.
+class OpenSockets {
+  public:
+    static OpenSockets &instance() {
+        static OpenSockets *const sockets = new OpenSockets;
+        return *sockets;
+    }
+
+    void add(int fd) {
+        const std::lock_guard lock(mutex_);
+        fds_.insert(fd);
+    }
+
+    void remove_and_close(int fd) {
+        const std::lock_guard lock(mutex_);
+        if (fds_.erase(fd) == 1) close(fd);
+    }
+
+  private:
+    OpenSockets() {
+        (void)pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                             [] { instance().close_all(); });
+    }
+
+    void close_all() {
+        for (const int fd : fds_) close(fd);
+        fds_.clear();
+        mutex_.unlock();
+    }
+
+    std::mutex mutex_;
+    std::set<int> fds_;
+};
+
 }  // namespace
 
 sockaddr_in to_sockaddr(const Endpoint &endpoint) {
@@ -82,14 +122,15 @@ UdpSocket::UdpSocket(const Endpoint &local, int ttl)
         socklen_t size = sizeof bound;
         if (getsockname(fd_, reinterpret_cast<sockaddr *>(&bound), &size) != 0) fail("cannot read a socket's address");
         local_ = to_endpoint(bound);
-    } catch (const std::system_error &) {
+        OpenSockets::instance().add(fd_);
+    } catch (...) {
         close(fd_);
         throw;
     }
 }
 
 UdpSocket::~UdpSocket() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) OpenSockets::instance().remove_and_close(fd_);
 }
 
 UdpSocket::UdpSocket(UdpSocket &&other) noexcept : fd_(std::exchange(other.fd_, -1)), local_(other.local_) {}

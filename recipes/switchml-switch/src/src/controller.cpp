@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <stdexcept>
 
 #include "wire/interfaces.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr const char *kRefusalKey = "switchml-refusal";
 constexpr std::chrono::milliseconds kShutdownGrace{200};
+constexpr std::uint32_t kMaxThreads = 32;
+constexpr std::size_t kMaxMeetings = 1024;  // before those that nobody waits at are forgotten
 
 std::uint32_t requested_numel(const switchml_proto::UdpSessionRequest &request) {
     const int size_class = static_cast<int>(request.packet_size());
@@ -20,6 +23,21 @@ std::uint32_t requested_numel(const switchml_proto::UdpSessionRequest &request) 
 }
 
 std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
+
+SessionRequest to_session_request(const switchml_proto::UdpSessionRequest &request) {
+    SessionRequest asked;
+    asked.session = {request.session_id(), request.num_workers(), requested_numel(request), std::nullopt};
+    if (request.window() > 0) {
+        asked.session.numbering =
+            Numbering{wire::first_number(request.session_id()), request.window(), request.num_threads()};
+    }
+    asked.rank = request.rank();
+    asked.member = {request.ipv4(), static_cast<std::uint16_t>(request.first_port()),
+                    static_cast<std::uint16_t>(request.num_threads()), request.takes_bursts()};
+    asked.job = request.job();
+    asked.owner = request.owner();
+    return asked;
+}
 
 // Published clients expect zeros, not an error; the reason travels beside them.
 grpc::Status refuse(grpc::ServerContext *context, const std::string &reason) {
@@ -39,7 +57,10 @@ grpc::Status to_status(const Outcome &outcome) {
 
 }  // namespace
 
-Controller::Controller(const ControllerOptions &options, DataPlane &plane) : options_(options), plane_(plane) {
+Controller::Controller(const ControllerOptions &options, DataPlane &plane)
+    : options_(options),
+      plane_(plane),
+      leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }) {
     const std::string target = options.address + ":" + std::to_string(options.port);
     int selected = 0;
     grpc::ServerBuilder builder;
@@ -48,6 +69,7 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane) : opt
     builder.AddListeningPort(target, grpc::InsecureServerCredentials(), &selected);
     builder.RegisterService(static_cast<switchml_proto::Session::Service *>(this));
     builder.RegisterService(static_cast<switchml_proto::Sync::Service *>(this));
+    builder.RegisterService(static_cast<switchml_proto::Lease::Service *>(this));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || selected == 0) {
         throw std::runtime_error("cannot listen on TCP " + target +
@@ -58,6 +80,18 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane) : opt
 
 Controller::~Controller() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }
 
+// The workers of a job meet at one place, those of different names at different ones.
+std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job) {
+    const std::lock_guard lock(mutex_);
+    if (meetings_.size() >= kMaxMeetings && meetings_.count(job) == 0) {
+        for (auto meeting = meetings_.begin(); meeting != meetings_.end();)
+            meeting = meeting->second.use_count() == 1 ? meetings_.erase(meeting) : std::next(meeting);
+    }
+    std::shared_ptr<Rendezvous> &meeting = meetings_[job];
+    if (meeting == nullptr) meeting = std::make_shared<Rendezvous>();
+    return meeting;
+}
+
 std::string Controller::check_request(const switchml_proto::UdpSessionRequest &request) const {
     if (request.num_workers() < 1 || request.num_workers() > options_.max_workers) {
         return std::to_string(request.num_workers()) + " workers, expected 1 to " +
@@ -67,44 +101,31 @@ std::string Controller::check_request(const switchml_proto::UdpSessionRequest &r
         return who(request.rank()) + " of " + std::to_string(request.num_workers());
     if (request.session_id() == 0) return "session id 0";
     if (request.ipv4() == 0) return who(request.rank()) + " gives no IPv4 address";
+    if (request.first_port() > 65535 || request.num_threads() > kMaxThreads ||
+        std::uint64_t{request.window()} * request.num_threads() > wire::kNumSlots / 2) {
+        return who(request.rank()) + " has port " + std::to_string(request.first_port()) + ", " +
+               std::to_string(request.num_threads()) + " threads and a window of " + std::to_string(request.window()) +
+               "; expected ports up to 65535, at most " + std::to_string(kMaxThreads) + " threads and " +
+               std::to_string(wire::kNumSlots / 2) + " packets outstanding";
+    }
+    if ((request.window() == 0) != (request.num_threads() == 0) || (request.window() != 0 && request.first_port() == 0))
+        return who(request.rank()) + " numbers its packets without saying its window, threads and port";
     if (requested_numel(request) == 0)
         return who(request.rank()) + " asks for packets that are neither 256 nor 1024 bytes";
     return {};
 }
 
-std::string Controller::check_member(const switchml_proto::UdpSessionRequest &request) const {
-    if (request.session_id() != session_.id) return who(request.rank()) + " asks for another session than the open one";
-    if (request.num_workers() != session_.num_workers) {
-        return who(request.rank()) + " expects " + std::to_string(request.num_workers()) + " workers, rank 0 " +
-               std::to_string(session_.num_workers);
-    }
-    if (requested_numel(request) != session_.packet_numel) {
-        return who(request.rank()) + " asks for packets of " + std::to_string(requested_numel(request)) +
-               " values, rank 0 of " + std::to_string(session_.packet_numel);
-    }
-    for (const auto &[rank, address] : session_.address_of) {
-        if (rank != request.rank() && address == request.ipv4()) {
-            return who(request.rank()) + " has the address of rank " + std::to_string(rank) + ", " +
-                   wire::ipv4_text(address) + "; workers are told apart by address";
-        }
-    }
-    return {};
-}
-
 // Why the worker is refused, "" when it is in.
 std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) {
-    const std::lock_guard lock(mutex_);
     std::string reason = check_request(request);
     if (!reason.empty()) return reason;
-    const bool opens = request.rank() == 0;
-    if (opens) {
-        session_ = {request.session_id(), request.num_workers(), requested_numel(request), {}};
-        plane_.open_session(session_.num_workers, session_.packet_numel);
-    }
-    reason = check_member(request);
-    if (!reason.empty()) return reason;
-    session_.address_of[request.rank()] = request.ipv4();
-    plane_.set_worker(request.rank(), request.ipv4(), request.takes_bursts());
+    const SessionRequest asked = to_session_request(request);
+    const std::lock_guard lock(mutex_);
+    const Leases::Admission admission = leases_.admit(asked, Leases::Clock::now());
+    for (const std::uint64_t id : admission.displaced) plane_.close_session(id);
+    if (!admission.refusal.empty()) return admission.refusal;
+    if (asked.rank == 0) plane_.open_session(asked.session);
+    plane_.set_worker(asked.session.id, asked.rank, asked.member);
     return {};
 }
 
@@ -117,9 +138,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
         return {grpc::StatusCode::INTERNAL, error.what()};
     }
     if (!reason.empty()) {
-        const std::lock_guard lock(mutex_);
-        // A stray worker must not harm the session of others.
-        if (request->rank() == 0 || request->session_id() == session_.id) rendezvous_.break_session(reason);
+        meeting_of(request->job())->break_session(reason);
         return refuse(context, reason);
     }
     if (request->rank() == 0 && options_.on_session) options_.on_session();
@@ -128,13 +147,14 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
     response->set_mac(wire::hardware_address(data.ipv4));
     response->set_ipv4(data.ipv4);
     response->set_data_port(data.port);
+    response->set_lease_ms(static_cast<std::uint32_t>(leases_.length().count()));
     return grpc::Status::OK;
 }
 
 grpc::Status Controller::RdmaSession(grpc::ServerContext *context, const switchml_proto::RdmaSessionRequest *request,
                                      switchml_proto::RdmaSessionResponse *) {
     const std::string reason = who(request->rank()) + " asks for RDMA, which the software switch does not speak";
-    rendezvous_.break_session(reason);
+    meeting_of({})->break_session(reason);
     return refuse(context, reason);
 }
 
@@ -147,7 +167,8 @@ grpc::Status Controller::check_group(std::uint32_t num_workers) const {
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,
                                  switchml_proto::BarrierResponse *) {
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
-    return to_status(rendezvous_.barrier(request->num_workers(), [context] { return context->IsCancelled(); }));
+    const auto meeting = meeting_of(request->job());
+    return to_status(meeting->barrier(request->num_workers(), [context] { return context->IsCancelled(); }));
 }
 
 grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_proto::BroadcastRequest *request,
@@ -159,10 +180,28 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
                                                         std::to_string(request->num_workers())};
     }
     const Outcome outcome =
-        rendezvous_.broadcast({request->value(), request->rank(), request->num_workers(), request->root()},
-                              [context] { return context->IsCancelled(); });
+        meeting_of(request->job())
+            ->broadcast({request->value(), request->rank(), request->num_workers(), request->root()},
+                        [context] { return context->IsCancelled(); });
     response->set_value(outcome.value);
     return to_status(outcome);
+}
+
+grpc::Status Controller::Renew(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
+                               switchml_proto::RenewResponse *response) {
+    const auto now = Leases::Clock::now();
+    const std::lock_guard lock(mutex_);
+    response->set_lost(leases_.renew(request->session_id(), request->rank(), now));
+    response->set_missing(leases_.missing(request->session_id(), leases_.length() / 2, now));
+    response->set_gone(leases_.missing(request->session_id(), leases_.length(), now));
+    return grpc::Status::OK;
+}
+
+grpc::Status Controller::End(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
+                             switchml_proto::EndResponse *) {
+    const std::lock_guard lock(mutex_);
+    if (leases_.end(request->session_id(), request->rank())) plane_.close_session(request->session_id());
+    return grpc::Status::OK;
 }
 
 }  // namespace switchml::softswitch

@@ -39,18 +39,18 @@ std::string json_string(const std::string &text) {
 
 std::string to_json(const Counters &counters) {
     const DropCounters &dropped = counters.packets_dropped;
-    std::string text = "{" + field("schema", 1) + ", " + field("sessions_opened", counters.sessions_opened) + ", " +
-                       field("num_workers", counters.workers.size()) + ", " +
-                       field("packet_numel", counters.packet_numel) + ", " +
-                       field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
-                       field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) +
-                       ", " + field("bad_slot", dropped.bad_slot) + ", " + field("injected", dropped.injected) + "}, " +
-                       field("slots_completed", counters.slots_completed) + ", " +
-                       field("elements_aggregated", counters.elements_aggregated) + ", " +
-                       field("results_sent", counters.results_sent) + ", " +
-                       field("results_dropped_injected", counters.results_dropped_injected) + ", " +
-                       field("results_undeliverable", counters.results_undeliverable) + ", " +
-                       field("receive_buffer_bytes", counters.receive_buffer_bytes) + ", \"workers\": [";
+    std::string text =
+        "{" + field("schema", 1) + ", " + field("sessions_opened", counters.sessions_opened) + ", " +
+        field("num_workers", counters.workers.size()) + ", " + field("packet_numel", counters.packet_numel) + ", " +
+        field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
+        field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) + ", " +
+        field("bad_slot", dropped.bad_slot) + ", " + field("stale", dropped.stale) + ", " +
+        field("injected", dropped.injected) + "}, " + field("slots_completed", counters.slots_completed) + ", " +
+        field("elements_aggregated", counters.elements_aggregated) + ", " +
+        field("results_sent", counters.results_sent) + ", " +
+        field("results_dropped_injected", counters.results_dropped_injected) + ", " +
+        field("results_undeliverable", counters.results_undeliverable) + ", " +
+        field("receive_buffer_bytes", counters.receive_buffer_bytes) + ", \"workers\": [";
     for (std::size_t rank = 0; rank < counters.workers.size(); ++rank) {
         if (rank > 0) text += ", ";
         text += worker_json(rank, counters.workers[rank]);

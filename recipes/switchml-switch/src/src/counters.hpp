@@ -20,6 +20,7 @@ struct DropCounters {
     std::uint64_t malformed = 0;
     std::uint64_t unknown_worker = 0;
     std::uint64_t bad_slot = 0;
+    std::uint64_t stale = 0;
     std::uint64_t injected = 0;
 };
 

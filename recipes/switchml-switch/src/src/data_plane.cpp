@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -22,7 +23,7 @@ constexpr std::size_t kReceiveBytes = 32 * 1024 * 1024;
 // Below this even a few workers overrun it.
 constexpr std::size_t kScarceBytes = 4 * 1024 * 1024;
 constexpr std::size_t kSendBytes = 8 * 1024 * 1024;
-constexpr std::size_t kMaxPorts = 64;         // reply ports with a buffer each; workers have up to 32
+constexpr std::size_t kMaxPorts = 64;         // reply lanes with a buffer each; workers have up to 32
 constexpr std::size_t kRoundsPerTurn = 16;    // before commands get their turn
 constexpr std::size_t kDrainRounds = 100000;  // a bound, should an old worker never stop sending
 
@@ -30,6 +31,12 @@ int make_event() {
     const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0) throw std::system_error(errno, std::generic_category(), "cannot make an event descriptor");
     return fd;
+}
+
+std::uint64_t key_of(const wire::Endpoint &endpoint) { return std::uint64_t{endpoint.ipv4} << 16 | endpoint.port; }
+
+wire::Endpoint reply_to(const Member &member, std::uint16_t lane) {
+    return {member.ipv4, static_cast<std::uint16_t>(member.first_port + lane)};
 }
 
 }  // namespace
@@ -90,35 +97,98 @@ std::string DataPlane::failure() {
     return failure_;
 }
 
-void DataPlane::open_session(std::uint32_t num_workers, std::uint32_t packet_numel) {
-    execute([=] {
-        // Packets of an older session would be taken for contributions to the new one.
-        const auto ignore = [](const wire::Endpoint &, const std::uint8_t *, std::size_t) {};
-        for (std::size_t i = 0; i < kDrainRounds && receiver_.receive(ignore) > 0; ++i) {
+void DataPlane::open_session(const SessionOptions &options) {
+    execute([&] {
+        if (!options.numbering) {
+            // Packets of an older session would be taken for contributions to the new one.
+            const auto ignore = [](const wire::Endpoint &, const std::uint8_t *, std::size_t) {};
+            for (std::size_t i = 0; i < kDrainRounds && receiver_.receive(ignore) > 0; ++i) {
+            }
         }
-        slots_.reset(num_workers, packet_numel);
-        rank_of_.clear();
-        takes_bursts_ = 0;
-        batches_.clear();
-        packet_bytes_ = wire::packet_bytes(packet_numel);
+        drop(options.id);
+        auto session = spare_ ? std::move(spare_) : std::make_unique<Session>();
+        session->slots.reset(options.num_workers, options.packet_numel, options.numbering);
+        session->workers.assign(options.num_workers, {});
+        session->batches.clear();
+        session->packet_bytes = wire::packet_bytes(options.packet_numel);
+        session->packet_numel = options.packet_numel;
+        session->latest_packet.reset();
+        session->touched = false;
+        sessions_[options.id] = std::move(session);
+        latest_ = options.id;
         ++counters_.sessions_opened;
-        counters_.packet_numel = packet_numel;
-        counters_.workers.assign(num_workers, {});
+        counters_.packet_numel = options.packet_numel;
+        counters_.workers.assign(options.num_workers, {});
     });
 }
 
-void DataPlane::set_worker(std::uint32_t rank, std::uint32_t ipv4, bool takes_bursts) {
-    execute([=] {
-        rank_of_[ipv4] = rank;
-        counters_.workers.at(rank).ipv4 = ipv4;
-        if (takes_bursts) takes_bursts_ |= 1U << rank;
+void DataPlane::set_worker(std::uint64_t session_id, std::uint32_t rank, const Member &member) {
+    execute([&] {
+        Session &session = *sessions_.at(session_id);
+        Worker &worker = session.workers.at(rank);
+        worker.member = member;
+        worker.counters.ipv4 = member.ipv4;
+        if (member.first_port == 0) {
+            routes_[key_of({member.ipv4, 0})] = {&session, rank, 0};
+            return;
+        }
+        for (std::uint16_t lane = 0; lane < member.num_ports; ++lane) {
+            const auto port = static_cast<std::uint16_t>(member.first_port + lane);
+            routes_[key_of({member.ipv4, port})] = {&session, rank, lane};
+        }
     });
+}
+
+void DataPlane::close_session(std::uint64_t session_id) {
+    execute([&] { drop(session_id); });
+}
+
+void DataPlane::drop(std::uint64_t session_id) {
+    const auto found = sessions_.find(session_id);
+    if (found == sessions_.end()) return;
+    if (session_id == latest_) counters_.workers = counters_of(*found->second);
+    forget_routes(*found->second);
+    spare_ = std::move(found->second);
+    sessions_.erase(found);
+}
+
+std::optional<DataPlane::Clock::time_point> DataPlane::latest_packet(std::uint64_t session_id) {
+    std::optional<Clock::time_point> latest;
+    execute([&] {
+        const auto found = sessions_.find(session_id);
+        if (found != sessions_.end()) latest = found->second->latest_packet;
+    });
+    return latest;
 }
 
 Counters DataPlane::counters() {
     Counters copy;
-    execute([&] { copy = counters_; });
+    execute([&] {
+        copy = counters_;
+        const auto latest = sessions_.find(latest_);
+        if (latest != sessions_.end()) copy.workers = counters_of(*latest->second);
+    });
     return copy;
+}
+
+std::vector<WorkerCounters> DataPlane::counters_of(const Session &session) {
+    std::vector<WorkerCounters> all;
+    for (const Worker &worker : session.workers) all.push_back(worker.counters);
+    return all;
+}
+
+void DataPlane::forget_routes(const Session &session) {
+    for (auto route = routes_.begin(); route != routes_.end();) {
+        route = route->second.session == &session ? routes_.erase(route) : std::next(route);
+    }
+}
+
+std::optional<DataPlane::Route> DataPlane::route_of(const wire::Endpoint &source) const {
+    auto found = routes_.find(key_of(source));
+    if (found != routes_.end()) return found->second;
+    found = routes_.find(key_of({source.ipv4, 0}));
+    if (found == routes_.end()) return std::nullopt;
+    return Route{found->second.session, found->second.rank, source.port};
 }
 
 void DataPlane::wait() const {
@@ -165,12 +235,12 @@ void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, s
         ++dropped.malformed;
         return;
     }
-    const auto worker = rank_of_.find(source.ipv4);
-    if (worker == rank_of_.end()) {
+    const auto route = route_of(source);
+    if (!route) {
         ++dropped.unknown_worker;
         return;
     }
-    if (bytes != packet_bytes_) {
+    if (bytes != route->session->packet_bytes) {
         ++dropped.malformed;
         return;
     }
@@ -178,55 +248,58 @@ void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, s
         ++dropped.bad_slot;
         return;
     }
-    aggregate(worker->second, source, *header, data);
+    aggregate(*route, *header, data);
 }
 
-void DataPlane::aggregate(std::uint32_t rank, const wire::Endpoint &source, const wire::Header &header,
-                          const std::uint8_t *data) {
-    WorkerCounters &worker = counters_.workers[rank];
+void DataPlane::aggregate(const Route &route, const wire::Header &header, const std::uint8_t *data) {
+    Session &session = *route.session;
+    session.touched = true;
+    WorkerCounters &worker = session.workers[route.rank].counters;
     ++worker.packets;
-    worker.bytes += packet_bytes_;
+    worker.bytes += session.packet_bytes;
     const std::uint8_t *values = data + wire::kHeaderBytes;
-    switch (slots_.update({rank, header.slot, header.set, header.e0, header.e1, values})) {
+    switch (session.slots.update({route.rank, header.slot, header.set, header.e0, header.e1, values, header.packet})) {
         case Verdict::kCompleted:
             ++counters_.slots_completed;
-            counters_.elements_aggregated += counters_.packet_numel;
-            announce(source.port, header);
+            counters_.elements_aggregated += session.packet_numel;
+            announce(session, route.lane, header);
             break;
         case Verdict::kRepeated:
             ++worker.retransmitted_results;
-            repeat(rank, source.port, header);
+            repeat(route, header);
             break;
+        case Verdict::kStale: ++counters_.packets_dropped.stale; break;
         case Verdict::kAccumulated:
         case Verdict::kDuplicate: break;
     }
 }
 
-void DataPlane::announce(std::uint16_t port, const wire::Header &header) {
-    Batch &batch = batches_[port];
-    if (batch.withheld.size() == wire::max_burst(packet_bytes_)) flush(port, batch);
+void DataPlane::announce(Session &session, std::uint16_t lane, const wire::Header &header) {
+    Batch &batch = session.batches[lane];
+    if (batch.withheld.size() == wire::max_burst(session.packet_bytes)) flush(session, lane, batch);
     const std::size_t offset = batch.data.size();
-    batch.data.resize(offset + packet_bytes_);
+    batch.data.resize(offset + session.packet_bytes);
     std::uint8_t *packet = batch.data.data() + offset;
     wire::Header reply = header;
-    slots_.read(header.slot, header.set, reply, packet + wire::kHeaderBytes);
+    session.slots.read(header.slot, header.set, reply, packet + wire::kHeaderBytes);
     wire::encode(reply, packet);
     std::uint32_t withheld = 0;
-    for (std::uint32_t rank = 0; rank < counters_.workers.size(); ++rank) {
+    for (std::uint32_t rank = 0; rank < session.workers.size(); ++rank) {
         if (chance(options_.drop_result_rate)) withheld |= 1U << rank;
     }
     batch.withheld.push_back(withheld);
 }
 
-void DataPlane::repeat(std::uint32_t rank, std::uint16_t port, wire::Header header) {
+void DataPlane::repeat(const Route &route, wire::Header header) {
     if (chance(options_.drop_result_rate)) {
         ++counters_.results_dropped_injected;
         return;
     }
+    const Session &session = *route.session;
     std::uint8_t packet[wire::kMaxPacketBytes];
-    slots_.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
+    session.slots.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
     wire::encode(header, packet);
-    sender_.queue({packet, packet_bytes_, 1, wire::Endpoint{counters_.workers[rank].ipv4, port}});
+    sender_.queue({packet, session.packet_bytes, 1, reply_to(session.workers[route.rank].member, route.lane)});
     send_queued();
     ++counters_.results_sent;
 }
@@ -240,9 +313,11 @@ void DataPlane::send_queued() {
     }
 }
 
-void DataPlane::flush(std::uint16_t port, Batch &batch) {
+void DataPlane::flush(Session &session, std::uint16_t lane, Batch &batch) {
     const std::size_t packets = batch.withheld.size();
-    for (std::uint32_t rank = 0; rank < counters_.workers.size(); ++rank) {
+    const std::size_t packet_bytes = session.packet_bytes;
+    for (std::uint32_t rank = 0; rank < session.workers.size(); ++rank) {
+        const Member &member = session.workers[rank].member;
         const std::uint32_t mine = 1U << rank;
         for (std::size_t first = 0; first < packets;) {
             if ((batch.withheld[first] & mine) != 0) {
@@ -252,8 +327,8 @@ void DataPlane::flush(std::uint16_t port, Batch &batch) {
             }
             std::size_t end = first + 1;
             while (end < packets && (batch.withheld[end] & mine) == 0) ++end;
-            sender_.queue({batch.data.data() + first * packet_bytes_, packet_bytes_, end - first,
-                           wire::Endpoint{counters_.workers[rank].ipv4, port}, (takes_bursts_ & mine) != 0});
+            sender_.queue({batch.data.data() + first * packet_bytes, packet_bytes, end - first, reply_to(member, lane),
+                           member.takes_bursts});
             counters_.results_sent += end - first;
             first = end;
         }
@@ -264,10 +339,14 @@ void DataPlane::flush(std::uint16_t port, Batch &batch) {
 }
 
 void DataPlane::flush_all() {
-    for (auto &[port, batch] : batches_) {
-        if (!batch.withheld.empty()) flush(port, batch);
+    for (auto &[id, session] : sessions_) {
+        if (!std::exchange(session->touched, false)) continue;
+        session->latest_packet = Clock::now();
+        for (auto &[lane, batch] : session->batches) {
+            if (!batch.withheld.empty()) flush(*session, lane, batch);
+        }
+        if (session->batches.size() > kMaxPorts) session->batches.clear();
     }
-    if (batches_.size() > kMaxPorts) batches_.clear();
 }
 
 }  // namespace switchml::softswitch

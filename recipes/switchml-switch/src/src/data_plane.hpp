@@ -2,9 +2,11 @@
 //
 // The UDP side: one thread that owns the socket, the slots and the counters.
 // Other threads reach them only by handing it a function to run between packets,
-// so nothing on the packet path is locked or atomic.
+// so nothing on the packet path is locked or atomic. Each session has slots of its
+// own; which one a packet is of follows from the address and port it came from.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -32,6 +35,21 @@ struct DataPlaneOptions {
     std::uint64_t seed = 0;
 };
 
+// What the controller opens.
+struct SessionOptions {
+    std::uint64_t id;
+    std::uint32_t num_workers;
+    std::uint32_t packet_numel;
+    std::optional<Numbering> numbering;  // nothing: the session of published clients
+};
+
+struct Member {
+    std::uint32_t ipv4 = 0;
+    std::uint16_t first_port = 0;  // 0: the worker has not said, so any port of its address is its own
+    std::uint16_t num_ports = 0;
+    bool takes_bursts = false;  // results may go to it as one kernel packet (UDP GSO)
+};
+
 class DataPlane {
   public:
     // Binds; std::system_error when the address or port is not to be had.
@@ -42,10 +60,13 @@ class DataPlane {
 
     wire::Endpoint local() const { return socket_.local(); }
 
-    // Throws away what has arrived so far, all slots and all workers.
-    void open_session(std::uint32_t num_workers, std::uint32_t packet_numel);
-    // `takes_bursts`: results may go to it as one kernel packet (UDP GSO).
-    void set_worker(std::uint32_t rank, std::uint32_t ipv4, bool takes_bursts = false);
+    using Clock = std::chrono::steady_clock;
+
+    void open_session(const SessionOptions &options);
+    void set_worker(std::uint64_t session, std::uint32_t rank, const Member &member);
+    void close_session(std::uint64_t session);
+    // When the latest packet of the session came; nothing before the first.
+    std::optional<Clock::time_point> latest_packet(std::uint64_t session);
     Counters counters();
 
     // Why the thread ended by itself, "" while it runs.
@@ -58,16 +79,42 @@ class DataPlane {
         std::vector<std::uint32_t> withheld;  // per packet, the workers that injected loss keeps it from
     };
 
+    struct Worker {
+        Member member;
+        WorkerCounters counters;
+    };
+
+    struct Session {
+        SlotTable slots;
+        std::vector<Worker> workers;             // by rank
+        std::map<std::uint16_t, Batch> batches;  // by reply lane
+        std::size_t packet_bytes = 0;
+        std::uint32_t packet_numel = 0;
+        std::optional<Clock::time_point> latest_packet;
+        bool touched = false;  // since the clock was read last
+    };
+
+    // Where packets of an address and port belong. The lane is the port's place among the worker's own, or the port
+    // itself where the worker did not say which it has: all workers of a session use the same for the same slot.
+    struct Route {
+        Session *session;
+        std::uint32_t rank;
+        std::uint16_t lane;
+    };
+
     void serve();
     void run_commands();
     void execute(std::function<void()> command);
     void wait() const;
+    static std::vector<WorkerCounters> counters_of(const Session &session);
+    std::optional<Route> route_of(const wire::Endpoint &source) const;
+    void drop(std::uint64_t session_id);
+    void forget_routes(const Session &session);
     void handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
-    void aggregate(std::uint32_t rank, const wire::Endpoint &source, const wire::Header &header,
-                   const std::uint8_t *data);
-    void announce(std::uint16_t port, const wire::Header &header);
-    void repeat(std::uint32_t rank, std::uint16_t port, wire::Header header);
-    void flush(std::uint16_t port, Batch &batch);
+    void aggregate(const Route &route, const wire::Header &header, const std::uint8_t *data);
+    void announce(Session &session, std::uint16_t lane, const wire::Header &header);
+    void repeat(const Route &route, wire::Header header);
+    void flush(Session &session, std::uint16_t lane, Batch &batch);
     void send_queued();
     void flush_all();
     bool chance(double rate) { return rate > 0 && uniform_(random_) < rate; }
@@ -76,12 +123,11 @@ class DataPlane {
     wire::UdpSocket socket_;
     wire::Receiver receiver_;
     wire::Sender sender_;
-    SlotTable slots_;
     Counters counters_;
-    std::unordered_map<std::uint32_t, std::uint32_t> rank_of_;  // by IPv4 address
-    std::uint32_t takes_bursts_ = 0;                            // bitmap of ranks
-    std::map<std::uint16_t, Batch> batches_;                    // by reply port
-    std::size_t packet_bytes_ = 0;
+    std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;  // by id
+    std::unique_ptr<Session> spare_;                              // a closed one, for its memory
+    std::uint64_t latest_ = 0;                                    // id of the session opened last
+    std::unordered_map<std::uint64_t, Route> routes_;             // by address and port
     std::mt19937_64 random_;
     std::uniform_real_distribution<double> uniform_{0.0, 1.0};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // switchml-switch: starts the parts, says that they are ready, waits for a signal.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -61,7 +62,9 @@ void run(const Options &options) {
         const auto on_session = [&stats] {
             if (stats) stats->refresh();
         };
-        Controller controller({options.address, options.controller_port, options.max_workers, on_session}, plane);
+        Controller controller({options.address, options.controller_port, options.max_workers, options.max_sessions,
+                               std::chrono::milliseconds(options.lease_ms), on_session},
+                              plane);
         say(ready_line(options, plane, controller));
         wait_for_signal(signals, plane);
     }

@@ -22,6 +22,11 @@ const char *const kUsage =
     "                          libswitchml learns it, published clients know only the default)\n"
     "  --controller-port N     TCP port of the session set-up, 0 for a free one (default 50099)\n"
     "  --max-workers N         workers in a session, 1 to 32 (default 32)\n"
+    "  --max-sessions N        jobs that may use the switch at the same time, 1 to 64, each with\n"
+    "                          slots of its own (default 8)\n"
+    "  --lease-ms N            how long a worker may be silent until it counts as gone, which\n"
+    "                          fails the others' jobs, and a session without a sign of its\n"
+    "                          workers stands when another wants its place (default 20000)\n"
     "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
     "                          while there is traffic, and at the end\n"
     "  --drop-rate P           drop received packets with this probability, for tests\n"
@@ -81,6 +86,14 @@ const std::map<std::string, Setter> &setters() {
         {"--max-workers",
          [](Options &o, const std::string &v) {
              o.max_workers = static_cast<std::uint32_t>(number("--max-workers", v, 1, wire::kMaxWorkers));
+         }},
+        {"--max-sessions",
+         [](Options &o, const std::string &v) {
+             o.max_sessions = static_cast<std::uint32_t>(number("--max-sessions", v, 1, 64));
+         }},
+        {"--lease-ms",
+         [](Options &o, const std::string &v) {
+             o.lease_ms = static_cast<std::uint32_t>(number("--lease-ms", v, 10, 86400000));
          }},
         {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
         {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},

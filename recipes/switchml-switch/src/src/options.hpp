@@ -19,6 +19,8 @@ struct Options {
     double drop_result_rate = 0;
     std::uint64_t seed = 0;
     std::uint32_t max_workers = wire::kMaxWorkers;
+    std::uint32_t max_sessions = 8;
+    std::uint32_t lease_ms = 20000;
     bool help = false;
     bool version = false;
 };

@@ -21,6 +21,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
+constexpr std::uint64_t kSession = 77;
+
 std::uint32_t address(std::uint32_t last) {
     const auto pid = static_cast<std::uint32_t>(getpid());
     return 127U << 24 | (1 + pid % 250) << 16 | (pid / 250 % 250) << 8 | last;
@@ -70,9 +72,9 @@ Bytes packet(Bytes header, std::uint32_t first_value, std::size_t numel = 64) {
 
 struct TwoWorkers {
     TwoWorkers() {
-        plane.open_session(2, 64);
-        plane.set_worker(0, address(2));
-        plane.set_worker(1, address(3));
+        plane.open_session({kSession, 2, 64, std::nullopt});
+        plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+        plane.set_worker(kSession, 1, {address(3), 0, 0, false});
     }
 
     // Packets are handled in order, so one that is answered tells that those before it were handled.
@@ -101,8 +103,8 @@ TEST(a_result_echoes_the_completing_header_and_carries_the_aggregate) {
 
 TEST(packets_of_256_values_are_summed_whole) {
     DataPlane plane{local()};
-    plane.open_session(1, 256);
-    plane.set_worker(0, address(2));
+    plane.open_session({kSession, 1, 256, std::nullopt});
+    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
     Worker worker(2, 4242, plane);
     Bytes sent = packet({0x13, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 5, 256);
     sent.back() = 9;
@@ -162,10 +164,10 @@ TEST(what_is_not_part_of_the_session_is_dropped_and_counted) {
 TEST(a_new_session_forgets_the_old_one) {
     TwoWorkers test;
     test.first.send(packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 100));
-    test.plane.open_session(2, 64);
+    test.plane.open_session({kSession, 2, 64, std::nullopt});
     CHECK_EQ(test.plane.counters().workers.at(0).ipv4, 0U);
-    test.plane.set_worker(0, address(2));
-    test.plane.set_worker(1, address(3));
+    test.plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+    test.plane.set_worker(kSession, 1, {address(3), 0, 0, false});
     test.first.send(packet({0x11, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 1));
     test.second.send(packet({0x11, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 2));
     CHECK(test.second.receive() == packet({0x11, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 3));
@@ -178,8 +180,8 @@ TEST(injected_loss_follows_the_seed) {
         options.drop_rate = 0.5;
         options.seed = seed;
         DataPlane plane(options);
-        plane.open_session(1, 64);
-        plane.set_worker(0, address(2));
+        plane.open_session({kSession, 1, 64, std::nullopt});
+        plane.set_worker(kSession, 0, {address(2), 0, 0, false});
         Worker worker(2, 4242, plane);
         std::string pattern;
         std::uint64_t dropped_so_far = 0;
@@ -200,10 +202,10 @@ TEST(injected_loss_follows_the_seed) {
 
 TEST(an_unreachable_worker_does_not_stop_the_others) {
     DataPlane plane{local()};
-    plane.open_session(2, 64);
-    plane.set_worker(0, address(2));
-    plane.set_worker(1, address(3));  // where its packets come from
-    plane.set_worker(1, 0xFFFFFFFF);  // where results go: broadcast, which the system refuses
+    plane.open_session({kSession, 2, 64, std::nullopt});
+    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+    plane.set_worker(kSession, 1, {address(3), 0, 0, false});  // where its packets come from
+    plane.set_worker(kSession, 1, {0xFFFFFFFF, 0, 0, false});  // where results go: broadcast, which the system refuses
     Worker first(2, 4242, plane);
     Worker second(3, 4242, plane);
     const Bytes sent = packet({0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1);

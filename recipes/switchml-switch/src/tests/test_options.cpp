@@ -76,7 +76,7 @@ TEST(counters_are_one_line_of_json) {
     counters.sessions_opened = 2;
     counters.packet_numel = 64;
     counters.packets_received = 10;
-    counters.packets_dropped = {1, 2, 3, 4};
+    counters.packets_dropped = {1, 2, 3, 5, 4};
     counters.slots_completed = 5;
     counters.elements_aggregated = 320;
     counters.results_sent = 6;
@@ -87,7 +87,8 @@ TEST(counters_are_one_line_of_json) {
     CHECK_EQ(
         to_json(counters),
         "{\"schema\": 1, \"sessions_opened\": 2, \"num_workers\": 2, \"packet_numel\": 64, \"packets_received\": 10, "
-        "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"injected\": 4}, "
+        "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"stale\": 5, \"injected\": "
+        "4}, "
         "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
         "\"results_undeliverable\": 11, \"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": "
         "\"127.0.0.2\", \"packets\": 9, "

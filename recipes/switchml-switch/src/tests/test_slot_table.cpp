@@ -120,4 +120,74 @@ TEST(a_reset_forgets_half_finished_rounds) {
     CHECK_EQ(table.value(0, false), 11);
 }
 
+namespace {
+
+// Two workers of one thread with a window of 4, numbered from 1000: slot 1 is used by packets 1001, 1005, 1009 ...
+struct Numbered : Table {
+    Numbered() : Table(2) { slots.reset(2, kNumel, Numbering{1000, 4, 1}); }
+
+    Verdict send(std::uint32_t rank, std::uint32_t number, std::int32_t value) {
+        const std::uint32_t position = (number - 1000) % 8;
+        return at(rank, static_cast<std::uint16_t>(position % 4), position >= 4, number, value);
+    }
+
+    Verdict at(std::uint32_t rank, std::uint16_t slot, bool set, std::uint32_t number, std::int32_t value) {
+        const std::vector<std::int32_t> values(kNumel, value);
+        std::vector<std::uint8_t> wire(4 * kNumel);
+        wire::value_kernels().store(wire.data(), values.data(), kNumel);
+        return slots.update({rank, slot, set, 0, 0, wire.data(), number});
+    }
+};
+
+}  // namespace
+
+// Seen with the published rules: 201 for 300, a duplicate of an acknowledged packet counted as the next use of its
+// slot.
+TEST(a_late_duplicate_is_no_contribution_to_the_next_use) {
+    Numbered table;
+    table.send(0, 1001, 1);
+    expect(table.send(1, 1001, 1), Verdict::kCompleted);
+    table.send(0, 1005, 5);
+    expect(table.send(1, 1005, 5), Verdict::kCompleted);
+    expect(table.send(0, 1009, 100), Verdict::kAccumulated);
+    expect(table.send(1, 1001, 101), Verdict::kStale);
+    expect(table.send(1, 1009, 200), Verdict::kCompleted);
+    CHECK_EQ(table.value(1, false), 300);
+    expect(table.send(1, 1001, 101), Verdict::kStale);
+    CHECK_EQ(table.value(1, false), 300);
+}
+
+TEST(the_result_before_is_kept_for_who_lost_it) {
+    Numbered table;
+    table.send(0, 1001, 1);
+    table.send(1, 1001, 2);
+    expect(table.send(0, 1005, 10), Verdict::kAccumulated);
+    expect(table.send(1, 1001, 2), Verdict::kRepeated);
+    CHECK_EQ(table.value(1, false), 3);
+    expect(table.send(0, 1005, 10), Verdict::kDuplicate);
+    expect(table.send(1, 1005, 20), Verdict::kCompleted);
+    CHECK_EQ(table.value(1, true), 30);
+}
+
+TEST(what_is_not_due_is_stale) {
+    Numbered table;
+    expect(table.send(0, 1005, 1), Verdict::kStale);          // before the slot's first use
+    expect(table.send(0, 997, 1), Verdict::kStale);           // of an older session
+    expect(table.at(0, 1, true, 1001, 1), Verdict::kStale);   // on the other set
+    expect(table.at(0, 2, false, 1001, 1), Verdict::kStale);  // in another slot
+    expect(table.at(0, 4, false, 1004, 1), Verdict::kStale);  // in a slot that no thread uses
+    expect(table.at(0, 8191, false, 1001, 1), Verdict::kStale);
+    expect(table.send(0, 1001, 1), Verdict::kAccumulated);
+    expect(table.send(0, 1005, 1), Verdict::kStale);  // ahead of an open use
+}
+
+TEST(numbers_wrap_at_32_bits) {
+    Numbered table;
+    table.slots.reset(1, kNumel, Numbering{0xFFFFFFFE, 2, 1});
+    for (std::uint32_t packet = 0; packet < 9; ++packet) {
+        const auto slot = static_cast<std::uint16_t>(packet % 2);
+        expect(table.at(0, slot, packet % 4 >= 2, 0xFFFFFFFE + packet, 7), Verdict::kCompleted);
+    }
+}
+
 CHECK_MAIN()

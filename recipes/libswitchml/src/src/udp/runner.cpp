@@ -8,29 +8,32 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "error.hpp"
+#include "udp/monotonic.hpp"
 
 namespace switchml::udp {
 namespace {
 
-constexpr std::int64_t kNsPerUs = 1000;
-constexpr std::int64_t kNsPerMs = 1000 * 1000;
-constexpr std::int64_t kNsPerS = 1000 * kNsPerMs;
 constexpr std::int64_t kMaxBackoff = 32;  // times the configured timeout
 // What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
 constexpr std::size_t kBufferedPacketBytes = 2304;
 constexpr std::size_t kUdpHeaderBytes = 28;  // with IPv4's
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
 
-std::int64_t monotonic_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * kNsPerS + now.tv_nsec;
+std::int64_t longest_timeout_ns(const Settings &settings) {
+    const std::int64_t first = settings.retransmit_timeout_us * kNsPerUs;
+    return std::min(first * kMaxBackoff, std::max(kNsPerS, first));
+}
+
+// What a worker that has gone had its share in can still be completed by the switch alone, through some losses; and a
+// switch that was stopped for a while finds every worker silent until the next renewals.
+std::int64_t patience_ns(const Settings &settings, const Session &session) {
+    const std::int64_t renewal_ns = session.renewal_period().count() * kNsPerMs;
+    return std::max(2 * renewal_ns, 8 * longest_timeout_ns(settings));
 }
 
 void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
@@ -58,24 +61,27 @@ void Interrupt::raise() noexcept {
     [[maybe_unused]] const auto written = write(fd_, &one, sizeof one);
 }
 
-Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket,
-               const wire::Endpoint &data_plane, Interrupt &interrupt)
+Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket, const Session &session,
+               Interrupt &interrupt, const Liveness &liveness)
     : settings_(settings),
       thread_(thread),
-      data_plane_(data_plane),
+      data_plane_(session.data_plane),
       interrupt_(interrupt),
+      liveness_(liveness),
       socket_(std::move(socket)),
-      ring_(thread, settings.max_outstanding_packets / settings.num_threads),
+      ring_(thread, settings.max_outstanding_packets / settings.num_threads, session.first_number),
       buffer_wanted_(receive_bytes(ring_.window())),
       buffer_granted_(socket_.reserve_receive(buffer_wanted_)),
       receiver_(socket_.fd(), settings.segment_offload && socket_.enable_receive_offload()),
       sender_(socket_.fd(), settings.segment_offload ? wire::Sender::Offload::kTry : wire::Sender::Offload::kOff),
       packet_bytes_(wire::packet_bytes(settings.packet_numel)),
       burst_packets_(wire::max_burst(packet_bytes_)),
+      longest_timeout_ns_(longest_timeout_ns(settings)),
+      patience_ns_(patience_ns(settings, session)),
       burst_(burst_packets_ * packet_bytes_),
       timers_(ring_.window()) {
     socket_.reserve_send(buffer_wanted_);
-    socket_.connect(data_plane);
+    socket_.connect(data_plane_);
 }
 
 void Runner::transmit(Slice &slice, std::uint32_t unit) {
@@ -113,27 +119,26 @@ std::size_t Runner::take_results(Slice &slice) {
     const std::size_t packets =
         receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
             const auto header = wire::decode(data, bytes);
-            if (!header || !slice.accept(*header, data + wire::kHeaderBytes)) {
+            const auto unit = header ? slice.accept(*header, data + wire::kHeaderBytes) : std::nullopt;
+            if (!unit) {
                 count(traffic_.discarded);
                 return;
             }
             count(traffic_.received);
             interrupt_.note_progress(now_ns_);
-            release(slice, header->packet + slice.lanes());
-            if (slice.lanes() < ring_.window()) release(slice, header->packet + ring_.window());
+            release(slice, *unit + slice.lanes());
+            if (slice.lanes() < ring_.window()) release(slice, *unit + ring_.window());
         });
     flush();
     return packets;
 }
 
 void Runner::resend_overdue(Slice &slice) {
-    const std::int64_t longest = std::min(settings_.retransmit_timeout_us * kNsPerUs * kMaxBackoff,
-                                          std::max(kNsPerS, settings_.retransmit_timeout_us * kNsPerUs));
     for (std::uint32_t lane = 0; lane < slice.lanes(); ++lane) {
         Timer &timer = timers_[lane];
         if (!slice.outstanding(lane) || timer.deadline_ns > now_ns_) continue;
         transmit(slice, slice.unit_of(lane));
-        timer.timeout_ns = std::min(2 * timer.timeout_ns, longest);
+        timer.timeout_ns = std::min(2 * timer.timeout_ns, longest_timeout_ns_);
         timer.deadline_ns = now_ns_ + timer.timeout_ns;
         count(traffic_.retransmitted);
     }
@@ -141,17 +146,26 @@ void Runner::resend_overdue(Slice &slice) {
 }
 
 void Runner::check_progress(const Slice &slice) const {
-    if (now_ns_ - interrupt_.progress_ns() < settings_.job_timeout_ms * kNsPerMs) return;
-    std::string text =
-        "no result from the switch at " + wire::to_text(data_plane_) + " for " +
-        std::to_string(settings_.job_timeout_ms) + " ms (job_timeout_ms): " + std::to_string(slice.received()) +
-        " of " + std::to_string(slice.units()) + " packets of this job answered on thread " + std::to_string(thread_) +
-        "; " + std::to_string(traffic_.retransmitted.load(std::memory_order_relaxed)) +
-        " retransmissions in this session";
+    const std::int64_t progress_ns = interrupt_.progress_ns();
+    const std::int64_t silence_ns = now_ns_ - progress_ns;
+    if (now_ns_ - std::max(progress_ns, liveness_.gone_since_ns()) >= patience_ns_) {
+        if (const auto gone = liveness_.gone())
+            throw Error(gone->status(), gone->what() + ("; " + describe_silence(slice, silence_ns)));
+    }
+    if (silence_ns < settings_.job_timeout_ms * kNsPerMs) return;
+    std::string text = describe_silence(slice, silence_ns) + " (the limit is job_timeout_ms)";
     const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
     if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));
     text += "; the switch stopped, a worker is missing or behind, or packets do not get through";
-    throw Error(SWITCHML_ETIMEDOUT, text);
+    const std::string missing = liveness_.missing();
+    throw Error(SWITCHML_ETIMEDOUT, missing.empty() ? text : text + "; " + missing);
+}
+
+std::string Runner::describe_silence(const Slice &slice, std::int64_t silence_ns) const {
+    return "no result from the switch at " + wire::to_text(data_plane_) + " for " +
+           std::to_string(silence_ns / kNsPerMs) + " ms: " + std::to_string(slice.received()) + " of " +
+           std::to_string(slice.units()) + " packets of this job answered on thread " + std::to_string(thread_) + "; " +
+           std::to_string(traffic_.retransmitted.load(std::memory_order_relaxed)) + " retransmissions in this session";
 }
 
 void Runner::wait(std::int64_t until_ns) const {
@@ -164,7 +178,8 @@ void Runner::wait(std::int64_t until_ns) const {
 }
 
 Runner::End Runner::run(const SliceData &data) {
-    if (data.numel == 0) return End::kComplete;
+    if (data.numel == 0 && thread_ != 0)
+        return End::kComplete;  // thread 0 asks whether the others' jobs are empty, too
     Slice slice(data, ring_, settings_.packet_numel, settings_.num_workers);
     const std::int64_t tick = std::max<std::int64_t>(settings_.retransmit_timeout_us * kNsPerUs / 4, 1);
     now_ns_ = monotonic_ns();

@@ -7,9 +7,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "settings.hpp"
+#include "udp/liveness.hpp"
+#include "udp/session.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
 #include "wire/datagrams.hpp"
@@ -51,13 +54,14 @@ struct Traffic {
 class Runner {
   public:
     // Connects the socket and sizes its buffers to the window.
-    Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket, const wire::Endpoint &data_plane,
-           Interrupt &interrupt);
+    Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket, const Session &session,
+           Interrupt &interrupt, const Liveness &liveness);
 
     enum class End { kComplete, kInterrupted };
 
     // Blocks until every result is in. Error ETIMEDOUT without progress for
-    // job_timeout_ms; std::system_error when the socket fails.
+    // job_timeout_ms, or for a few seconds where workers have gone; EUNREACHABLE
+    // likewise where the switch has; std::system_error when the socket fails.
     End run(const SliceData &data);
 
     const Traffic &traffic() const noexcept { return traffic_; }
@@ -76,12 +80,14 @@ class Runner {
     std::size_t take_results(Slice &slice);
     void resend_overdue(Slice &slice);
     void check_progress(const Slice &slice) const;
+    std::string describe_silence(const Slice &slice, std::int64_t silence_ns) const;
     void wait(std::int64_t until_ns) const;
 
     const Settings &settings_;
     std::uint32_t thread_;
     wire::Endpoint data_plane_;
     Interrupt &interrupt_;
+    const Liveness &liveness_;
     wire::UdpSocket socket_;
     SlotRing ring_;
     std::uint64_t buffer_wanted_;
@@ -90,6 +96,8 @@ class Runner {
     wire::Sender sender_;
     std::size_t packet_bytes_;
     std::size_t burst_packets_;
+    std::int64_t longest_timeout_ns_;  // of a retransmission
+    std::int64_t patience_ns_;         // without progress once somebody has gone
     std::vector<std::uint8_t> burst_;
     std::size_t burst_filled_ = 0;
     std::vector<Timer> timers_;

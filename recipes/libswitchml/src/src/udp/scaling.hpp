@@ -36,9 +36,18 @@ struct Scale {
     bool finite = true;  // false: some worker has Inf or NaN, the whole packet becomes NaN
     double scale = 0;
     double inverse = 0;
-    double limit = 0;  // no addend exceeds this, so that no sum wraps
+    double limit = 0;  // no addend exceeds this, so that no sum wraps, not even of a buffer that changes meanwhile
 };
 
+// The least power of two that holds so many workers, as an exponent.
+constexpr int worker_bits(std::uint32_t num_workers) {
+    int bits = 0;
+    while ((1U << bits) < num_workers) ++bits;
+    return bits;
+}
+
+// A power of two, so that scaling itself rounds nothing: what fits in the 31 bits is summed exactly. With magnitudes
+// below 2^e and floats of 24 bits, n addends of at most 2^31 / 2^worker_bits(n) do not wrap.
 inline Scale scale_for(const Exponents &maximum, std::uint32_t num_workers) {
     constexpr double kLargest = 2147483647.0;
     Scale result;
@@ -47,11 +56,9 @@ inline Scale scale_for(const Exponents &maximum, std::uint32_t num_workers) {
         return result;
     }
     const int exponent = maximum.e1 == kExponent128 ? 128 : maximum.e0;
-    const double exact = std::ldexp(kLargest / num_workers, -exponent);
-    // Published clients keep a float; where that would be infinite or denormal, the double goes on being right.
-    const auto narrow = static_cast<float>(exact);
-    result.scale = std::isnormal(narrow) ? static_cast<double>(narrow) : exact;
-    result.inverse = 1.0 / result.scale;
+    const int shift = 31 - worker_bits(num_workers) - exponent;
+    result.scale = std::ldexp(1.0, shift);
+    result.inverse = std::ldexp(1.0, -shift);
     result.limit = std::floor(kLargest / num_workers);
     return result;
 }

@@ -3,17 +3,36 @@
 // Session set-up with the switch controller, over gRPC.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 
 #include "settings.hpp"
 #include "wire/udp_socket.hpp"
 
+namespace switchml {
+class ControllerClient;
+}
+
 namespace switchml::udp {
 
-// Brings all workers into one session and returns where the switch takes packets.
-// Blocks until every worker is in, at most connect_timeout_ms + job_timeout_ms.
-// Error: EUNREACHABLE, EREFUSED, ETIMEDOUT (a worker is missing), ECONFIG (this
-// worker's parameters differ from rank 0's).
-wire::Endpoint open_session(const Settings &settings, std::uint32_t local_address);
+struct Session {
+    wire::Endpoint data_plane;       // where the switch takes packets
+    std::uint32_t first_number = 0;  // of the session's packets, per thread
+    std::uint64_t id = 0;
+    std::chrono::milliseconds lease{0};  // how long it stands without a sign of life; 0: for good
+    std::shared_ptr<ControllerClient> controller;
+
+    // How often the lease is renewed: two renewals may be lost, and a restarted switch is noticed within two seconds.
+    std::chrono::milliseconds renewal_period() const { return std::min(lease / 3, std::chrono::milliseconds(2000)); }
+};
+
+// Brings all workers into one session. Blocks until every worker is in, at most
+// connect_timeout_ms + job_timeout_ms. A session that does not come about is given
+// back to the switch. Error: EUNREACHABLE, EREFUSED (also where another job has
+// the switch), ETIMEDOUT (a worker is missing), ECONFIG (this worker's parameters
+// differ from rank 0's).
+Session open_session(const Settings &settings, std::uint32_t local_address);
 
 }  // namespace switchml::udp

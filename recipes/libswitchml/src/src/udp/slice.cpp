@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "error.hpp"
 #include "wire/values.hpp"
 
 namespace switchml::udp {
@@ -18,7 +19,8 @@ std::uint64_t count_data_units(std::uint64_t numel, std::uint32_t packet_numel) 
 
 std::uint64_t count_units(std::uint64_t numel, switchml_dtype dtype, std::uint32_t packet_numel, std::uint32_t window) {
     const std::uint64_t data_units = count_data_units(numel, packet_numel);
-    return data_units + (dtype == SWITCHML_FLOAT32 ? std::min<std::uint64_t>(data_units, window) : 0);
+    if (dtype == SWITCHML_INT32 || data_units == 0) return data_units + 1;
+    return data_units + std::min<std::uint64_t>(data_units, window);
 }
 
 Slice::Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers)
@@ -27,8 +29,9 @@ Slice::Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_n
       packet_numel_(packet_numel),
       num_workers_(num_workers),
       data_units_(static_cast<std::uint32_t>(count_data_units(data.numel, packet_numel))),
-      lanes_(std::min(ring.window(), data_units_)),
-      units_(static_cast<std::uint32_t>(count_units(data.numel, data.dtype, packet_numel, ring.window()))),
+      lanes_(std::min(ring.window(), is_float() ? std::max(data_units_, 1U) : data_units_ + 1)),
+      lead_(is_float() ? lanes_ : 1),
+      units_(static_cast<std::uint32_t>(count_units(data.numel, data.job.dtype, packet_numel, ring.window()))),
       state_(lanes_) {}
 
 std::uint32_t Slice::numel_at(std::uint32_t data_unit) const {
@@ -56,44 +59,45 @@ Exponents Slice::exponents_at(std::uint32_t data_unit) const {
     return exponents_of(wire::value_kernels().max_magnitude(from, numel_at(data_unit)));
 }
 
-void Slice::build_float(std::uint32_t unit, wire::Header &header, std::uint8_t *values) const {
-    const Exponents exponents = unit < data_units_ ? exponents_at(unit) : Exponents{kLowestExponent, kPlain};
-    header.e0 = exponents.e0;
-    header.e1 = exponents.e1;
-    std::uint32_t filled = 0;
-    if (unit >= lanes_) {
-        const std::uint32_t data_unit = unit - lanes_;
-        const Scale scale = scale_for(lane_of(unit).maximum, num_workers_);
-        if (scale.finite) {
-            filled = numel_at(data_unit);
-            const float *from = static_cast<const float *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
-            wire::value_kernels().quantize(values, from, filled, scale.scale, scale.limit);
-        }
-    }
-    std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
+std::uint32_t Slice::quantize(std::uint32_t unit, std::uint8_t *values) const {
+    const Scale scale = scale_for(lane_of(unit).maximum, num_workers_);
+    if (!scale.finite) return 0;
+    const std::uint32_t data_unit = unit - lead_;
+    const std::uint32_t filled = numel_at(data_unit);
+    const float *from = static_cast<const float *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
+    wire::value_kernels().quantize(values, from, filled, scale.scale, scale.limit);
+    return filled;
 }
 
-void Slice::build_int(std::uint32_t unit, std::uint8_t *values) const {
-    const std::uint32_t filled = numel_at(unit);
-    const auto *from = static_cast<const std::int32_t *>(data_.in) + std::uint64_t{unit} * packet_numel_;
+std::uint32_t Slice::store(std::uint32_t unit, std::uint8_t *values) const {
+    const std::uint32_t data_unit = unit - lead_;
+    const std::uint32_t filled = numel_at(data_unit);
+    const auto *from = static_cast<const std::int32_t *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
     wire::value_kernels().store(values, from, filled);
-    std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
+    return filled;
 }
 
 void Slice::build(std::uint32_t unit, std::uint8_t *packet) const {
     const Place place = ring_.place(unit);
     wire::Header header;
     header.size_class = wire::size_class_of(packet_numel_);
-    header.job = data_.job;
-    header.packet = unit;
+    header.job = static_cast<std::uint8_t>(data_.job.job);
+    header.packet = ring_.number(unit);
     header.slot = place.slot;
     header.set = place.set;
     if (is_float()) {
-        build_float(unit, header, packet + wire::kHeaderBytes);
-    } else {
-        build_int(unit, packet + wire::kHeaderBytes);
+        const Exponents exponents = unit < data_units_ ? exponents_at(unit) : Exponents{kLowestExponent, kPlain};
+        header.e0 = exponents.e0;
+        header.e1 = exponents.e1;
     }
     wire::encode(header, packet);
+    std::uint8_t *values = packet + wire::kHeaderBytes;
+    if (unit == 0) {
+        write_description(data_.job, data_.rank, values, packet_numel_);
+        return;
+    }
+    const std::uint32_t filled = !has_data(unit) ? 0 : is_float() ? quantize(unit, values) : store(unit, values);
+    std::memset(values + 4 * std::size_t{filled}, 0, 4 * std::size_t{packet_numel_ - filled});
 }
 
 void Slice::take_float(std::uint32_t data_unit, const std::uint8_t *values) {
@@ -107,23 +111,34 @@ void Slice::take_float(std::uint32_t data_unit, const std::uint8_t *values) {
     }
 }
 
-bool Slice::accept(const wire::Header &header, const std::uint8_t *values) {
-    if (header.job != data_.job || header.packet >= units_) return false;
-    if (header.size_class != wire::size_class_of(packet_numel_)) return false;
-    Lane &lane = lane_of(header.packet);
-    const Place place = ring_.place(header.packet);
-    if (!lane.outstanding || lane.unit != header.packet) return false;
-    if (place.slot != header.slot || place.set != header.set) return false;
-    if (!is_float()) {
-        auto *to = static_cast<std::int32_t *>(data_.out) + std::uint64_t{header.packet} * packet_numel_;
-        wire::value_kernels().load(to, values, numel_at(header.packet));
-    } else if (header.packet >= lanes_) {
-        take_float(header.packet - lanes_, values);
+void Slice::check_description(const std::uint8_t *values) const {
+    const auto difference = find_difference(data_.job, values, num_workers_);
+    if (!difference) return;
+    throw Error(SWITCHML_EMISMATCH, "the workers submitted different jobs: " + *difference +
+                                        "; all must submit the same jobs in the same order");
+}
+
+std::optional<std::uint32_t> Slice::accept(const wire::Header &header, const std::uint8_t *values) {
+    const std::uint32_t unit = ring_.unit(header.packet);
+    if (unit >= units_ || header.size_class != wire::size_class_of(packet_numel_)) return std::nullopt;
+    Lane &lane = lane_of(unit);
+    const Place place = ring_.place(unit);
+    if (!lane.outstanding || lane.unit != unit) return std::nullopt;
+    if (place.slot != header.slot || place.set != header.set) return std::nullopt;
+    if (unit == 0) {
+        check_description(values);
+    } else if (has_data(unit)) {
+        if (is_float()) {
+            take_float(unit - lead_, values);
+        } else {
+            auto *to = static_cast<std::int32_t *>(data_.out) + std::uint64_t{unit - lead_} * packet_numel_;
+            wire::value_kernels().load(to, values, numel_at(unit - lead_));
+        }
     }
     lane.outstanding = false;
     lane.maximum = {header.e0, header.e1};
     ++received_;
-    return true;
+    return unit;
 }
 
 }  // namespace switchml::udp

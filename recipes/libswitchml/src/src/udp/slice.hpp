@@ -10,13 +10,17 @@
 // previous user of its slot), which matters where B < W: sending on a slot's other
 // set tells the switch that the previous result has arrived, and a retransmission
 // after that would be summed into the wrong round.
+//
+// Unit 0 describes the job (see description.hpp). Data unit d is unit d + B of
+// float32, whose first B units carry exponents only, and unit d + 1 of int32.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "switchml.h"
+#include "udp/description.hpp"
 #include "udp/scaling.hpp"
 #include "udp/slots.hpp"
 #include "wire/packet.hpp"
@@ -24,11 +28,11 @@
 namespace switchml::udp {
 
 struct SliceData {
+    std::uint32_t rank = 0;
+    Description job;           // the whole, of which this is a part
     const void *in = nullptr;  // the slice's first element
     void *out = nullptr;
-    std::uint64_t numel = 0;
-    switchml_dtype dtype = SWITCHML_FLOAT32;
-    std::uint8_t job = 0;  // short job id
+    std::uint64_t numel = 0;  // of the slice; 0 sends the description alone
 };
 
 // Units that a slice takes; more than 32 bits hold means that the job is too long.
@@ -46,8 +50,9 @@ class Slice {
     // Writes the whole packet of a unit that is being sent, for the first time or again.
     void build(std::uint32_t unit, std::uint8_t *packet) const;
 
-    // Takes a result. False when it is no result that this slice waits for.
-    bool accept(const wire::Header &header, const std::uint8_t *values);
+    // Takes a result and says of which unit; nothing when this slice does not wait for it. Error EMISMATCH when it
+    // tells that the workers' jobs differ.
+    std::optional<std::uint32_t> accept(const wire::Header &header, const std::uint8_t *values);
 
     // Whether the unit exists and what it waits for has arrived.
     bool ready(std::uint32_t unit) const;
@@ -70,11 +75,13 @@ class Slice {
     Lane &lane_of(std::uint32_t unit) { return state_[unit % lanes_]; }
     const Lane &lane_of(std::uint32_t unit) const { return state_[unit % lanes_]; }
     bool has_result(std::uint32_t unit) const;
-    bool is_float() const noexcept { return data_.dtype == SWITCHML_FLOAT32; }
+    bool is_float() const noexcept { return data_.job.dtype == SWITCHML_FLOAT32; }
+    bool has_data(std::uint32_t unit) const noexcept { return unit >= lead_ && unit - lead_ < data_units_; }
+    void check_description(const std::uint8_t *values) const;
     std::uint32_t numel_at(std::uint32_t data_unit) const;
     Exponents exponents_at(std::uint32_t data_unit) const;
-    void build_float(std::uint32_t unit, wire::Header &header, std::uint8_t *values) const;
-    void build_int(std::uint32_t unit, std::uint8_t *values) const;
+    std::uint32_t quantize(std::uint32_t unit, std::uint8_t *values) const;
+    std::uint32_t store(std::uint32_t unit, std::uint8_t *values) const;
     void take_float(std::uint32_t data_unit, const std::uint8_t *values);
 
     SliceData data_;
@@ -83,6 +90,7 @@ class Slice {
     std::uint32_t num_workers_;
     std::uint32_t data_units_;
     std::uint32_t lanes_;  // B
+    std::uint32_t lead_;   // units before the first with data
     std::uint32_t units_;
     std::uint32_t received_ = 0;
     std::vector<Lane> state_;

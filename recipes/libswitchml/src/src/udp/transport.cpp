@@ -23,6 +23,8 @@
 #include "error.hpp"
 #include "local_address.hpp"
 #include "udp/endpoint.hpp"
+#include "udp/lease.hpp"
+#include "udp/liveness.hpp"
 #include "udp/runner.hpp"
 #include "udp/session.hpp"
 
@@ -36,7 +38,7 @@ constexpr std::uint64_t kMaxUnits = 0x7FFFFFFF;  // packet numbers have 32 bits;
 
 struct Job {
     JobRequest request;
-    std::uint64_t number;  // from 0, counts jobs with elements
+    std::uint64_t number;  // from 0, counts the session's jobs
     std::atomic<std::uint32_t> slices_left;
     std::atomic<bool> failed{false};
 
@@ -56,12 +58,14 @@ class UdpTransport final : public Transport {
         const std::uint32_t local = choose_local_address(settings_);
         // Bound before the session is asked for, so that a port in use does not disturb the other workers.
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
-        const wire::Endpoint data_plane = udp::open_session(settings_, local);
+        const udp::Session session = udp::open_session(settings_, local);
         for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
             lines_.push_back(
-                std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), data_plane, interrupt_));
+                std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), session, interrupt_, liveness_));
         }
         try {
+            lease_ = std::make_unique<udp::Lease>(session, liveness_,
+                                                  [this](const std::string &reason) { lose_session(reason); });
             for (auto &line : lines_) line->thread = std::thread([this, &line] { serve(*line); });
         } catch (...) {
             stop({SWITCHML_ENOMEM, "cannot start a thread", nullptr});
@@ -85,7 +89,7 @@ class UdpTransport final : public Transport {
         if (failure_) throw Error(failure_->status, "the session has ended: " + failure_->message);
         const auto job = std::make_shared<Job>(request, next_job_, settings_.num_threads);
         enqueue(job);
-        if (request.numel > 0) ++next_job_;
+        ++next_job_;
         ++submitted_;
         arrived_.notify_all();
     }
@@ -119,8 +123,8 @@ class UdpTransport final : public Transport {
         std::thread thread;
 
         Line(const Settings &settings, std::uint32_t thread_number, wire::UdpSocket &&socket,
-             const wire::Endpoint &data_plane, Interrupt &interrupt)
-            : runner(settings, thread_number, std::move(socket), data_plane, interrupt), number(thread_number) {}
+             const udp::Session &session, Interrupt &interrupt, const udp::Liveness &liveness)
+            : runner(settings, thread_number, std::move(socket), session, interrupt, liveness), number(thread_number) {}
     };
 
     // All lines or none: a job that only some threads know would never end.
@@ -171,19 +175,23 @@ class UdpTransport final : public Transport {
         const udp::Part part = udp::part_of(job.request.numel, settings_.num_threads, line.number);
         const std::uint64_t offset = 4 * part.first;
         udp::SliceData slice;
+        slice.rank = settings_.rank;
+        slice.job = {job.request.numel, job.request.dtype, static_cast<std::uint16_t>(job.number)};
         if (part.numel > 0) {  // null buffers are allowed when there is nothing in them
             slice.in = static_cast<const char *>(job.request.in) + offset;
             slice.out = static_cast<char *>(job.request.out) + offset;
         }
         slice.numel = part.numel;
-        slice.dtype = job.request.dtype;
-        slice.job = static_cast<std::uint8_t>(job.number);
         return slice;
     }
 
-    void blame(Job &job, switchml_status status, const std::string &message) noexcept {
+    void blame(Job &job, switchml_status status, std::string message) noexcept {
         job.failed.store(true, std::memory_order_relaxed);
-        fail({status, message, &job});
+        fail({status, std::move(message), &job});
+    }
+
+    void lose_session(const std::string &reason) noexcept {
+        fail({SWITCHML_EREFUSED, "the switch no longer has this session: " + reason, nullptr});
     }
 
     // The first failure is the session's.
@@ -204,7 +212,11 @@ class UdpTransport final : public Transport {
                 ++failed_;
                 status = failure_->status;
                 const bool follower = failure_->culprit != nullptr && failure_->culprit != &job;
-                message = follower ? "an earlier job of the session failed: " + failure_->message : failure_->message;
+                try {
+                    message =
+                        follower ? "an earlier job of the session failed: " + failure_->message : failure_->message;
+                } catch (const std::bad_alloc &) {  // the status has to do
+                }
             } else {
                 ++completed_;
                 elements_ += job.request.numel;
@@ -223,11 +235,14 @@ class UdpTransport final : public Transport {
         for (auto &line : lines_) {
             if (line->thread.joinable()) line->thread.join();
         }
+        lease_.reset();
     }
 
     const Settings settings_;
     Interrupt interrupt_;
+    udp::Liveness liveness_;
     std::vector<std::unique_ptr<Line>> lines_;  // fixed before the first thread starts
+    std::unique_ptr<udp::Lease> lease_;         // likewise, and ended after the last
     mutable std::mutex mutex_;
     std::condition_variable arrived_;
     bool closing_ = false;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which sessions stand, who is in them, and which stands in the way of another.
+// A session is a lease: it stands until all its workers have ended it, or none
+// was heard of for the lease's time and somebody else wants its place. Pure: the
+// caller says what time it is and when packets came.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data_plane.hpp"
+
+namespace switchml::softswitch {
+
+struct SessionRequest {
+    SessionOptions session;
+    std::uint32_t rank = 0;
+    Member member;
+    std::string job;    // empty: unnamed
+    std::string owner;  // who asks; empty: published clients do not say
+};
+
+class Leases {
+  public:
+    using Clock = std::chrono::steady_clock;
+    using LatestPacket = std::function<std::optional<Clock::time_point>(std::uint64_t session)>;
+
+    Leases(std::chrono::milliseconds length, std::size_t max_sessions, LatestPacket latest_packet)
+        : length_(length), max_sessions_(max_sessions), latest_packet_(std::move(latest_packet)) {}
+
+    struct Admission {
+        std::string refusal;                   // empty: admitted
+        std::vector<std::uint64_t> displaced;  // sessions that had to make room
+    };
+
+    // Rank 0 opens a session, the others join it. A worker's address and ports belong to who came last, since only one
+    // process can have them bound: a session that it was in before is displaced, however fresh its lease.
+    Admission admit(const SessionRequest &request, Clock::time_point now);
+
+    // A session that did not come about, or whose workers are all gone.
+    void drop(std::uint64_t session, const std::string &reason);
+
+    // Why the session is over, empty while it stands.
+    std::string renew(std::uint64_t session, std::uint32_t rank, Clock::time_point now);
+
+    // Workers of a session that ended it or did not renew it for so long, as text. Published clients never renew.
+    std::string missing(std::uint64_t session, Clock::duration silence, Clock::time_point now) const;
+
+    // True when it was the last worker of the session, which is over then.
+    bool end(std::uint64_t session, std::uint32_t rank);
+
+    bool stands(std::uint64_t session) const { return sessions_.count(session) > 0; }
+    std::chrono::milliseconds length() const noexcept { return length_; }
+
+  private:
+    struct Seat {
+        Member member;
+        std::string owner;
+        Clock::time_point heard;
+        bool ended = false;
+    };
+
+    struct Session {
+        SessionOptions options;
+        std::string job;
+        std::map<std::uint32_t, Seat> seats;     // by rank
+        std::optional<Clock::time_point> begun;  // the first renewal: all workers are in, and renew from here on
+    };
+
+    std::string open(const SessionRequest &request, Clock::time_point now, std::vector<std::uint64_t> &displaced);
+    std::string check_member(const SessionRequest &request) const;
+    void displace(const SessionRequest &request, std::vector<std::uint64_t> &displaced);
+    Clock::time_point heard(const Session &session) const;
+    std::string describe(const Session &session, Clock::time_point now) const;
+
+    std::chrono::milliseconds length_;
+    std::size_t max_sessions_;
+    LatestPacket latest_packet_;
+    std::map<std::uint64_t, Session> sessions_;
+    std::deque<std::pair<std::uint64_t, std::string>> ended_;  // the latest, with the reasons
+};
+
+}  // namespace switchml::softswitch
