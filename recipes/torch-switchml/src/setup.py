@@ -28,6 +28,15 @@ def switchml_include_dir() -> str:
     return str(folder)
 
 
+def join_sources() -> str:
+    """One translation unit of all sources: PyTorch's headers take far longer to parse than these to compile."""
+    unit = ROOT / "build" / "torch_switchml.cpp"
+    unit.parent.mkdir(exist_ok=True)
+    names = sorted(path.name for path in (ROOT / "csrc").glob("*.cpp"))
+    unit.write_text("".join(f'#include "../csrc/{name}"\n' for name in names), encoding="utf-8")
+    return str(unit.relative_to(ROOT))
+
+
 def make_extension() -> CppExtension:
     """The extension module, without a build path in it or an absolute one in its runpath.
 
@@ -36,7 +45,7 @@ def make_extension() -> CppExtension:
     """
     return CppExtension(
         name="torch_switchml._C",
-        sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").glob("*.cpp")),
+        sources=[join_sources()],
         include_dirs=[switchml_include_dir()],
         extra_compile_args=[
             "-O2",

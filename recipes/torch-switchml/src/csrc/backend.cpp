@@ -8,11 +8,38 @@
 
 namespace torch_switchml {
 
+namespace {
+
+// One event a call, as gloo's. The first begins with gloo's own title, by which
+// tools know an allreduce of a group that says it is gloo's.
+constexpr const char* kTitleAsGloo = "gloo:all_reduce (switchml)";
+constexpr const char* kTitleAsNamed = "switchml:all_reduce";
+
+Reduction reduction_of(const c10d::ReduceOp& op) {
+  Reduction reduction;
+  const auto kind = static_cast<c10d::ReduceOp::RedOpType>(op);
+  reduction.average = kind == c10d::ReduceOp::AVG;
+  if (kind == c10d::ReduceOp::PREMUL_SUM) {
+    const auto* const supplement =
+        static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+    reduction.factor = supplement->tensor_factor.defined()
+        ? supplement->tensor_factor.item<double>()
+        : supplement->double_factor;
+  }
+  return reduction;
+}
+
+} // namespace
+
 SwitchMLBackend::SwitchMLBackend(
     c10::intrusive_ptr<c10d::Backend> inner,
     std::shared_ptr<Counters> counters,
-    std::shared_ptr<Session> session)
+    std::shared_ptr<Session> session,
+    bool named,
+    bool required)
     : Backend(inner->getRank(), inner->getSize()),
+      named_(named),
+      required_(required),
       inner_(std::move(inner)),
       counters_(std::move(counters)),
       session_(std::move(session)) {}
@@ -25,28 +52,58 @@ SwitchMLBackend::~SwitchMLBackend() {
   inner_.reset();
 }
 
+void SwitchMLBackend::fall_back(Fallback reason) const {
+  counters_->count_fallback(reason);
+  TORCH_CHECK_WITH(
+      DistBackendError,
+      !required_,
+      "SWITCHML_REQUIRE is set, and SwitchML cannot carry this allreduce: ",
+      explain_fallback(reason),
+      "; unset SWITCHML_REQUIRE to leave such allreduces to gloo");
+}
+
+void SwitchMLBackend::count_left(Collective collective) const {
+  if (session_) {
+    counters_->count_gloo_collective(collective);
+  }
+}
+
+SwitchMLBackend::WorkPtr SwitchMLBackend::delegate(const Tensors& tensors, const c10d::ReduceOp& op) {
+  return session_->submit(
+      tensors,
+      *wire_dtype_of(tensors.front().scalar_type()),
+      reduction_of(op),
+      getSequenceNumberForGroup(),
+      named_ ? kTitleAsNamed : kTitleAsGloo);
+}
+
 SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  const auto reason = session_ ? reason_to_fall_back(tensors, opts.reduceOp) : Fallback::kGroup;
+  const auto reason =
+      session_ ? reason_to_fall_back(tensors, opts.reduceOp, false) : Fallback::kGroup;
   if (reason) {
-    counters_->count_fallback(*reason);
+    fall_back(*reason);
     return inner_->allreduce(tensors, opts);
   }
-  const at::Tensor& tensor = tensors.front();
-  return session_->submit(tensor, *wire_dtype_of(tensor.scalar_type()), getSequenceNumberForGroup());
+  return delegate(tensors, opts.reduceOp);
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce_sparse(
     Tensors& tensors,
     const c10d::AllreduceOptions& opts) {
-  counters_->count_fallback(session_ ? Fallback::kSparse : Fallback::kGroup);
+  fall_back(session_ ? Fallback::kSparse : Fallback::kGroup);
   return inner_->allreduce_sparse(tensors, opts);
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::allreduce_coalesced(
     Tensors& tensors,
     const c10d::AllreduceCoalescedOptions& opts) {
-  counters_->count_fallback(session_ ? Fallback::kSeveralTensors : Fallback::kGroup);
-  return inner_->allreduce_coalesced(tensors, opts);
+  const auto reason =
+      session_ ? reason_to_fall_back(tensors, opts.reduceOp, true) : Fallback::kGroup;
+  if (reason) {
+    fall_back(*reason);
+    return inner_->allreduce_coalesced(tensors, opts);
+  }
+  return delegate(tensors, opts.reduceOp);
 }
 
 SwitchMLBackend::WorkPtr SwitchMLBackend::barrier(const c10d::BarrierOptions& opts) {
@@ -61,11 +118,11 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::barrier(const c10d::BarrierOptions& op
 // Counts the delegated collectives too, so that the number moves with every
 // collective as it does without SwitchML.
 uint64_t SwitchMLBackend::getSequenceNumberForGroup() {
-  return inner_->getSequenceNumberForGroup() + (session_ ? session_->submitted() : 0);
+  return inner_->getSequenceNumberForGroup() + delegated();
 }
 
 const std::string SwitchMLBackend::getBackendName() const {
-  return inner_->getBackendName();
+  return named_ ? "switchml" : inner_->getBackendName();
 }
 
 bool SwitchMLBackend::supportsSplitting() const {
@@ -92,6 +149,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allgather(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& opts) {
+  count_left(Collective::kAllGather);
   return inner_->allgather(outputs, inputs, opts);
 }
 
@@ -99,6 +157,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::_allgather_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::AllgatherOptions& opts) {
+  count_left(Collective::kAllGather);
   return inner_->_allgather_base(output, input, opts);
 }
 
@@ -106,6 +165,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allgather_coalesced(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& opts) {
+  count_left(Collective::kAllGather);
   return inner_->allgather_coalesced(outputs, inputs, opts);
 }
 
@@ -113,6 +173,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::allgather_into_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& opts) {
+  count_left(Collective::kAllGather);
   return inner_->allgather_into_tensor_coalesced(outputs, inputs, opts);
 }
 
@@ -134,6 +195,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::reduce_scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ReduceScatterOptions& opts) {
+  count_left(Collective::kReduceScatter);
   return inner_->reduce_scatter(outputs, inputs, opts);
 }
 
@@ -141,6 +203,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::_reduce_scatter_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::ReduceScatterOptions& opts) {
+  count_left(Collective::kReduceScatter);
   return inner_->_reduce_scatter_base(output, input, opts);
 }
 
@@ -148,6 +211,7 @@ SwitchMLBackend::WorkPtr SwitchMLBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::ReduceScatterOptions& opts) {
+  count_left(Collective::kReduceScatter);
   return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, opts);
 }
 

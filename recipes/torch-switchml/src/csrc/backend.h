@@ -32,13 +32,20 @@ class SwitchMLBackend : public c10d::Backend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
   // `session` is null for groups other than the default one: they only count.
+  // `named` answers to "switchml" instead of the wrapped backend's name. With
+  // `required` an allreduce that the wrapped backend would carry is an error.
   SwitchMLBackend(
       c10::intrusive_ptr<c10d::Backend> inner,
       std::shared_ptr<Counters> counters,
-      std::shared_ptr<Session> session);
+      std::shared_ptr<Session> session,
+      bool named,
+      bool required);
   ~SwitchMLBackend() override;
 
   const c10::intrusive_ptr<c10d::Backend>& inner() const { return inner_; }
+
+  // Allreduces handed to SwitchML so far.
+  uint64_t delegated() const { return session_ ? session_->submitted() : 0; }
 
   // What SwitchML changes.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -130,6 +137,13 @@ class SwitchMLBackend : public c10d::Backend {
 #endif
 
  private:
+  // Counts the fallback; throws where none is allowed.
+  void fall_back(Fallback reason) const;
+  void count_left(Collective collective) const;
+  WorkPtr delegate(const Tensors& tensors, const c10d::ReduceOp& op);
+
+  const bool named_;
+  const bool required_;
   c10::intrusive_ptr<c10d::Backend> inner_;
   const std::shared_ptr<Counters> counters_;
   const std::shared_ptr<Session> session_;

@@ -3,7 +3,7 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -11,19 +11,32 @@
 
 namespace torch_switchml {
 
-namespace {
-
-constexpr std::size_t kMaxThreads = 64;
-
-} // namespace
-
 struct CompletionPool::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;
+  std::unique_ptr<Task> first;
+  Task* last = nullptr;
+  std::size_t waiting = 0; // tasks in the list
   std::vector<std::thread> threads;
   std::size_t idle = 0;
   bool stopping = false;
+
+  void push(std::unique_ptr<Task>& task) noexcept {
+    Task* const added = task.get();
+    (last != nullptr ? last->next_ : first) = std::move(task);
+    last = added;
+    ++waiting;
+  }
+
+  std::unique_ptr<Task> pop() noexcept {
+    std::unique_ptr<Task> task = std::move(first);
+    first = std::move(task->next_);
+    if (!first) {
+      last = nullptr;
+    }
+    --waiting;
+    return task;
+  }
 };
 
 CompletionPool::CompletionPool() : state_(std::make_shared<State>()) {}
@@ -32,28 +45,33 @@ CompletionPool::~CompletionPool() {
   stop();
 }
 
-void CompletionPool::post(std::function<void()> task) {
+bool CompletionPool::post(std::unique_ptr<Task>& task) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  if (state_->tasks.size() >= state_->idle && state_->threads.size() < kMaxThreads) {
-    state_->threads.emplace_back([state = state_] { run(state); });
+  if (state_->waiting >= state_->idle) {
+    try {
+      state_->threads.reserve(state_->threads.size() + 1);
+      state_->threads.emplace_back([state = state_] { run(state); });
+    } catch (const std::exception&) { // std::system_error or std::bad_alloc
+      return false;
+    }
   }
-  state_->tasks.push_back(std::move(task));
+  state_->push(task);
   state_->changed.notify_one();
+  return true;
 }
 
 void CompletionPool::run(const std::shared_ptr<State>& state) {
   std::unique_lock<std::mutex> lock(state->mutex);
   while (true) {
     ++state->idle;
-    state->changed.wait(lock, [&] { return state->stopping || !state->tasks.empty(); });
+    state->changed.wait(lock, [&] { return state->stopping || state->first; });
     --state->idle;
-    if (state->tasks.empty()) {
+    if (!state->first) {
       return;
     }
-    std::function<void()> task = std::move(state->tasks.front());
-    state->tasks.pop_front();
+    std::unique_ptr<Task> task = state->pop();
     lock.unlock();
-    task();
+    task->run();
     task = nullptr; // may drop the last reference to a tensor or a Python object
     lock.lock();
   }

@@ -4,24 +4,35 @@
 // which must not hold up the transport's own threads.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 namespace torch_switchml {
 
 // A callback may itself wait for another allreduce (gradient compression
-// hooks do), so a task must never wait for a thread that such a callback
-// occupies: the pool grows by one thread whenever a task arrives and none is
-// idle, up to a bound far above any nesting seen.
+// hooks do, and futures nest as deep as their user likes), so a task must
+// never wait for a thread that such a callback occupies: the pool grows by one
+// thread whenever a task arrives and none is idle, without a bound of its own.
 class CompletionPool {
  public:
+  // What is to be run, and the link by which it waits: posting takes no memory.
+  class Task {
+   public:
+    virtual ~Task() = default;
+    virtual void run() noexcept = 0;
+
+   private:
+    friend class CompletionPool;
+    std::unique_ptr<Task> next_;
+  };
+
   CompletionPool();
   ~CompletionPool();
   CompletionPool(const CompletionPool&) = delete;
   CompletionPool& operator=(const CompletionPool&) = delete;
 
-  // Throws std::system_error when it needs a thread and the system gives none.
-  void post(std::function<void()> task);
+  // Takes the task and returns true; returns false, and leaves it to the
+  // caller, when no thread is idle and the system gives no new one.
+  bool post(std::unique_ptr<Task>& task) noexcept;
 
   // Runs what was posted, then ends the threads. Safe to call from one of them
   // and more than once; the caller must not hold Python's interpreter lock.

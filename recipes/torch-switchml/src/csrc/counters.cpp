@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "counters.h"
 
+#include <utility>
+
 namespace torch_switchml {
 
 namespace {
@@ -20,9 +22,37 @@ const char* fallback_name(Fallback reason) {
   return kNames.at(index(reason));
 }
 
+const char* explain_fallback(Fallback reason) {
+  static constexpr std::array<const char*, index(Fallback::kCount)> kTexts = {
+      "it is of another group than the default one",
+      "its tensors are several, not of one dtype, or none",
+      "its operation is not SUM (nor AVG or PREMUL_SUM of floats)",
+      "its tensor is sparse",
+      "its tensor is not on the CPU",
+      "its dtype is none of float32, float16, bfloat16 and int32"};
+  return kTexts.at(index(reason));
+}
+
 const char* dtype_name(Dtype dtype) {
   static constexpr std::array<const char*, index(Dtype::kCount)> kNames = {"float32", "int32"};
   return kNames.at(index(dtype));
+}
+
+const char* collective_name(Collective collective) {
+  static constexpr std::array<const char*, index(Collective::kCount)> kNames = {
+      "all_gather", "reduce_scatter"};
+  return kNames.at(index(collective));
+}
+
+Counters::Counters(std::function<void(const std::string&)> on_first_collective)
+    : on_first_collective_(std::move(on_first_collective)) {}
+
+void Counters::count_gloo_collective(Collective collective) {
+  const uint64_t before =
+      gloo_collectives_.at(index(collective)).fetch_add(1, std::memory_order_relaxed);
+  if (before == 0 && on_first_collective_) {
+    on_first_collective_(collective_name(collective));
+  }
 }
 
 void Counters::count_fallback(Fallback reason) {
@@ -53,6 +83,10 @@ CountersSnapshot Counters::snapshot() const {
   for (std::size_t i = 0; i < fallbacks_.size(); ++i) {
     result.fallbacks[fallback_name(static_cast<Fallback>(i))] =
         fallbacks_[i].load(std::memory_order_relaxed);
+  }
+  for (std::size_t i = 0; i < gloo_collectives_.size(); ++i) {
+    result.gloo_collectives[collective_name(static_cast<Collective>(i))] =
+        gloo_collectives_[i].load(std::memory_order_relaxed);
   }
   result.failed_jobs = failed_jobs_.load(std::memory_order_relaxed);
   result.copied_jobs = copied_jobs_.load(std::memory_order_relaxed);

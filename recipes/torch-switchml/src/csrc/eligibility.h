@@ -15,12 +15,16 @@
 
 namespace torch_switchml {
 
-// The wire type of a dtype that the transport sums, else nothing.
+// The wire type that tensors of a dtype are summed in, else nothing. float16
+// and bfloat16 travel as float32 and are rounded once, at the end.
 std::optional<Dtype> wire_dtype_of(at::ScalarType type);
 
 // Why this call stays with the wrapped backend; nothing when it is eligible.
+// `coalesced` tensors are reduced each for itself; without it, several mean
+// one tensor on several devices.
 std::optional<Fallback> reason_to_fall_back(
     const std::vector<at::Tensor>& tensors,
-    const c10d::ReduceOp& op);
+    const c10d::ReduceOp& op,
+    bool coalesced);
 
 } // namespace torch_switchml

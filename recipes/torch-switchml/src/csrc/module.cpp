@@ -24,11 +24,38 @@ namespace torch_switchml {
 
 namespace {
 
-// The group's own store is a protected member of c10d::ProcessGroup and has no
-// Python name before get_group_store: delete this with PyTorch 2.5 to 2.8.
-struct StoreOf : c10d::ProcessGroup {
-  static c10::intrusive_ptr<c10d::Store> get(const c10d::ProcessGroup& group) {
-    return group.*(&StoreOf::store_);
+using BackendType = c10d::ProcessGroup::BackendType;
+
+// The type under which a group holds the delegating backend, beside its gloo:
+// none of PyTorch's own, and not CUSTOM, which another plugin's may need.
+constexpr auto kDelegating = static_cast<BackendType>(0x53);
+
+// What c10d::ProcessGroup keeps protected.
+struct GroupAccess : c10d::ProcessGroup {
+  // Has no Python name before get_group_store: delete with PyTorch 2.5 to 2.8.
+  static c10::intrusive_ptr<c10d::Store> store(const c10d::ProcessGroup& group) {
+    return group.*(&GroupAccess::store_);
+  }
+
+  // Has the collectives of a device reach `delegating`, while whoever asks the
+  // group for its gloo by type, as DDP's logger does to cast it, finds the gloo.
+  // The type of its own makes the group's shutdown, abort and setTimeout, which
+  // go through the types, reach it too.
+  static void delegate(
+      c10d::ProcessGroup& group,
+      const at::Device& device,
+      const c10::intrusive_ptr<c10d::Backend>& gloo,
+      const c10::intrusive_ptr<SwitchMLBackend>& delegating) {
+    group.setBackend(device.type(), BackendType::GLOO, gloo);
+    (group.*(&GroupAccess::deviceTypeToBackend_))[device.type()] = delegating;
+    (group.*(&GroupAccess::backendTypeToBackend_))[kDelegating] = delegating;
+  }
+
+  static uint64_t delegated(const c10d::ProcessGroup& group) {
+    const auto& backends = group.*(&GroupAccess::backendTypeToBackend_);
+    const auto found = backends.find(kDelegating);
+    return found == backends.end() ? 0
+                                   : static_cast<SwitchMLBackend&>(*found->second).delegated();
   }
 };
 
@@ -45,6 +72,7 @@ py::dict counters_to_dict(const Counters& counters) {
   py::dict result;
   result["delegated"] = delegated;
   result["fallbacks"] = py::cast(snapshot.fallbacks);
+  result["gloo_collectives"] = py::cast(snapshot.gloo_collectives);
   result["failed_jobs"] = snapshot.failed_jobs;
   result["copied_jobs"] = snapshot.copied_jobs;
   return result;
@@ -60,7 +88,17 @@ py::dict library_stats_to_dict(const switchml_stats& stats) {
   result["packets_received"] = stats.packets_received;
   result["packets_retransmitted"] = stats.packets_retransmitted;
   result["packets_discarded"] = stats.packets_discarded;
+  result["receive_buffer_wanted"] = stats.receive_buffer_wanted;
+  result["receive_buffer_granted"] = stats.receive_buffer_granted;
   return result;
+}
+
+// Runs the handlers of signals that came; what one raises (Ctrl-C) is thrown.
+void check_python_signals() {
+  const py::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
 }
 
 std::shared_ptr<Session> open_session(
@@ -69,9 +107,11 @@ std::shared_ptr<Session> open_session(
     int rank,
     int size,
     uint32_t job_timeout_ms,
+    const std::string& job_name,
     std::function<void()> on_closed) {
-  const SessionOptions options{rank, size, job_timeout_ms};
-  return Session::open(std::move(library), std::move(counters), options, std::move(on_closed));
+  const SessionOptions options{rank, size, job_timeout_ms, job_name};
+  return Session::open(
+      std::move(library), std::move(counters), options, &check_python_signals, std::move(on_closed));
 }
 
 void bind_library(py::module_& module) {
@@ -85,7 +125,7 @@ void bind_library(py::module_& module) {
 
 void bind_session(py::module_& module) {
   py::class_<Counters, std::shared_ptr<Counters>>(module, "Counters")
-      .def(py::init<>())
+      .def(py::init<std::function<void(const std::string&)>>(), py::arg("on_first_collective"))
       .def("snapshot", &counters_to_dict);
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def_static(
@@ -97,11 +137,13 @@ void bind_session(py::module_& module) {
           py::arg("rank"),
           py::arg("size"),
           py::arg("job_timeout_ms"),
+          py::arg("job_name"),
           py::arg("on_closed"),
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("failure", &Session::failure)
       .def("library_stats", [](const Session& self) { return library_stats_to_dict(self.library_stats()); })
-      .def("abort", &Session::abort, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "abort", &Session::abort, py::arg("reason") = "", py::call_guard<py::gil_scoped_release>())
       .def("close", &Session::close, py::call_guard<py::gil_scoped_release>());
 }
 
@@ -110,18 +152,32 @@ void bind_backend(py::module_& module) {
       .def(
           py::init([](c10::intrusive_ptr<c10d::Backend> inner,
                       std::shared_ptr<Counters> counters,
-                      std::shared_ptr<Session> session) {
+                      std::shared_ptr<Session> session,
+                      bool named,
+                      bool required) {
             return c10::make_intrusive<SwitchMLBackend>(
-                std::move(inner), std::move(counters), std::move(session));
+                std::move(inner), std::move(counters), std::move(session), named, required);
           }),
+          py::kw_only(),
           py::arg("inner"),
           py::arg("counters"),
-          py::arg("session").none(true))
+          py::arg("session").none(true),
+          py::arg("named"),
+          py::arg("required"))
       .def_property_readonly("wrapped", &SwitchMLBackend::inner)
       .def_property_readonly("options", [](const SwitchMLBackend& self) {
         return py::cast(self.inner()).attr("options");
       });
-  module.def("group_store", &StoreOf::get, py::arg("group"));
+  module.def("group_store", &GroupAccess::store, py::arg("group"));
+  module.def(
+      "delegate",
+      &GroupAccess::delegate,
+      py::kw_only(),
+      py::arg("group"),
+      py::arg("device"),
+      py::arg("gloo"),
+      py::arg("delegating"));
+  module.def("delegated_jobs", &GroupAccess::delegated, py::arg("group"));
 }
 
 } // namespace

@@ -3,8 +3,9 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <stdexcept>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -22,41 +23,79 @@ std::exception_ptr backend_error(const std::string& message) {
   return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
 }
 
-// Works run below autograd, so that writing a result back neither records a
-// gradient nor refuses a leaf or an inference tensor.
-void write_back(const at::Tensor& tensor, const at::Tensor& staging) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  tensor.copy_(staging);
+at::ScalarType type_on_wire(Dtype dtype) {
+  return dtype == Dtype::kFloat32 ? at::kFloat : at::kInt;
 }
 
-// A contiguous copy of a tensor that is not; undefined for one that is.
-at::Tensor stage(const at::Tensor& tensor) {
-  if (tensor.is_contiguous()) {
-    return {};
+// Python's signals are looked for this often while the library opens.
+constexpr std::chrono::milliseconds kSignalPeriod(50);
+
+// The one tensor itself where it can travel as it is.
+bool travels_as_it_is(const std::vector<at::Tensor>& tensors, Dtype wire, const Reduction& reduction) {
+  const at::Tensor& first = tensors.front();
+  return tensors.size() == 1 && !reduction.factor && first.scalar_type() == type_on_wire(wire) &&
+      first.is_contiguous();
+}
+
+// Calls `action(tensor, its part of flat)` for each tensor.
+template <typename Action>
+void for_each_part(const std::vector<at::Tensor>& tensors, const at::Tensor& flat, Action action) {
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    action(tensor, flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    offset += tensor.numel();
   }
+}
+
+// One buffer of the wire's type with all elements, multiplied by the factor.
+at::Tensor flatten(const std::vector<at::Tensor>& tensors, Dtype wire, const Reduction& reduction) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor staging = at::empty(tensor.sizes(), tensor.options());
-  staging.copy_(tensor);
-  return staging;
+  int64_t numel = 0;
+  for (const at::Tensor& tensor : tensors) {
+    numel += tensor.numel();
+  }
+  at::Tensor flat = at::empty({numel}, at::TensorOptions().dtype(type_on_wire(wire)));
+  for_each_part(
+      tensors, flat, [](const at::Tensor& tensor, const at::Tensor& part) { part.copy_(tensor); });
+  if (reduction.factor) {
+    flat.mul_(*reduction.factor);
+  }
+  return flat;
 }
 
 } // namespace
 
-struct Session::Job {
+// Owned by the library until it calls back, then by the pool.
+struct Session::Job final : CompletionPool::Task {
   std::shared_ptr<Session> session; // a callback may drop every other reference
   c10::intrusive_ptr<DelegatedWork> work;
-  at::Tensor tensor;
-  at::Tensor staging;
-  Dtype dtype;
+  std::vector<at::Tensor> tensors;
+  at::Tensor wire; // what travels: the tensor itself, or a copy
+  bool is_copy = false;
+  bool average = false;
+  Dtype dtype = Dtype::kFloat32;
+  std::exception_ptr error;
 
-  uint64_t numel() const { return static_cast<uint64_t>(tensor.numel()); }
+  void run() noexcept override { session->complete(*this); }
+
+  uint64_t numel() const { return static_cast<uint64_t>(wire.numel()); }
 
   void* data() {
     static float nothing = 0; // the library takes no null buffer, also for no elements
-    if (tensor.numel() == 0) {
-      return &nothing;
+    return wire.numel() == 0 ? &nothing : wire.mutable_data_ptr();
+  }
+
+  // Works run below autograd, so that writing a result back neither records a
+  // gradient nor refuses a leaf or an inference tensor.
+  void write_back() {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    if (average) {
+      wire.div_(session->options_.size);
     }
-    return staging.defined() ? staging.mutable_data_ptr() : tensor.mutable_data_ptr();
+    if (is_copy) {
+      for_each_part(
+          tensors, wire, [](const at::Tensor& tensor, const at::Tensor& part) { tensor.copy_(part); });
+    }
   }
 
   std::string describe() const {
@@ -64,14 +103,60 @@ struct Session::Job {
   }
 };
 
+// A call of switchml_open on a thread of its own, which its caller may abandon.
+struct Session::Opening {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  bool abandoned = false;
+  switchml_status status = SWITCHML_OK;
+  std::string reason;
+  switchml_context* context = nullptr;
+
+  void run(const Library& library, const switchml_config& config) {
+    switchml_context* opened = nullptr;
+    const switchml_status result = library.open(&config, &opened);
+    std::unique_lock<std::mutex> lock(mutex);
+    done = true;
+    status = result;
+    if (result != SWITCHML_OK) {
+      reason = library.explain(result, library.last_error());
+    } else if (!abandoned) {
+      context = opened;
+    } else {
+      lock.unlock();
+      library.close(opened);
+      return;
+    }
+    ended.notify_all();
+  }
+
+  void wait(const std::function<void()>& check_signals) {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (!ended.wait_for(lock, kSignalPeriod, [this] { return done; })) {
+      lock.unlock();
+      check_signals();
+      lock.lock();
+    }
+  }
+
+  // The context if it is open already; else the library's thread closes it.
+  switchml_context* abandon() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    abandoned = true;
+    return std::exchange(context, nullptr);
+  }
+};
+
 std::shared_ptr<Session> Session::open(
     std::shared_ptr<Library> library,
     std::shared_ptr<Counters> counters,
     const SessionOptions& options,
+    const std::function<void()>& check_signals,
     std::function<void()> on_closed) {
   std::shared_ptr<Session> session(
       new Session(std::move(library), std::move(counters), options, std::move(on_closed)));
-  session->open_context();
+  session->open_context(check_signals);
   return session;
 }
 
@@ -93,32 +178,44 @@ Session::~Session() {
   close();
 }
 
-void Session::open_context() {
+void Session::open_context(const std::function<void()>& check_signals) {
   switchml_config config{};
   config.struct_size = sizeof(config);
   config.rank = static_cast<uint32_t>(options_.rank);
   config.num_workers = static_cast<uint32_t>(options_.size);
   config.job_timeout_ms = options_.job_timeout_ms;
-  const switchml_status status = library_->open(&config, &context_);
-  if (status != SWITCHML_OK) {
-    context_ = nullptr;
+  config.job_name = options_.job_name.c_str();
+  const auto opening = std::make_shared<Opening>();
+  std::thread([opening, library = library_, config] { opening->run(*library, config); }).detach();
+  try {
+    opening->wait(check_signals);
+  } catch (...) {
     on_closed_ = nullptr;
-    throw std::runtime_error(
-        "cannot open the SwitchML session: " + library_->explain(status, library_->last_error()));
+    library_->close(opening->abandon());
+    throw;
   }
+  if (opening->status != SWITCHML_OK) {
+    on_closed_ = nullptr;
+    throw std::runtime_error("cannot open the SwitchML session: " + opening->reason);
+  }
+  context_ = opening->context;
 }
 
 c10::intrusive_ptr<c10d::Work> Session::submit(
-    const at::Tensor& tensor,
-    Dtype dtype,
-    uint64_t sequence_number) {
+    const std::vector<at::Tensor>& tensors,
+    Dtype wire,
+    const Reduction& reduction,
+    uint64_t sequence_number,
+    const char* title) {
   auto job = std::make_unique<Job>();
   job->session = shared_from_this();
-  job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensor, sequence_number);
-  job->tensor = tensor;
-  job->staging = stage(tensor);
-  job->dtype = dtype;
-  if (job->staging.defined()) {
+  job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
+  job->tensors = tensors;
+  job->is_copy = !travels_as_it_is(tensors, wire, reduction);
+  job->wire = job->is_copy ? flatten(tensors, wire, reduction) : tensors.front();
+  job->average = reduction.average;
+  job->dtype = wire;
+  if (job->is_copy) {
     counters_->count_copied();
   }
   c10::intrusive_ptr<c10d::Work> work = job->work;
@@ -157,60 +254,92 @@ void Session::hand_over(std::unique_ptr<Job> job) {
     job.release(); // the library's until on_done
     return;
   }
-  const auto error = record_end(*job, status, library_->last_error());
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  pending_.erase(job->work);
-  TORCH_CHECK_WITH(DistBackendError, false, error.value_or(""));
+  record_end(*job, status, library_->last_error());
+  {
+    const std::lock_guard<std::mutex> lock_jobs(jobs_mutex_);
+    pending_.erase(job->work);
+  }
+  std::rethrow_exception(job->error);
 }
 
+// On a thread of the library, which must neither wait for a user's callback
+// nor meet an exception: nothing here fails for want of memory.
 void Session::on_done(void* user, switchml_status status, const char* message) noexcept {
-  const std::shared_ptr<Job> job(static_cast<Job*>(user));
-  Session& session = *job->session;
-  const auto task = [job, error = session.record_end(*job, status, message)] {
-    job->session->complete(*job, error);
-  };
-  try {
-    session.pool_->post(task);
-  } catch (const std::system_error&) {
-    task(); // no thread to be had: better on the library's than never
+  auto* const job = static_cast<Job*>(user);
+  std::unique_ptr<CompletionPool::Task> task(job);
+  const std::shared_ptr<Session> session = job->session;
+  session->record_end(*job, status, message);
+  if (!session->pool_->post(task)) {
+    session->fail_for_want_of_a_thread(*job);
+    task->run();
   }
 }
 
-std::optional<std::string> Session::record_end(
-    const Job& job,
-    switchml_status status,
-    const char* message) {
-  std::optional<std::string> error;
+void Session::record_end(Job& job, switchml_status status, const char* message) noexcept {
   if (status == SWITCHML_OK) {
     counters_->count_completed(job.dtype, job.numel());
   } else {
-    error = job.describe() + " failed: " + library_->explain(status, message);
     counters_->count_failed();
+    try {
+      const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt; // why it was aborted
+      const std::string error =
+          job.describe() + " failed: " + reason.value_or(library_->explain(status, message));
+      job.error = backend_error(error);
+      fail(error);
+    } catch (...) {
+      job.error = std::current_exception();
+      fail("out of memory");
+    }
   }
   const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  if (error && !failure_) {
-    failure_ = error;
-  }
   --in_library_;
   drained_.notify_all();
-  return error;
 }
 
-void Session::complete(Job& job, const std::optional<std::string>& error) {
-  std::exception_ptr failure = error ? backend_error(*error) : nullptr;
+// The callbacks run on the library's thread, which must not wait: so whatever
+// they may wait for ends first.
+void Session::fail_for_want_of_a_thread(Job& job) noexcept {
   try {
-    if (!failure && job.staging.defined()) {
-      write_back(job.tensor, job.staging);
+    const std::string error = job.describe() +
+        " cannot be completed: the system gives no thread for callbacks; see the limits of processes and of "
+        "memory (ulimit -u, ulimit -v), or let fewer callbacks wait at a time";
+    fail(error);
+    if (!job.error) {
+      job.error = backend_error(error);
     }
-  } catch (const std::exception&) {
-    failure = std::current_exception();
+  } catch (...) {
+    job.error = std::current_exception();
+    fail("out of memory");
+  }
+  abort();
+}
+
+void Session::fail(const std::string& reason) noexcept {
+  const std::lock_guard<std::mutex> lock(jobs_mutex_);
+  if (failure_) {
+    return;
+  }
+  try {
+    failure_ = reason;
+  } catch (const std::bad_alloc&) {
+    failure_.emplace(); // no reason is better than no failure
+  }
+}
+
+void Session::complete(Job& job) noexcept {
+  try {
+    if (!job.error) {
+      job.write_back();
+    }
+  } catch (...) {
+    job.error = std::current_exception();
   }
   {
     // Before its callbacks run: one that calls barrier() must not wait for itself.
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
     pending_.erase(job.work);
   }
-  job.work->complete(failure);
+  job.work->complete(job.error);
 }
 
 std::vector<c10::intrusive_ptr<c10d::Work>> Session::pending() const {
@@ -237,7 +366,10 @@ switchml_stats Session::library_stats() const {
   return stats;
 }
 
-void Session::abort() {
+void Session::abort(const std::string& reason) {
+  if (!reason.empty()) {
+    fail(reason);
+  }
   const std::lock_guard<std::mutex> lock(context_mutex_);
   if (context_ != nullptr && owner_ == getpid()) {
     library_->abort(context_);

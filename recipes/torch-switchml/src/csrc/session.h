@@ -30,29 +30,46 @@ struct SessionOptions {
   int rank = 0;
   int size = 1;
   uint32_t job_timeout_ms = 0; // 0: the library's environment variable or default
+  std::string job_name; // the same on all ranks, and no other job's
+};
+
+// What becomes of the sum.
+struct Reduction {
+  std::optional<double> factor; // of each rank's addends, before
+  bool average = false;         // over the ranks, after
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // Opens the session and blocks until every worker is in or the library's
   // time limits passed. Throws std::runtime_error with the library's reason.
+  // `check_signals` is called several times a second meanwhile; what it throws
+  // ends the wait, and the library's thread closes what it still opens.
   // `on_closed` runs once, after an opened session ended for whatever cause.
   static std::shared_ptr<Session> open(
       std::shared_ptr<Library> library,
       std::shared_ptr<Counters> counters,
       const SessionOptions& options,
+      const std::function<void()>& check_signals,
       std::function<void()> on_closed);
 
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Sums `tensor` (dense, CPU, float32 or int32) over all ranks in place.
-  // Jobs reach the wire in the order of these calls. A tensor that is not
-  // contiguous goes through a copy rather than to the wrapped backend, because
-  // another rank's may be contiguous. Throws c10::DistBackendError when the
-  // session failed before or is closed; a job that fails later fails its work.
-  c10::intrusive_ptr<c10d::Work> submit(const at::Tensor& tensor, Dtype dtype, uint64_t sequence_number);
+  // Reduces `tensors` (dense, CPU, one dtype that travels as `wire`) over all
+  // ranks in place, as one job. Jobs reach the wire in the order of these
+  // calls. Tensors that are not one contiguous buffer of the wire's type go
+  // through a copy rather than to the wrapped backend, because another rank's
+  // may be contiguous. `title` names the work for the profiler. Throws
+  // c10::DistBackendError when the session failed before or is closed; a job
+  // that fails later fails its work.
+  c10::intrusive_ptr<c10d::Work> submit(
+      const std::vector<at::Tensor>& tensors,
+      Dtype wire,
+      const Reduction& reduction,
+      uint64_t sequence_number,
+      const char* title);
 
   // Works whose tensors are not final yet.
   std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
@@ -66,8 +83,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The library's counters; after close() the last ones.
   switchml_stats library_stats() const;
 
-  // Fails what is pending. Returns at once.
-  void abort();
+  // Fails what is pending, for the reason given if there is one. Returns at once.
+  void abort(const std::string& reason = {});
 
   // Waits for what is pending, at most as long as the library lets a job be
   // without progress, then ends the session and its threads. Idempotent. Must
@@ -77,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   struct Job;
+  struct Opening;
 
   Session(
       std::shared_ptr<Library> library,
@@ -84,12 +102,14 @@ class Session : public std::enable_shared_from_this<Session> {
       const SessionOptions& options,
       std::function<void()> on_closed);
 
-  void open_context();
+  void open_context(const std::function<void()>& check_signals);
   void check_usable() const;
   void hand_over(std::unique_ptr<Job> job);
   static void on_done(void* user, switchml_status status, const char* message) noexcept;
-  std::optional<std::string> record_end(const Job& job, switchml_status status, const char* message);
-  void complete(Job& job, const std::optional<std::string>& error);
+  void record_end(Job& job, switchml_status status, const char* message) noexcept;
+  void fail_for_want_of_a_thread(Job& job) noexcept;
+  void fail(const std::string& reason) noexcept;
+  void complete(Job& job) noexcept;
   void drain();
   void end_context();
 
@@ -101,7 +121,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<CompletionPool> pool_;
 
   // Guards the context, and is held while a job enters the library so that
-  // jobs keep the callers' order. The library's threads never take it.
+  // jobs keep the callers' order. The library's threads take it only where no
+  // thread of the pool is to be had.
   mutable std::mutex context_mutex_;
   switchml_context* context_ = nullptr;
   switchml_stats last_stats_{};

@@ -9,8 +9,6 @@ namespace torch_switchml {
 
 namespace {
 
-constexpr const char* kProfilingTitle = "switchml:all_reduce";
-
 // The type gloo's works use: DDP and users' hooks read the first tensor.
 c10::intrusive_ptr<c10::ivalue::Future> make_future() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
@@ -18,13 +16,13 @@ c10::intrusive_ptr<c10::ivalue::Future> make_future() {
 
 } // namespace
 
-DelegatedWork::DelegatedWork(int rank, at::Tensor tensor, uint64_t sequence_number)
-    : Work(
-          rank,
-          c10d::OpType::ALLREDUCE,
-          kProfilingTitle,
-          std::optional<std::vector<at::Tensor>>({tensor})),
-      tensors_({std::move(tensor)}),
+DelegatedWork::DelegatedWork(
+    int rank,
+    std::vector<at::Tensor> tensors,
+    uint64_t sequence_number,
+    const char* title)
+    : Work(rank, c10d::OpType::ALLREDUCE, title, std::optional<std::vector<at::Tensor>>(tensors)),
+      tensors_(std::move(tensors)),
       sequence_number_(sequence_number),
       future_(make_future()) {}
 
@@ -41,11 +39,16 @@ uint64_t DelegatedWork::getSequencenumber() const {
   return sequence_number_;
 }
 
-void DelegatedWork::complete(std::exception_ptr error) {
-  if (error) {
-    future_->setError(error);
-  } else {
-    future_->markCompleted(c10::IValue(tensors_));
+void DelegatedWork::complete(std::exception_ptr error) noexcept {
+  try {
+    if (error) {
+      future_->setError(error);
+    } else {
+      future_->markCompleted(c10::IValue(tensors_));
+    }
+  } catch (...) {
+    error = std::current_exception();
+    future_->setErrorIfNeeded(error);
   }
   finish(std::move(error));
 }

@@ -16,15 +16,17 @@ namespace torch_switchml {
 // An allreduce carried by the SwitchML transport.
 class DelegatedWork : public c10d::Work {
  public:
-  DelegatedWork(int rank, at::Tensor tensor, uint64_t sequence_number);
+  // `title`, which outlives the work, is what the profiler calls it.
+  DelegatedWork(int rank, std::vector<at::Tensor> tensors, uint64_t sequence_number, const char* title);
 
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override;
 
   // Ends the work, once: the future first, as gloo does, so that whoever
-  // returns from wait() finds the future complete.
-  void complete(std::exception_ptr error);
+  // returns from wait() finds the future complete. What a callback in C++
+  // throws, and want of memory, become the work's error.
+  void complete(std::exception_ptr error) noexcept;
 
  private:
   const std::vector<at::Tensor> tensors_;

@@ -34,6 +34,16 @@ def other_collectives() -> None:
 
 
 @check
+def collectives_of_sharded_models_are_counted() -> None:
+    before = torch_switchml.stats()["gloo_collectives"]
+    dist.all_gather([torch.empty(4) for _ in range(size())], torch.ones(4))
+    dist.all_gather_into_tensor(torch.empty(4 * size()), torch.ones(4))
+    dist.reduce_scatter_tensor(torch.empty(1), torch.ones(size()))
+    after = torch_switchml.stats()["gloo_collectives"]
+    assert {name: after[name] - before[name] for name in after} == {"all_gather": 2, "reduce_scatter": 1}
+
+
+@check
 def gather_scatter_all_to_all() -> None:
     mine = torch.full((4,), float(rank()))
     collected = [torch.empty(4) for _ in range(size())] if rank() == 0 else None
@@ -115,6 +125,9 @@ def functional_collectives() -> None:
     with carries(float32=1):
         result = functional.all_reduce(torch.ones(10), "sum", dist.group.WORLD)
         assert result.eq(size()).all()
+    with carries(float32=1):
+        results = functional.all_reduce_coalesced([torch.ones(3), torch.ones(4)], "avg", dist.group.WORLD)
+        assert all(result.eq(1).all() for result in results)
 
 
 @check
@@ -170,6 +183,18 @@ def gradient_compression_hook() -> None:
     gradients = [torch.empty_like(model.weight.grad) for _ in range(size())]
     dist.all_gather(gradients, model.weight.grad)
     assert all(torch.allclose(gradients[0], other) for other in gradients)
+
+
+@check
+def group_finds_its_gloo() -> None:
+    """By its type it is gloo's own object, which PyTorch casts it to; the collectives reach the delegating one."""
+    from torch._C._distributed_c10d import ProcessGroupGloo
+
+    group = dist.group.WORLD
+    assert isinstance(group._get_backend(torch.device("cpu")).wrapped, ProcessGroupGloo)
+    assert group._has_hooks() is False
+    assert group.name() == "gloo"
+    assert group._get_backend(torch.device("cpu")).name() == "gloo"
 
 
 @check

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rank_server import RankServer, start_server
 from ranks import Launcher, free_port
 
 TESTS = Path(__file__).resolve().parent
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="real" if shutil.which("switchml-switch") else "fake",
         help="the transport: a stand-in compiled here, or the installed libswitchml and switchml-switch "
         "(default: real where the switch is on the PATH)",
+    )
+    parser.addoption(
+        "--pytorch-tests",
+        choices=("chosen", "all"),
+        default="chosen",
+        help="of PyTorch's own tests of process groups (default: chosen; all take several minutes)",
     )
 
 
@@ -62,6 +69,8 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
         yield request.getfixturevalue("fake_transport")
         return
     command = ["switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
+    # Soon enough to see a rank die, long enough for a loaded machine's stalls.
+    command += ["--lease-ms", "3000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as switch:
         assert switch.stdout is not None
         ready = json.loads(switch.stdout.readline())
@@ -72,13 +81,22 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
         assert switch.returncode == 0
 
 
+@pytest.fixture(scope="session")
+def rank_server() -> Iterator[RankServer]:
+    """Has imported PyTorch, which takes more than most scenarios do."""
+    with start_server() as process:
+        yield RankServer(process)
+        process.communicate()
+    assert process.returncode == 0
+
+
 @pytest.fixture
-def launcher(tmp_path: Path, transport: Transport) -> Launcher:
+def launcher(tmp_path: Path, transport: Transport, rank_server: RankServer) -> Launcher:
     """Starts ranks over the chosen transport."""
-    return Launcher(folder=tmp_path, environment=transport.environment)
+    return Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
 
 
 @pytest.fixture
-def fake_launcher(tmp_path: Path, fake_transport: Transport) -> Launcher:
+def fake_launcher(tmp_path: Path, fake_transport: Transport, rank_server: RankServer) -> Launcher:
     """Starts ranks over the stand-in, whose faults a test can ask for."""
-    return Launcher(folder=tmp_path, environment=fake_transport.environment)
+    return Launcher(folder=tmp_path, environment=fake_transport.environment, server=rank_server)

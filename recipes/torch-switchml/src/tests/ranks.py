@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rank_server import Ended, RankServer
+
 TESTS = Path(__file__).resolve().parent
 
 # No scenario takes near as long; one that does has hung, which is what is tested.
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +37,7 @@ class Launcher:
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    server: RankServer | None = None
 
     def run(
         self,
@@ -43,10 +46,14 @@ class Launcher:
         ranks: int = 2,
         environment: Mapping[str, str] | None = None,
         rank_environment: Mapping[int, Mapping[str, str | None]] | None = None,
+        fresh: bool = False,
     ) -> list[RankResult]:
-        """Run it to the end; more variables for all ranks or for one, None to leave one out."""
+        """Run it to the end; more variables for all ranks or for one, None to leave one out.
+
+        With ``fresh`` each rank is a new interpreter: for what depends on how one begins or ends.
+        """
         port = free_port()
-        processes = []
+        environments = []
         for rank in range(ranks):
             values: dict[str, str | None] = {
                 **os.environ,
@@ -61,44 +68,28 @@ class Launcher:
                 "OMP_NUM_THREADS": "1",
                 "SCENARIO_FOLDER": str(self.folder),
             }
-            processes.append(self._start(rank, scenario, values))
-        return self._gather(processes, time.monotonic())
+            environments.append({name: value for name, value in values.items() if value is not None})
+            for stale in (self._value_file(rank), self._stderr_file(rank)):
+                stale.unlink(missing_ok=True)
+        words = [str(TESTS / "scenarios.py"), scenario]
+        places = [(environment, self._stderr_file(rank)) for rank, environment in enumerate(environments)]
+        if fresh or self.server is None:
+            ended = run_processes([sys.executable, *words], places, LIMIT_S)
+        else:
+            ended = self.server.launch(words, places, LIMIT_S)
+        return [self._result(rank, one, ranks) for rank, one in enumerate(ended)]
 
-    def _start(self, rank: int, scenario: str, values: Mapping[str, str | None]) -> subprocess.Popen[bytes]:
-        for stale in (self._value_file(rank), self._stderr_file(rank)):
-            stale.unlink(missing_ok=True)
-        with self._stderr_file(rank).open("wb") as stderr:
-            return subprocess.Popen(
-                [sys.executable, TESTS / "scenarios.py", scenario],
-                env={name: value for name, value in values.items() if value is not None},
-                stderr=stderr,
-                stdout=stderr,
-            )
-
-    def _gather(self, processes: Sequence[subprocess.Popen[bytes]], started: float) -> list[RankResult]:
-        results = []
-        try:
-            for rank, process in enumerate(processes):
-                process.wait(timeout=max(1.0, started + LIMIT_S - time.monotonic()))
-                results.append(self._result(rank, process.returncode, time.monotonic() - started))
-        except subprocess.TimeoutExpired:
-            said = "\n".join(self._stderr_file(rank).read_text() for rank in range(len(processes)))
-            raise AssertionError(f"rank {len(results)} hung; the ranks said:\n{said}") from None
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        return results
-
-    def _result(self, rank: int, code: int, seconds: float) -> RankResult:
+    def _result(self, rank: int, ended: tuple[int, float] | None, ranks: int) -> RankResult:
+        if ended is None:
+            said = "\n".join(self._stderr_file(one).read_text() for one in range(ranks))
+            raise AssertionError(f"rank {rank} hung; the ranks said:\n{said}")
         value_file = self._value_file(rank)
         return RankResult(
             rank=rank,
-            code=code,
+            code=ended[0],
             stderr=self._stderr_file(rank).read_text(),
             value=json.loads(value_file.read_text()) if value_file.exists() else None,
-            seconds=seconds,
+            seconds=ended[1],
         )
 
     def _value_file(self, rank: int) -> Path:
@@ -106,6 +97,28 @@ class Launcher:
 
     def _stderr_file(self, rank: int) -> Path:
         return self.folder / f"stderr.{rank}.txt"
+
+
+def run_processes(command: Sequence[str], ranks: Sequence[tuple[Mapping[str, str], Path]], limit_s: float) -> Ended:
+    """As ``RankServer.launch``, each rank in a process that is started anew."""
+    started = time.monotonic()
+    processes: list[subprocess.Popen[bytes]] = []
+    ended: Ended = [None] * len(ranks)
+    try:
+        for environment, output in ranks:
+            with output.open("wb") as stream:
+                processes.append(subprocess.Popen(command, env=environment, stderr=stream, stdout=stream))
+        for rank, process in enumerate(processes):
+            process.wait(timeout=max(1.0, started + limit_s - time.monotonic()))
+            ended[rank] = (process.returncode, time.monotonic() - started)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return ended
 
 
 def run_python(code: str) -> str:

@@ -9,6 +9,8 @@ import atexit
 import importlib
 import json
 import os
+import resource
+import runpy
 import signal
 import sys
 import threading
@@ -114,12 +116,64 @@ def installed_late() -> Value:
     return one_allreduce()
 
 
+def named_backend() -> Value:
+    dist.init_process_group("switchml")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        tensor = ones()
+        dist.all_reduce(tensor)
+    dist.barrier()
+    objects: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(objects, RANK)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    value = {
+        "sum": tensor[0].item(),
+        "backend": dist.get_backend(),
+        "events": [event.name for event in profile.events() if event.name == "switchml:all_reduce"],
+        "objects": objects,
+    }
+    dist.destroy_process_group()
+    return {**value, "stats": stats()}
+
+
+def required() -> Value:
+    """Under SWITCHML_REQUIRE: what SwitchML carries, then what it does not."""
+    dist.init_process_group("gloo")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    errors = {
+        "dtype": error_of(lambda: dist.all_reduce(ones(dtype=torch.float64))),
+        "reduce_op": error_of(lambda: dist.all_reduce(ones(), op=dist.ReduceOp.MAX)),
+        "group": error_of(lambda: dist.all_reduce(ones(), group=dist.new_group())),
+    }
+    dist.barrier()
+    dist.destroy_process_group()
+    return {"sum": tensor[0].item(), "errors": errors, "stats": stats()}
+
+
+def ddp_logging_data() -> Value:
+    """What DDP's logger reads of the group, among it gloo's number of threads from the gloo itself."""
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    data = model._get_ddp_logging_data()
+    dist.destroy_process_group()
+    return {name: data.get(name) for name in ("backend_name", "gloo_num_threads", "world_size", "rank")}
+
+
+def training_example() -> Value:
+    """The example of examples/, as it is."""
+    example = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "train_cnn.py"))
+    dist.init_process_group("gloo")
+    losses = example["train"]()
+    dist.destroy_process_group()
+    return {"losses": losses, "stats": stats()}
+
+
 def two_groups_in_turn() -> Value:
-    """Each with a store of its own: over one port, PyTorch may meet the store of the group before."""
     jobs = []
     for turn in range(2):
-        size = int(os.environ["WORLD_SIZE"])
-        dist.init_process_group("gloo", init_method=f"file://{FOLDER}/store.{turn}", rank=RANK, world_size=size)
+        init_over_file(str(turn))
         dist.all_reduce(ones())
         dist.destroy_process_group()
         jobs.append(stats()["delegated"]["float32"]["jobs"])
@@ -169,6 +223,54 @@ def forked_child() -> Value:
     return {"child": os.waitstatus_to_exitcode(status), "sum": tensor[0].item()}
 
 
+def forked_worker() -> Value:
+    """A child that outlives the group, as a DataLoader's workers do, while the parent makes another group."""
+    init_over_file("before")
+    dist.all_reduce(ones())
+    ours, theirs = os.pipe()
+    started, says_so = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(theirs)
+        os.write(says_so, b".")
+        os.read(ours, 1)  # until the parent is through
+        os._exit(0)
+    os.close(ours)
+    os.read(started, 1)
+    dist.destroy_process_group()
+    init_over_file("after")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    os.close(theirs)
+    _, status = os.waitpid(child, 0)
+    return {"child": os.waitstatus_to_exitcode(status), "sum": tensor[0].item()}
+
+
+def interrupted_init() -> Value:
+    """Rank 0 hears Ctrl-C while it waits for rank 1, which takes its time."""
+    if dist.is_initialized():
+        raise AssertionError
+    over = FOLDER / "interrupted"
+    if RANK == 1:
+        try:
+            dist.init_process_group("gloo")
+        except RuntimeError:
+            return {}  # it was told, or missed rank 0
+        while not over.exists():
+            time.sleep(0.01)
+        return {}
+    delay_s = float(os.environ["SCENARIO_DELAY_S"])
+    threading.Timer(delay_s, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    try:
+        dist.init_process_group("gloo")
+    except KeyboardInterrupt:
+        over.touch()
+        return {"seconds": time.monotonic() - started - delay_s}
+    raise AssertionError("not interrupted")
+
+
 def exception_in_script() -> Value:
     dist.init_process_group("gloo")
     dist.all_reduce(ones())
@@ -191,6 +293,100 @@ def failing_job() -> Value:
     return {"first": first, "after": after, "gloo": still[0].item(), "stats": stats()}
 
 
+def init_over_file(name: str) -> None:
+    """A store of its own for each group: over one port, PyTorch may meet the store of the group before."""
+    size = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{FOLDER}/store.{name}", rank=RANK, world_size=size)
+
+
+def group_after_failed_job() -> Value:
+    init_over_file("failing")
+    dist.all_reduce(ones())
+    error = error_of(lambda: dist.all_reduce(ones()))
+    dist.destroy_process_group()
+    os.environ.pop("SWITCHML_FAKE_FAIL_JOB", None)
+    init_over_file("again")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": error, "sum": tensor[0].item(), "failure": stats()["failure"]}
+
+
+def group_after_failed_init() -> Value:
+    error = error_of(lambda: init_over_file("failing"))
+    os.environ.pop("SWITCHML_FAKE_FAIL_OPEN", None)
+    init_over_file("again")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": error, "sum": tensor[0].item()}
+
+
+def nested_callbacks(depth: int) -> torch.Tensor:
+    """Each of so many callbacks waits for an allreduce whose callback does the same."""
+    tensor = ones()
+
+    def again(done: torch.futures.Future[list[torch.Tensor]], left: int) -> torch.Tensor:
+        if left == 0:
+            return done.value()[0]
+        future = dist.all_reduce(done.value()[0], op=dist.ReduceOp.AVG, async_op=True).get_future()
+        result: torch.Tensor = future.then(lambda inner: again(inner, left - 1)).wait()
+        return result
+
+    result: torch.Tensor = (
+        dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: again(done, depth)).wait()
+    )
+    return result
+
+
+def nested_futures() -> Value:
+    dist.init_process_group("gloo")
+    result = nested_callbacks(100)
+    dist.destroy_process_group()
+    return {"value": result[0].item(), "jobs": stats()["delegated"]["float32"]["jobs"]}
+
+
+def chained_futures() -> Value:
+    dist.init_process_group("gloo")
+    future = dist.all_reduce(ones(), async_op=True).get_future()
+    for _ in range(100):
+        future = future.then(lambda done: [done.value()[0] + 1])
+    result = future.wait()
+    dist.destroy_process_group()
+    return {"value": result[0][0].item()}
+
+
+def no_thread_for_callbacks() -> Value:
+    """The last rank may not take the memory of another thread's stack, which nested callbacks need."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    nested_callbacks(0)
+    dist.barrier()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**22, resource.RLIM_INFINITY))
+    error = error_of(lambda: nested_callbacks(10))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    dist.destroy_process_group()
+    return {"error": error, "failure": stats()["failure"]}
+
+
+def exception_in_callback() -> Value:
+    """A callback's exception is its future's, and the group goes on."""
+    dist.init_process_group("gloo")
+
+    def fail(_: torch.futures.Future[Any]) -> None:
+        raise MemoryError("the user's callback")
+
+    first = error_of(dist.all_reduce(ones(), async_op=True).get_future().then(fail).wait)
+    ignored = dist.all_reduce(ones(), async_op=True)
+    ignored.get_future().add_done_callback(fail)
+    ignored.wait()
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": first, "sum": tensor[0].item()}
+
+
 def failing_future() -> Value:
     dist.init_process_group("gloo")
     work = dist.all_reduce(ones(), async_op=True)
@@ -211,15 +407,9 @@ def dying_rank() -> Value:
 
 
 def other_numel() -> Value:
-    """Rank 1 sends more packets than rank 0, whose job may well succeed: the wire knows no length."""
+    """Rank 1 sends more packets than rank 0."""
     dist.init_process_group("gloo")
     tensor = ones(numel=1000 * (1 + 9 * dist.get_rank()))
-    if dist.get_rank() == 0:
-        try:
-            dist.all_reduce(tensor)
-        except dist.DistBackendError as err:
-            return {"error": str(err)}
-        return {"error": None}
     return {"error": error_of(lambda: dist.all_reduce(tensor))}
 
 

@@ -24,7 +24,8 @@ def check_names() -> list[str]:
 @pytest.fixture(scope="module", params=[2, 3], ids=["2 ranks", "3 ranks"])
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
     transport = request.getfixturevalue("transport")
-    launcher = Launcher(folder=tmp_path_factory.mktemp("operations"), environment=transport.environment)
+    server = request.getfixturevalue("rank_server")
+    launcher = Launcher(folder=tmp_path_factory.mktemp("operations"), environment=transport.environment, server=server)
     return launcher.run("all_operations", ranks=request.param)
 
 

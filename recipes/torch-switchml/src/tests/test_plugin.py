@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plugin's decisions that need no group; one process each, since hooks and sessions are per process."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -38,13 +39,14 @@ assert report.error == "the group has 33 ranks, a switch serves 32", report
 """)
 
 
-def test_job_timeout_is_the_shorter_of_the_librarys_and_the_groups() -> None:
+def test_job_timeout_is_the_environments_or_the_groups() -> None:
     run("""
 minutes = timedelta(minutes=30)
 assert _job_timeout_ms(read_settings({}), place()) == 30_000
-assert _job_timeout_ms(read_settings({}), place(timeout=minutes)) == 30_000
+assert _job_timeout_ms(read_settings({}), place(timeout=minutes)) == 1_800_000
 assert _job_timeout_ms(read_settings({}), place(timeout=timedelta(seconds=2))) == 2_000
 assert _job_timeout_ms(read_settings({}), place(timeout=timedelta(microseconds=1))) == 1
+assert _job_timeout_ms(read_settings({}), place(timeout=timedelta.max)) == 2**32 - 1
 named = read_settings({"SWITCHML_JOB_TIMEOUT_MS": "90000"})
 assert _job_timeout_ms(named, place(timeout=timedelta(seconds=2))) == 90_000
 """)
@@ -68,13 +70,24 @@ assert not pytorch.has_default_group()
 def test_a_wrapped_backend_still_is_what_it_wraps() -> None:
     run("""
 inner = gloo(dist.HashStore())
-backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(), session=None)
+backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(print), session=None, named=False, required=False)
 assert backend.name() == inner.name() == "gloo"
 assert (backend.rank(), backend.size()) == (0, 1)
 assert backend.options._timeout == timedelta(seconds=7)
 assert isinstance(backend.wrapped, dist.ProcessGroupGloo)
 assert backend.supports_splitting == inner.supports_splitting
 """)
+
+
+def test_stats_hold_all_that_the_library_counts() -> None:
+    header = Path(run_python("import sys; print(sys.prefix)").strip(), "include", "switchml.h")
+    if named := os.environ.get("SWITCHML_INCLUDE_DIR"):
+        header = Path(named, "switchml.h")
+    (fields,) = re.findall(r"typedef struct switchml_stats \{(.*?)\} switchml_stats;", header.read_text(), re.DOTALL)
+    counted = set(re.findall(r"uint64_t (\w+);", fields))
+    shown = set(re.findall(r'result\["(\w+)"\] = stats\.\1;', (SOURCES / "csrc" / "module.cpp").read_text()))
+    assert {"jobs_submitted", "receive_buffer_granted"} <= counted
+    assert shown == counted
 
 
 def test_every_virtual_function_of_a_backend_is_forwarded() -> None:

@@ -29,7 +29,7 @@ def values(results: list[RankResult]) -> list[dict[str, Any]]:
 )
 def test_does_nothing_unless_asked(tmp_path: Path, environment: dict[str, str]) -> None:
     launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": "", **environment})
-    for value in values(launcher.run("unconfigured")):
+    for value in values(launcher.run("unconfigured", fresh=True)):
         assert value["modules"] == LOADED_BY_AUTOLOAD
         assert value["hook"] != "function", "wrapped"
         assert value["backend"] == "ProcessGroupGloo"
@@ -38,7 +38,7 @@ def test_does_nothing_unless_asked(tmp_path: Path, environment: dict[str, str]) 
 
 
 def test_does_nothing_when_autoload_is_off(launcher: Launcher) -> None:
-    for value in values(launcher.run("unconfigured", environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
+    for value in values(launcher.run("unconfigured", fresh=True, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
         assert value["modules"] == []
         assert value["sum"] == 2
 
@@ -77,9 +77,35 @@ def test_delegates_again_after_destroy(launcher: Launcher) -> None:
 
 
 def test_delegates_under_pytorchs_debug_wrapper(launcher: Launcher) -> None:
-    for value in values(launcher.run("debug_detail", environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})):
+    for value in values(launcher.run("debug_detail", fresh=True, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})):
         assert value["debug"] == "DETAIL"
         assert value["stats"]["delegated"]["float32"]["jobs"] == 1
+
+
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_ddp_logger_reads_gloos_own_object(launcher: Launcher, level: str) -> None:
+    """It casts what the group has as gloo: with a delegating backend there, it read beyond it."""
+    environment = {"TORCH_DISTRIBUTED_DEBUG": level}
+    for rank, value in enumerate(values(launcher.run("ddp_logging_data", fresh=True, environment=environment))):
+        assert value == {"backend_name": "gloo", "gloo_num_threads": 2, "world_size": 2, "rank": rank}
+
+
+def test_delegates_when_asked_for_by_name(launcher: Launcher) -> None:
+    for value in values(launcher.run("named_backend")):
+        assert value["sum"] == 2
+        assert value["backend"] == "switchml"
+        assert value["events"] == ["switchml:all_reduce"]
+        assert value["objects"] == [0, 1]
+        assert value["stats"]["delegated"]["float32"]["jobs"] == 2
+        assert value["stats"]["fallbacks"]["group"] == 0
+
+
+def test_required_leaves_no_allreduce_to_gloo(launcher: Launcher) -> None:
+    for value in values(launcher.run("required", environment={"SWITCHML_REQUIRE": "1"})):
+        assert value["sum"] == 2
+        assert "its dtype is none of float32, float16, bfloat16 and int32" in value["errors"]["dtype"][1]
+        assert "its operation is not SUM" in value["errors"]["reduce_op"][1]
+        assert "another group than the default one" in value["errors"]["group"][1]
 
 
 def test_writes_the_report_file_of_each_rank(launcher: Launcher, tmp_path: Path) -> None:
@@ -146,7 +172,7 @@ def test_settings_that_differ_stop_all(launcher: Launcher) -> None:
         assert "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '' on rank 0, '64' on rank 1" in text
 
 
-@pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_JOB_TIMEOUT_MS"])
+@pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_REQUIRE", "SWITCHML_JOB_TIMEOUT_MS"])
 def test_malformed_setting_on_one_rank_stops_all(launcher: Launcher, name: str) -> None:
     results = launcher.run("init_error", rank_environment={1: {name: "perhaps"}})
     for text in errors(results, within_s=5):

@@ -60,8 +60,10 @@ def stats() -> dict[str, Any]:
 
     ``active``: whether a session was opened; ``delegated``: completed ``jobs``, ``elements`` and
     ``bytes`` by dtype; ``fallbacks``: allreduces that gloo carried, by reason (``device``,
-    ``dtype``, ``group``, ``reduce_op``, ``several_tensors``, ``sparse``); ``failed_jobs``;
-    ``copied_jobs``: delegated ones whose tensor was not contiguous; ``library``: ``path``,
+    ``dtype``, ``group``, ``reduce_op``, ``several_tensors``, ``sparse``); ``gloo_collectives``: the
+    default group's ``all_gather`` and ``reduce_scatter`` calls; ``failed_jobs``; ``copied_jobs``:
+    delegated ones that went through a copy (several tensors, not contiguous, of 16 bits, to be
+    multiplied); ``library``: ``path``,
     ``version``, ``transport``, ``abi_version`` of libswitchml; ``transport``: its own counters;
     ``failure``: why the session accepts no more; ``controller``, ``rank``, ``world_size``,
     ``version``, ``schema``.

@@ -8,6 +8,7 @@ which rank it is. Keys carry a generation, since a store may outlive a group.
 
 import json
 import logging
+import time
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -16,6 +17,8 @@ from torch_switchml.errors import SwitchMLError
 
 logger = logging.getLogger(__name__)
 
+# Between two looks into the store: short at first, for the ranks come together; Python handles signals in between.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 # How long the ranks wait, once something failed, for the slowest to have read why.
 _FAREWELL_TIMEOUT = timedelta(seconds=5)
 
@@ -34,9 +37,6 @@ class Store(Protocol):
 
     def check(self, keys: list[str], /) -> bool:
         """Whether all the keys have a value."""
-
-    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
-        """Return when all the keys have a value; RuntimeError after the timeout."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +61,14 @@ class Agreement:
         """Join the settling of the group made next; each rank's count of them is its generation."""
         generation = store.add(f"switchml/generation/{rank}", 1)
         return cls(store=store, rank=rank, size=size, generation=generation)
+
+    def share(self, name: str, value: str) -> str:
+        """Rank 0's value, on every rank; waits for rank 0 as long as the store lets a key be missing."""
+        key = f"switchml/{self.generation}/{name}"
+        if self.rank == 0:
+            self.store.set(key, value)
+            return value
+        return self.store.get(key).decode()
 
     def settle(self, *, stage: str, report: Report, timeout: timedelta) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
@@ -89,18 +97,29 @@ class Agreement:
 
     def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
         try:
-            self.store.wait(keys, timeout)
-        except RuntimeError as err:  # the stores' only type for it, also where a peer is gone
-            logger.debug("waiting for the reports of all ranks: %s", err)
+            if self._wait(keys, timeout):
+                return []
             return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-        return []
+        except RuntimeError as err:  # the stores' only type for it, where the peer that serves them is gone
+            raise SwitchMLError(f"the group's store ended while ranks were awaited: {err}") from err
+
+    def _wait(self, keys: list[str], timeout: timedelta) -> bool:
+        """Whether all the keys had a value in time. The stores' own wait would not hear Ctrl-C."""
+        until = time.monotonic() + timeout.total_seconds()
+        pause_s = _FIRST_PAUSE_S
+        while not self.store.check(keys):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return True
 
     def _say_farewell(self, prefix: str) -> None:
         """Keep the rank that serves the store until the others have read the reports."""
         try:
             if self.store.add(f"{prefix}/read", 1) == self.size:
                 self.store.set(f"{prefix}/all_read", "1")
-            self.store.wait([f"{prefix}/all_read"], _FAREWELL_TIMEOUT)
+            self._wait([f"{prefix}/all_read"], _FAREWELL_TIMEOUT)
         except RuntimeError as err:  # it has gone: this rank knows what it needs to
             logger.debug("the store ended before all ranks said that they had read it: %s", err)
 

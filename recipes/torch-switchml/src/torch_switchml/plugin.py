@@ -10,9 +10,12 @@ default group's opens a session: the switch serves one at a time.
 
 import atexit
 import logging
+import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -20,7 +23,7 @@ from torch_switchml import pytorch
 from torch_switchml.agreement import Agreement, Report, Store
 from torch_switchml.errors import SwitchMLError
 from torch_switchml.report import build_report, write_report
-from torch_switchml.settings import DEFAULT_SETTINGS, Settings, is_requested, read_settings
+from torch_switchml.settings import BACKEND_NAME, DEFAULT_SETTINGS, Settings, is_requested, read_settings
 from torch_switchml.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # The bitmap of workers that the switch keeps per slot.
 _MAX_WORKERS = 32
+# What the library's configuration can hold.
+_LONGEST_TIMEOUT_MS = 2**32 - 1
 # Beyond the library's own limits: ranks come here out of gloo's rendezvous, so they are not far apart.
 _MARGIN = timedelta(seconds=5)
 
@@ -57,19 +62,30 @@ class Plugin:
 
     def install(self) -> None:
         """Hook into PyTorch, and close the session at exit; AttributeError where that cannot be done."""
-        pytorch.wrap_register_backend(self.adopt)
+        pytorch.hook_into_groups(self.adopt)
+        pytorch.register_backend_name(BACKEND_NAME, self.create)
         atexit.register(self.close)
 
-    def adopt(self, group: object, backend: object) -> object:
-        """The backend to register in place of `backend`: a delegating one for gloo.
+    def adopt(self, group: object, backend: object) -> "_C.SwitchMLBackend | None":
+        """The delegating backend to stand before `backend` if that is gloo.
 
         Raises SwitchMLError on all ranks if the default group's session cannot be had on one.
         """
         if not is_requested(self._environ) or not pytorch.is_gloo(backend):
-            return backend
+            return None
         if backend not in self._adopted:  # one gloo may be registered for several devices
-            self._adopted[backend] = self._wrap(group, backend)
+            self._adopted[backend] = self._wrap(pytorch.store_of(group), backend, named=False)
         return self._adopted[backend]
+
+    def create(self, store: object, rank: int, size: int, timeout: timedelta) -> "_C.SwitchMLBackend":
+        """The backend of a group that is asked for by name, over a gloo of its own; raises as `adopt`."""
+        if not is_requested(self._environ):
+            raise SwitchMLError(
+                f"the backend {BACKEND_NAME!r} needs SWITCHML_CONTROLLER, host[:port] of the controller, in the "
+                "environment of every rank, and SWITCHML_ENABLE not 0"
+            )
+        gloo = pytorch.make_gloo(store, rank, size, timeout)
+        return self._wrap(cast("Store", store), gloo, named=True)
 
     def close(self) -> None:
         """End the session, once what is pending is done, and write the report."""
@@ -86,21 +102,27 @@ class Plugin:
             session=self._session,
         )
 
-    def _wrap(self, group: object, backend: object) -> "_C.SwitchMLBackend":
+    def _wrap(self, store: Store, backend: object, *, named: bool) -> "_C.SwitchMLBackend":
         from torch_switchml import _C
 
         session = None
         if not pytorch.has_default_group():  # else this is another group than the default one
             self.close()  # the one before, if PyTorch 2.5 or 2.6 left that to us
             self._place = place = _place_in(cast("pytorch.Backend", backend))
-            self._session = session = self._open_together(pytorch.store_of(group), place)
-        return _C.SwitchMLBackend(inner=backend, counters=self._get_counters(), session=session)
+            self._session = session = self._open_together(store, place)
+        return _C.SwitchMLBackend(
+            inner=backend,
+            counters=self._get_counters(),
+            session=session,
+            named=named,
+            required=self._settings is not None and self._settings.require,
+        )
 
     def _get_counters(self) -> "_C.Counters":
         from torch_switchml import _C
 
         if self._counters is None:
-            self._counters = _C.Counters()
+            self._counters = _C.Counters(on_first_collective=_say_left_to_gloo)
         return self._counters
 
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
@@ -109,7 +131,8 @@ class Plugin:
         settings = self._settings or DEFAULT_SETTINGS
         limit = timedelta(milliseconds=settings.connect_timeout_ms + settings.job_timeout_ms) + _MARGIN
         agreement.settle(stage="load", report=report, timeout=limit)
-        session, report = self._try_open(settings, place)
+        job_name = agreement.share("job", _make_job_name(self._environ))
+        session, report = self._try_open(settings, place, job_name)
         try:
             agreement.settle(stage="open", report=report, timeout=limit)
         except SwitchMLError:
@@ -137,7 +160,7 @@ class Plugin:
         }
         return Report(facts=facts)
 
-    def _try_open(self, settings: Settings, place: GroupPlace) -> tuple["_C.Session | None", Report]:
+    def _try_open(self, settings: Settings, place: GroupPlace, job_name: str) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 
         if self._library is None:
@@ -149,6 +172,7 @@ class Plugin:
                 rank=place.rank,
                 size=place.size,
                 job_timeout_ms=_job_timeout_ms(settings, place),
+                job_name=job_name,
                 on_closed=self._write_report,
             )
         except RuntimeError as err:
@@ -173,12 +197,22 @@ class Plugin:
             logger.exception("cannot write SWITCHML_STATS_FILE %s", path)
 
 
+def _say_left_to_gloo(collective: str) -> None:
+    logger.info("SwitchML carries allreduces only: every %s of the default group is gloo's", collective)
+
+
 def _place_in(backend: pytorch.Backend) -> GroupPlace:
     return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
 
 
+def _make_job_name(environ: Mapping[str, str]) -> str:
+    """What no other group's ranks take for their own, and people recognise in the switch's messages."""
+    readable = environ.get("SWITCHML_JOB_NAME") or Path(sys.argv[0]).name or "python"
+    return f"{readable}-{secrets.token_hex(4)}"
+
+
 def _job_timeout_ms(settings: Settings, place: GroupPlace) -> int:
-    """The environment's limit, else the library's default or the group's own if that is shorter."""
+    """The environment's limit, else the group's own, else the library's default."""
     if settings.job_timeout_set or place.timeout is None:
         return settings.job_timeout_ms
-    return max(1, min(settings.job_timeout_ms, round(place.timeout.total_seconds() * 1000)))
+    return min(max(1, round(place.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)

@@ -7,11 +7,14 @@ its own import is still under way, so torch.distributed is reached for later.
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch._C import _distributed_c10d as c10d
 
 from torch_switchml.agreement import Store
+
+if TYPE_CHECKING:
+    from torch_switchml import _C
 
 
 class Backend(Protocol):
@@ -24,24 +27,57 @@ class Backend(Protocol):
         """How many ranks the group has."""
 
 
-def wrap_register_backend(adopt: Callable[[object, object], object]) -> None:
-    """Have `adopt(group, backend)` say which backend is registered in place of `backend`.
+def hook_into_groups(adopt: Callable[[object, object], "_C.SwitchMLBackend | None"]) -> None:
+    """Have `adopt(group, backend)` say which delegating backend stands before a gloo that is registered, if one does.
 
-    Raises AttributeError where PyTorch's groups register their backends in another way.
+    A group then has both: its collectives reach the delegating backend, and PyTorch finds the gloo wherever it asks
+    for it by its type or name (the recipe's README lists the places). Raises AttributeError where PyTorch's groups
+    register their backends in another way.
     """
-    original: Callable[..., None] = c10d.ProcessGroup._register_backend
+    register: Callable[..., None] = c10d.ProcessGroup._register_backend
+    sequence_number: Callable[..., int] = c10d.ProcessGroup._get_sequence_number_for_group
 
     def _register_backend(group: object, device: object, backend_type: object, backend: object = None) -> None:
-        original(group, device, backend_type, adopt(group, backend))
+        delegating = adopt(group, backend)
+        if delegating is None:
+            register(group, device, backend_type, backend)
+            return
+        from torch_switchml import _C
+
+        _C.delegate(group=group, device=device, gloo=_unwrapped(backend), delegating=delegating)
+
+    def _get_sequence_number_for_group(group: object) -> int:
+        """PyTorch asks gloo, which does not know of the delegated ones."""
+        from torch_switchml import _C
+
+        return sequence_number(group) + _C.delegated_jobs(group)
 
     c10d.ProcessGroup._register_backend = _register_backend
+    c10d.ProcessGroup._get_sequence_number_for_group = _get_sequence_number_for_group
+
+
+def register_backend_name(name: str, create: Callable[[object, int, int, timedelta], object]) -> None:
+    """Have init_process_group(name) call `create(store, rank, size, timeout)`."""
+    from torch.distributed import Backend
+
+    if name not in Backend.backend_list:
+        Backend.register_backend(name, create, devices=["cpu"])
+
+
+def make_gloo(store: object, rank: int, size: int, timeout: timedelta) -> object:
+    """A gloo of its own, as init_process_group makes one."""
+    gloo = c10d.ProcessGroupGloo(store, rank, size, timeout=timeout)
+    gloo._set_sequence_number_for_group()
+    return gloo
 
 
 def is_gloo(backend: object) -> bool:
     """Whether this is gloo, also inside the checking wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL."""
-    if isinstance(backend, c10d._ProcessGroupWrapper):
-        backend = backend.wrapped_pg
-    return isinstance(backend, c10d.ProcessGroupGloo)
+    return isinstance(_unwrapped(backend), c10d.ProcessGroupGloo)
+
+
+def _unwrapped(backend: object) -> object:
+    return backend.wrapped_pg if isinstance(backend, c10d._ProcessGroupWrapper) else backend
 
 
 def has_default_group() -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _DTYPES = ("float32", "int32")
+_COLLECTIVES = ("all_gather", "reduce_scatter")
 _REASONS = ("device", "dtype", "group", "reduce_op", "several_tensors", "sparse")
 
 
@@ -73,6 +74,7 @@ def _nothing_counted() -> dict[str, Any]:
     return {
         "delegated": {dtype: {"jobs": 0, "elements": 0, "bytes": 0} for dtype in _DTYPES},
         "fallbacks": dict.fromkeys(_REASONS, 0),
+        "gloo_collectives": dict.fromkeys(_COLLECTIVES, 0),
         "failed_jobs": 0,
         "copied_jobs": 0,
     }

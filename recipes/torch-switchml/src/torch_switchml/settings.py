@@ -13,15 +13,19 @@ from torch_switchml.errors import SettingsError
 
 DEFAULT_LIBRARY = "libswitchml.so.1"
 
+# The name of the process group's backend, for scripts that ask for it: init_process_group("switchml").
+BACKEND_NAME = "switchml"
+
 # The library's defaults (switchml.h), needed to bound the wait for the others.
 _DEFAULT_CONNECT_TIMEOUT_MS = 10_000
 _DEFAULT_JOB_TIMEOUT_MS = 30_000
 
-# A slot of the switch is used by all workers in the same way, so these must not differ.
+# A slot of the switch is used by all workers in the same way, and a call that is an error must be one on all ranks.
 _COMMON_VARIABLES = (
     "SWITCHML_MAX_OUTSTANDING_PACKETS",
     "SWITCHML_NUM_THREADS",
     "SWITCHML_PACKET_NUMEL",
+    "SWITCHML_REQUIRE",
     "SWITCHML_WORKER_PORT",
 )
 
@@ -39,6 +43,7 @@ class Settings:
     connect_timeout_ms: int
     job_timeout_ms: int
     job_timeout_set: bool
+    require: bool
     common: dict[str, str]
 
     def stats_path(self, rank: int) -> Path | None:
@@ -50,7 +55,7 @@ class Settings:
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
     """Read the settings; SettingsError names a variable with an unusable value."""
-    _check_switch(environ, "SWITCHML_ENABLE")
+    _read_switch(environ, "SWITCHML_ENABLE", default=True)
     job_timeout = environ.get("SWITCHML_JOB_TIMEOUT_MS", "")
     return Settings(
         controller=environ.get("SWITCHML_CONTROLLER", "").strip(),
@@ -59,6 +64,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         connect_timeout_ms=_read_milliseconds(environ, "SWITCHML_CONNECT_TIMEOUT_MS", _DEFAULT_CONNECT_TIMEOUT_MS),
         job_timeout_ms=_read_milliseconds(environ, "SWITCHML_JOB_TIMEOUT_MS", _DEFAULT_JOB_TIMEOUT_MS),
         job_timeout_set=bool(job_timeout),
+        require=_read_switch(environ, "SWITCHML_REQUIRE", default=False),
         common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
 
@@ -73,10 +79,11 @@ def is_requested(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("SWITCHML_CONTROLLER", "").strip()) and not switched_off
 
 
-def _check_switch(environ: Mapping[str, str], name: str) -> None:
-    text = environ.get(name, "")
-    if text.strip().lower() not in _ON | _OFF:
-        raise SettingsError(variable=name, found=text, expected="1 or 0")
+def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = environ.get(name, "").strip().lower()
+    if text not in _ON | _OFF:
+        raise SettingsError(variable=name, found=environ[name], expected="1 or 0")
+    return text in _ON if text else default
 
 
 def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -5,6 +5,7 @@
 // over TCP. Faults are asked for per process, by environment variable:
 //   SWITCHML_FAKE_ABI=N         the ABI version it claims
 //   SWITCHML_FAKE_FAIL_OPEN=M   switchml_open fails with message M
+//   SWITCHML_FAKE_OPEN_DELAY_MS=N  switchml_open begins so much later
 //   SWITCHML_FAKE_FAIL_JOB=N    the job number N (from 0) of this worker fails
 // Like the real thing, a job whose peers do not take part ends by timeout.
 #include <arpa/inet.h>
@@ -362,6 +363,9 @@ switchml_status switchml_open(const switchml_config* config, switchml_context** 
   *context = nullptr;
   if (const char* const message = std::getenv("SWITCHML_FAKE_FAIL_OPEN")) {
     return failed(SWITCHML_EREFUSED, message);
+  }
+  if (const char* const delay = std::getenv("SWITCHML_FAKE_OPEN_DELAY_MS")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(delay)));
   }
   const char* const named =
       config->controller != nullptr ? config->controller : std::getenv("SWITCHML_CONTROLLER");
