@@ -39,7 +39,7 @@ same "others" "$NCCL_CROSS_NIC $NCCL_NET_GDR_LEVEL $FI_CXI_DISABLE_HOST_REGISTER
 same "with a NIC, off" "$(state)" "$before"
 
 # what the user has set stays, an empty value too, also afterwards
-export NCCL_NET= FI_MR_CACHE_MONITOR=memhooks
+export NCCL_NET='' FI_MR_CACHE_MONITOR=memhooks
 mine=$(state)
 . "$on"
 same "NCCL_NET, empty" "$NCCL_NET" ""

@@ -14,10 +14,17 @@ trap 'rm -rf "${work}"' EXIT
 for library in libnccl-net.so libnccl-net-ofi.so; do
   "${OBJDUMP:-objdump}" -p "${PREFIX}/lib/${library}" > "${work}/headers"
   grep -q 'NEEDED *libfabric.so.1' "${work}/headers"
-  ! grep -E 'R(UN)?PATH' "${work}/headers" | grep -vqE 'R(UN)?PATH +\$ORIGIN(/\.)?$'
+  # not with `!`, which leaves set -e without effect
+  if grep -E 'R(UN)?PATH' "${work}/headers" | grep -vE 'R(UN)?PATH +[$]ORIGIN(/\.)?$'; then
+    echo "${library}: the rpath above leaves the package's own folder"
+    exit 1
+  fi
 done
 if [[ ${CUDART} == none ]]; then
-  ! grep -q 'NEEDED *libcudart' "${work}/headers"
+  if grep 'NEEDED *libcudart' "${work}/headers"; then
+    echo "libnccl-net-ofi.so: linked to the CUDA runtime, though built without it"
+    exit 1
+  fi
 else
   # linked, or opened by this name
   grep -q "NEEDED *${CUDART}" "${work}/headers" || grep -q "libcudart.so." "${PREFIX}/lib/libnccl-net.so"
