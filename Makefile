@@ -1,39 +1,80 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# make channel   set-up, foundation, build of the default stack, environment, allreduce, report
-# make test      set-up, lint, format, types and all tests
-# make bench     what the commands take, beside other programs where they are at hand
+# make channel      set-up, foundation, build of the default stack, environment, allreduce, report
+# make test         set-up, lint, format, types and all tests, with their coverage
+# make test-unit    set-up and the unit tests
+# make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
+# make sweep        every command with hostile values for every option, all of what make test takes a sample of (hours)
+# make lint         ruff, mypy, shellcheck, clang-format
+# make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
+# make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
+# make docs         the documentation as a site in output/docs, its links checked
+# make bench        what the commands take, beside other programs where they are at hand
+# make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3
 VENV   ?= .venv
 RANKS  ?= 4
 STACK  ?= udp
+SECONDS ?= 3600
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: channel test test-unit lint bench clean setup help
+.PHONY: fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
 	$(BIN)/channel_tools validate --variant $(STACK) --ranks $(RANKS)
 
 test: lint
-	$(BIN)/python -m pytest -n auto tests/unit
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest -n auto tests --cov --cov-report=
 
 test-unit: setup
 	$(BIN)/python -m pytest -n auto tests/unit
+
+test-lowest: setup
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
+	$(BIN)/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[dev]'
+	$(VENV)-lowest/bin/python -m pytest -n auto tests/unit
+
+sweep: setup
+	CHANNEL_TOOLS_TEST_SWEEP=all $(BIN)/python -m pytest tests/integration/test_sweep.py
 
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy
+	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
+	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.cc' '*.cpp' '*.h' '*.hpp')
+
+# what needs nothing but the standard library and the system's headers
+SWITCHML := recipes/libswitchml/src
+SWITCH   := recipes/switchml-switch/src
+NEEDS_GRPC := $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/session.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp
+lint-cpp: setup
+	$(BIN)/clang-tidy --quiet $(filter-out $(NEEDS_GRPC), $(wildcard $(SWITCHML)/src/*.cpp $(SWITCHML)/src/udp/*.cpp \
+	  $(SWITCHML)/wire/*.cpp $(SWITCH)/src/*.cpp)) -- -std=c++17 -DSWITCHML_VERSION='"1"' \
+	  -I$(SWITCHML)/include -I$(SWITCHML)/src -I$(SWITCHML)/wire -I$(SWITCHML)
+	$(BIN)/clang-tidy --quiet $(wildcard recipes/mpich/src/*.c) -- -std=gnu11 -D_GNU_SOURCE \
+	  -DWANTED_SONAME='"libmpi.so.12"' -DPACKAGE_VERSION='"1"' -DMPI_STANDARD=3
+
+MINUTES ?= 10
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	for target in packages records bundles requests documents; do \
+	  $(BIN)/python -m tests.fuzz $$target --minutes $(MINUTES) || exit 1; done
+
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: channel
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.index
 	$(BIN)/python -m benchmarks.serve --channel output/channel
 	$(BIN)/python -m benchmarks.mirror output/channel
+
+soak: setup
+	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 
 setup: $(STAMP)
 
@@ -44,7 +85,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest output .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:
 	@sed -n 's/^# make /make /p' Makefile

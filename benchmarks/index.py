@@ -25,8 +25,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from channel_tools.packages.model import PackageMetadata
-from channel_tools.packages.writer import write_conda_package
+from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.writer import write_conda_package
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBDIR = "linux-64"

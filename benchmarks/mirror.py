@@ -32,10 +32,9 @@ from benchmarks.figures import Figure, in_turn, print_figures
 from benchmarks.index import SUBDIR, make_packages, place
 from benchmarks.nginx import nginx
 from channel_tools.channel import Foundation, channel_writer, create_channel, index_channel
-from channel_tools.mirror.credentials import Credentials
-from channel_tools.mirror.fetch import FetchOptions, WantedFile, fetch_files
-from channel_tools.mirror.http import HttpReader
-from channel_tools.progress import SilentProgress
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,7 @@ UPDATE_LIMIT_S = 3
 SMALL_FILES, SMALL_BYTES = 3000, 20_000
 
 
-def with_curl(files: list[WantedFile], folder: Path) -> None:
+def with_curl(files: list[RemoteFile], folder: Path) -> None:
     """All files with one curl."""
     lines = [line for item in files for line in (f'url = "{item.url}"', f'output = "{folder / item.path}"')]
     parallel = ("--no-progress-meter", "--parallel", "--parallel-max", str(JOBS), "--create-dirs")
@@ -54,11 +53,11 @@ def with_curl(files: list[WantedFile], folder: Path) -> None:
     subprocess.run(command, input="\n".join(lines), text=True, check=True)
 
 
-def with_threads(files: list[WantedFile], folder: Path) -> None:
+def with_threads(files: list[RemoteFile], folder: Path) -> None:
     """All files with Python's own client in threads, unlooked at."""
     local = threading.local()
 
-    def get(item: WantedFile) -> None:
+    def get(item: RemoteFile) -> None:
         target = folder / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if not hasattr(local, "connection"):
@@ -74,20 +73,20 @@ def with_threads(files: list[WantedFile], folder: Path) -> None:
         list(executor.map(get, files))
 
 
-def with_ours(files: list[WantedFile], folder: Path) -> None:
+def with_ours(files: list[RemoteFile], folder: Path) -> None:
     """All files as ``mirror create`` fetches them."""
-    reader = HttpReader(credentials=Credentials({}))
-    fetch_files(files, folder, options=FetchOptions(reader=reader, jobs=JOBS), progress=SilentProgress())
+    client = make_http_client({})
+    fetch_files(files, folder, options=FetchOptions(client=client, jobs=JOBS), progress=SilentProgress())
 
 
-WAYS: dict[str, Callable[[list[WantedFile], Path], None]] = {
+WAYS: dict[str, Callable[[list[RemoteFile], Path], None]] = {
     "curl --parallel": with_curl,
     "threads, plain": with_threads,
     "mirror create": with_ours,
 }
 
 
-def seconds_of(way: Callable[[list[WantedFile], Path], None], files: list[WantedFile], work: Path) -> float:
+def seconds_of(way: Callable[[list[RemoteFile], Path], None], files: list[RemoteFile], work: Path) -> float:
     """How long one way takes into an empty folder."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         started = time.monotonic()
@@ -95,7 +94,7 @@ def seconds_of(way: Callable[[list[WantedFile], Path], None], files: list[Wanted
         return time.monotonic() - started
 
 
-def compare(title: str, files: list[WantedFile], work: Path) -> float:
+def compare(title: str, files: list[RemoteFile], work: Path) -> float:
     """Run all ways in turns and print their rates; ours as a percentage of curl's."""
     total = sum(item.size_bytes for item in files)
     medians = in_turn(*(lambda way=way: seconds_of(way, files, work) for way in WAYS.values()))
@@ -106,18 +105,18 @@ def compare(title: str, files: list[WantedFile], work: Path) -> float:
     return 100 * curl / ours
 
 
-def files_of(channel: Path, address: str) -> list[WantedFile]:
+def files_of(channel: Path, address: str) -> list[RemoteFile]:
     """Every package of a channel folder."""
     found = []
     for subdir in ("linux-64", "noarch"):
         index = json.loads((channel / subdir / "repodata.json").read_bytes())
         for name, row in index["packages.conda"].items():
             path = f"{subdir}/{name}"
-            found.append(WantedFile(path=path, size_bytes=row["size"], sha256=row["sha256"], url=f"{address}/{path}"))
+            found.append(RemoteFile(path=path, size_bytes=row["size"], sha256=row["sha256"], url=f"{address}/{path}"))
     return found
 
 
-def small_files(folder: Path, address: str) -> list[WantedFile]:
+def small_files(folder: Path, address: str) -> list[RemoteFile]:
     """Many small files of random bytes."""
     found = []
     for number in range(SMALL_FILES):
@@ -125,7 +124,7 @@ def small_files(folder: Path, address: str) -> list[WantedFile]:
         (folder / f"{number}.conda").write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
         url = f"{address}/small/{number}.conda"
-        found.append(WantedFile(path=f"{number}.conda", size_bytes=len(content), sha256=sha256, url=url))
+        found.append(RemoteFile(path=f"{number}.conda", size_bytes=len(content), sha256=sha256, url=url))
     return found
 
 
@@ -137,7 +136,7 @@ def tool(work: Path, *arguments: object) -> str:
 
 
 def measure_update(folder: Path, address: str, count: int, work: Path) -> Figure:
-    """``mirror update`` of a lock that names ``count`` packages, all of which the far side has."""
+    """``mirror update`` of a lock that names ``count`` packages, all of which the importing site has."""
     channel = create_channel(folder, Foundation(kind="registry"))
     place(folder, make_packages(work / "made", count))
     with channel_writer(channel) as writer:
@@ -154,7 +153,7 @@ def measure_update(folder: Path, address: str, count: int, work: Path) -> Figure
         started = time.monotonic()
         said = tool(work, "mirror", "update", "--since", work / "bundle", *words, "--to", work / "next")
         seconds = time.monotonic() - started
-        if "the far side has everything" not in said:
+        if "the importing site has everything" not in said:
             sys.exit(said)
         return seconds
 

@@ -37,11 +37,10 @@ import zstandard
 from benchmarks.figures import Figure, in_turn, print_figures
 from benchmarks.nginx import nginx
 from channel_tools.channel.model import Foundation
-from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageFile, PackageSet
-from channel_tools.publish.server import open_server
-from channel_tools.serve.settings import default_tokens_file
-from channel_tools.serve.tokens import TokenRequest, create_token
+from channel_tools.publish.server.target import open_server
+from channel_tools.serve.access.tokens import create_token, default_tokens_file
+from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +97,10 @@ def _rollup(pid: int) -> int:
 @contextlib.contextmanager
 def ours(root: Path, work: Path) -> Iterator[Server]:
     """The server, with a token for all channels."""
-    request = TokenRequest(name="benchmark", channels=None, labels=None, access="write", expires_s=None)
-    token, _record = create_token(default_tokens_file(root), request, clock=time.time)
+    file = default_tokens_file(root)
+    token, _record = create_token(
+        file, name="benchmark", channels=None, labels=None, access="write", expires_s=None, clock=time.time
+    )
     command = [sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0", "--workers", "2"]
     process = subprocess.Popen(
         [*command, "--access-log", str(work / "access.log")], stderr=subprocess.PIPE, text=True, encoding="utf-8"

@@ -1,17 +1,62 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What holds for every test: programs that tests start hear an interrupt, and keep what Python compiles."""
+"""What holds for every test: the programs that it finds, which hear an interrupt and keep what Python compiles."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+import pytest
 
-def pytest_configure() -> None:
-    """Undo an ignored SIGINT: shells start background jobs so, and the programs that tests start would inherit it.
+from tests.support.programs import restricted_path
 
-    Ranks import PyTorch hundreds of times; where its modules are compiled anew each time, half of the run goes there.
+_LONGEST_FIRST = (
+    *("test_whole_path.py", "test_switchml_patched.py", "test_switchml_sources.py", "test_mpi_cuda_awareness.py"),
+    *("test_main_job.py", "test_validate_switchml.py", "test_mirror.py", "test_serve_kills.py", "test_audit.py"),
+    *("test_stack_clients.py", "test_s3_safety.py", "test_sources.py", "test_s3.py", "test_publish.py"),
+    *("test_autotools.py", "test_conda_forge_foundation.py", "test_build.py", "test_archive_fuzz.py"),
+)
+"""Files of integration tests that take tens of seconds.
+
+A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it.
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave only those programs on the PATH that every machine has, and undo an ignored SIGINT.
+
+    Shells start background jobs with SIGINT ignored, and the programs that tests start would inherit it. Ranks import
+    PyTorch hundreds of times; where its modules are compiled anew each time, half of the run goes there.
     """
+    if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
+        os.environ["PATH"] = restricted_path()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means: one worker more than there are cores, for tests often wait for others' processes."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files in the order in which workers take them.
+
+    First the integration tests that can run while the stack is built (tests/integration/conftest.py begins with that),
+    then those that need it, each with the files first that take long; the unit tests fill gaps at the end.
+    """
+    first = {name: place for place, name in enumerate(_LONGEST_FIRST)}
+    after_the_stack = {item.path for item in items if _waits_for_the_stack(item)}
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        is_unit_test = item.get_closest_marker("integration") is None
+        return is_unit_test, item.path in after_the_stack, first.get(item.path.name, len(first))
+
+    items.sort(key=place)
+
+
+def _waits_for_the_stack(item: pytest.Item) -> bool:
+    """Or writes to the clone's own channel in turn with whoever builds it."""
+    names = item.fixturenames if isinstance(item, pytest.Function) else ()
+    return "stack_channel" in names or hasattr(getattr(item, "module", None), "build_into_output")

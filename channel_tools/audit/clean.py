@@ -8,7 +8,6 @@ upstream's addresses. The payload stays byte for byte; the same package gives th
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -16,9 +15,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import yaml
 
 from channel_tools.audit.package import PATHS, RENDERED_RECIPE
-from channel_tools.errors import IntegrityError
-from channel_tools.packages.reader import read_info_files
-from channel_tools.packages.writer import rewrite_info
+from channel_tools.conda.writer import rewrite_info
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,6 @@ _FOLDERS = {
     "build_dir": "$BUILD_DIR",
 }
 _TOKEN = re.compile(r"/t/[^/]+")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def clean_package(path: Path) -> bool:
@@ -42,11 +41,13 @@ def clean_package(path: Path) -> bool:
 
     Raises IntegrityError for a damaged package.
     """
-    info = read_info_files(path, frozenset({_ABOUT, RENDERED_RECIPE}))
-    replacements = machine_texts(_mapping(info.get(_ABOUT), path), _mapping(info.get(RENDERED_RECIPE), path))
-    if not replacements:
-        return False
-    return rewrite_info(path, lambda name, content: cleaned(name, content, replacements))
+
+    def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
+        replacements = machine_texts(_mapping(info.get(_ABOUT), path), _mapping(info.get(RENDERED_RECIPE), path))
+        edited = {name: cleaned(name, content, replacements) for name, content in info.items()}
+        return {name: content for name, content in edited.items() if content != info[name]}
+
+    return rewrite_info(path, edit)
 
 
 def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes:
@@ -100,10 +101,8 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
 def _mapping(content: bytes | None, path: Path) -> Mapping[str, Any]:
     """JSON or YAML of the engine; YAML reads both."""
     try:
-        value = (
-            json.loads(content) if content and content.startswith(b"{") else yaml.load(content or b"", Loader=_LOADER)  # noqa: S506 - a safe loader, the fast one
-        )
-    except (ValueError, yaml.YAMLError) as err:
+        value = decode_json(content) if content and content.startswith(b"{") else load_plain_yaml(content or b"")
+    except (ValueError, RecursionError, yaml.YAMLError) as err:
         raise IntegrityError(f"{path}: its metadata cannot be read ({err})") from None
     return value if isinstance(value, dict) else {}
 

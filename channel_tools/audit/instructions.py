@@ -1,31 +1,41 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds machine instructions that the required processor need not have, by decoding every function.
+"""Machine instructions that the required processor need not have, found by decoding every function.
 
 Decoded are the functions that the unwind table names: tables of numbers between hand-written functions are no code.
 Without such a table all executable sections are. Object files, which have none yet, name their functions as symbols;
 their sections all begin at address 0, so that they are decoded as if they lay where they lie in the file. Large files
-are decoded in parallel, cut at functions.
+are decoded in parallel, cut at functions. Of a static archive every member that is an ELF file is read.
+
+The levels of the x86-64 processor are the psABI's. Watched are the features that a compiler uses on its own when it is
+set to a processor. Those that code must ask for by name (random numbers, transactions, cache control) are left to the
+code that asks; so is TZCNT, which compilers write for any processor because old ones run it as BSF.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import io
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import StringTableSection
 
-from channel_tools.audit.facts import Instruction
-from channel_tools.audit.processor import codes_beyond
-from channel_tools.pool import run_in_processes
+from channel_tools.audit.model import ArchiveFacts, Instruction
+from channel_tools.system.archives import ar_members
+from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from elftools.elf.elffile import ELFFile
+    from channel_tools.system.archives import ArMember
 
 _PART_BYTES = 8 << 20
 _ENOUGH_HITS = 64
@@ -33,6 +43,24 @@ _PADDING_BYTES = 64
 _HDR_ENCODINGS = b"\x01\x1b\x03\x3b"
 """Version 1; pointers relative and of 4 bytes: what every linker writes."""
 _FUNCTION = 2
+BASELINE = 1
+_ADDED: Mapping[int, frozenset[str]] = {
+    # channels' compilers are set to -march=nocona, whose two additions all but the first processors of 2003 have
+    1: frozenset({"CMPXCHG16B", "SSE3"}),
+    2: frozenset({"POPCNT", "SSSE3", "SSE4_1", "SSE4_2"}),
+    3: frozenset({"AVX", "AVX2", "BMI1", "BMI2", "F16C", "FMA", "LZCNT", "MOVBE"}),
+    4: frozenset({"AVX512F", "AVX512BW", "AVX512CD", "AVX512DQ", "AVX512VL"}),
+}
+_BEYOND = frozenset(
+    {"ADX", "AES", "FMA4", "GFNI", "LWP", "PCLMULQDQ", "SHA", "SSE4A", "TBM", "VAES", "VPCLMULQDQ", "XOP"}
+)
+_BEYOND_FAMILIES = ("AVX512", "AVX_", "AMX_")
+_HARMLESS_CODES = re.compile(r"TZCNT_R\d+_RM\d+")
+_LEVEL_PACKAGES = frozenset({"_x86_64-microarch-level", "x86_64-microarch-level"})
+_ARCHSPEC = "__archspec"
+_NUMBER = re.compile(r"\d")
+_LEVEL_NAME = re.compile(r"x86_64_v([2-4])")
+THIN_MAGIC = b"!<thin>\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -224,3 +252,92 @@ def _named_functions(elf: ELFFile) -> Iterator[_Symbol]:
         for name, info, _other, section, start, size in struct.iter_unpack("<IBBHQQ", table.data()):
             if info & 0xF == _FUNCTION:
                 yield _Symbol(starts.get(section, 0) + start, size, name, strings)
+
+
+def required_level(specs: Iterable[str]) -> int:
+    """The level that requirements or constraints ask of the processor; 1 when they ask for none.
+
+    ``_x86_64-microarch-level >=3`` and ``__archspec * x86_64_v3`` are understood.
+    """
+    return max((_level_of(spec) for spec in specs), default=BASELINE)
+
+
+def _level_of(spec: str) -> int:
+    name, _space, rest = spec.replace("=", " =", 1).partition(" ")
+    if name in _LEVEL_PACKAGES and (number := _NUMBER.search(rest)):
+        return int(number[0])
+    if name == _ARCHSPEC and (level := _LEVEL_NAME.search(rest)):
+        return int(level[1])
+    return BASELINE
+
+
+def level_name(level: int) -> str:
+    """As archspec says it: ``x86_64`` for the baseline, ``x86_64_v3``."""
+    return "x86_64" if level == BASELINE else f"x86_64_v{level}"
+
+
+@functools.cache
+def codes_beyond(level: int) -> Mapping[int, str]:
+    """The decoder's numbers of all watched instructions that a processor of this level need not have; their feature."""
+    from iced_x86 import Code, CpuidFeature, Instruction  # noqa: PLC0415 - only where machine code is read
+
+    features = {number: name for name, number in vars(CpuidFeature).items() if isinstance(number, int)}
+    included = frozenset[str]().union(*(names for added, names in _ADDED.items() if added <= level))
+    instruction = Instruction()
+    found: dict[int, str] = {}
+    for name, code in vars(Code).items():
+        if not isinstance(code, int) or _HARMLESS_CODES.fullmatch(name):
+            continue
+        instruction.code = code  # type: ignore[assignment]
+        beyond = [
+            feature
+            for number in instruction.cpuid_features()
+            if _is_watched(feature := features[number]) and feature not in included
+        ]
+        if beyond:
+            found[code] = beyond[-1]
+    return found
+
+
+def _is_watched(feature: str) -> bool:
+    return (
+        feature in _BEYOND or feature.startswith(_BEYOND_FAMILIES) or any(feature in added for added in _ADDED.values())
+    )
+
+
+def read_archive(stream: BinaryIO, *, level: int, reads_code: bool) -> ArchiveFacts:
+    """What the rules want to know of an archive; damage ends the reading and becomes a fact."""
+    members: list[tuple[str, tuple[Instruction, ...]]] = []
+    machines: dict[str, str] = {}
+    stream.seek(0)
+    if stream.read(len(THIN_MAGIC)) == THIN_MAGIC:
+        return ArchiveFacts(damage="it is a thin archive, whose files lie elsewhere")
+    damage = ""
+    try:
+        for member in ar_members(stream):
+            stream.seek(member.offset)
+            content = stream.read(member.size_bytes)
+            if not content.startswith(ELF_MAGIC):
+                continue
+            machine, instructions = _read_object(content, member, level=level, reads_code=reads_code)
+            machines.setdefault(machine, member.name)
+            if instructions:
+                members.append((member.name, instructions))
+    except IntegrityError as err:
+        damage = err.message
+    return ArchiveFacts(members=tuple(members), machines=machines, damage=damage)
+
+
+def _read_object(
+    content: bytes, member: ArMember, *, level: int, reads_code: bool
+) -> tuple[str, tuple[Instruction, ...]]:
+    """The machine of an object file, and its instructions beyond the level by their offset in the archive."""
+    stream = io.BytesIO(content)
+    try:
+        elf = ELFFile(stream)
+        machine = str(elf["e_machine"])
+        is_read = reads_code and machine == "EM_X86_64"
+        found = instructions_beyond(stream, elf, level=level) if is_read else ()
+    except ELF_FAULTS as err:
+        raise IntegrityError(f"{member.name}: {str(err) or type(err).__name__}") from None
+    return machine, tuple(dataclasses.replace(one, offset=member.offset + one.offset) for one in found)

@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an audit says: findings by rule, and those that a recipe declares and gives its reason for."""
+"""What an audit says: findings by rule, and those that a recipe declares and gives its reason for.
+
+What reading a package gives and the rules judge: plain values, nothing about them decided.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.conda.archive import PackageInfo
+Kind = Literal["package", "channel", "prefix"]
+SYSROOT = "/sysroot/"
+"""In the path of what is linked against and never loaded: the headers and libraries of a compiler's sysroot."""
+FileKind = Literal["file", "link", "special"]
+PlaceholderMode = Literal["text", "binary"]
 
 
 class Rule(StrEnum):
@@ -44,11 +54,17 @@ class Rule(StrEnum):
     """info/ names no folder of the machine that built the package, nor an address on it."""
     EXCEPTION = "exception"
     """What the recipe declares under extra.audit is well-formed, narrow and reasoned."""
+    DEPENDS = "depends"
+    """Of a foundation: each requirement is met by a package of the channel."""
+    OWNER = "owner"
+    """Of a foundation: no path belongs to two packages."""
+    LEFTOVER = "leftover"
+    """Of a foundation: no .pc file, CMake file, script or shebang names the machine it was made on, nor /usr."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Finding:
-    """One broken rule: where, what was found, what is expected, how to mend it."""
+    """One broken rule: where, what was found, what is expected, how to fix it."""
 
     package: str
     """The package's file name; empty for a file of a prefix that no package owns."""
@@ -61,7 +77,7 @@ class Finding:
     """The library or rpath that it is about, where it is about one."""
     found: str
     expected: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.file, self.where) if part)
@@ -70,14 +86,14 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Promise:
-    """What a rule expects of every file, and how to mend one that breaks it."""
+class Requirement:
+    """What a rule expects of every file, and how to fix one that breaks it."""
 
     rule: Rule
     expected: str
-    mend: str
+    fix: str
 
-    def broken(self, package: str, file: str, found: str, *, where: str = "", subject: str = "") -> Finding:
+    def violation(self, package: str, file: str, found: str, *, where: str = "", subject: str = "") -> Finding:
         """The finding of a file that breaks it."""
         return Finding(
             package=package,
@@ -87,7 +103,7 @@ class Promise:
             subject=subject,
             found=found,
             expected=self.expected,
-            mend=self.mend,
+            fix=self.fix,
         )
 
 
@@ -110,9 +126,8 @@ class PackageAudit:
     seconds: float
     findings: tuple[Finding, ...]
     excused: tuple[Excused, ...] = ()
-
-
-Kind = Literal["package", "channel", "prefix"]
+    info: PackageInfo | None = None
+    """What the channel needs of the package, when it was read to enter one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,3 +147,152 @@ class AuditReport:
     def excused(self) -> list[Excused]:
         """All findings that recipes declare."""
         return [excused for package in self.packages for excused in package.excused]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Something found in a file; ``line`` is None in binary files."""
+
+    text: str
+    offset: int
+    line: int | None = None
+
+    @property
+    def where(self) -> str:
+        """For people: the line, else the offset."""
+        return f"offset {self.offset:#x}" if self.line is None else f"line {self.line}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placeholder:
+    """What paths.json says about a build prefix in a file, which clients replace when they install it."""
+
+    text: str
+    mode: PlaceholderMode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instruction:
+    """The first machine instruction of a feature that the required processor need not have."""
+
+    feature: str
+    offset: int
+    function: str
+    """The function's symbol, empty where symbols are stripped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ElfFacts:
+    """What an ELF file asks of the loader and the processor."""
+
+    machine: str
+    needed: tuple[str, ...]
+    rpaths: tuple[str, ...]
+    folders: tuple[str, ...]
+    """Where the rpaths lead, relative to the prefix; in the order of ``rpaths``."""
+    symbol_versions: frozenset[str]
+    isa_needed: str = ""
+    """The x86-64 level that the linker wrote into the file's property note, empty for none."""
+    instructions: tuple[Instruction, ...] = ()
+    damage: str = ""
+    is_dynamic: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveFacts:
+    """What the object files of a static archive ask of the processor."""
+
+    members: tuple[tuple[str, tuple[Instruction, ...]], ...] = ()
+    """Those with instructions beyond the required processor."""
+    machines: Mapping[str, str] = field(default_factory=dict)
+    """Each machine that a member is made for, and the first such member."""
+    damage: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFacts:
+    """One file or link of a package."""
+
+    path: str
+    kind: FileKind
+    mode: int
+    size_bytes: int = 0
+    target: str = ""
+    """Where a link leads, as it is written."""
+    is_text: bool = False
+    placeholder: Placeholder | None = None
+    shebang: str = ""
+    """The first line of a program, without ``#!``."""
+    build_paths: tuple[Place, ...] = ()
+    strays: tuple[Place, ...] = ()
+    """Build prefixes that installation does not replace."""
+    host_paths: tuple[Place, ...] = ()
+    """Absolute paths, the placeholder's too, in a file that ought to locate itself."""
+    leftovers: tuple[Place, ...] = ()
+    """Paths of a host in a file that steers builds or programs; only where the reader looks for them."""
+    elf: ElfFacts | None = None
+    archive: ArchiveFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeclaredException:
+    """``extra.audit.allow`` or ``runtime_dispatch`` of a recipe: these files may break this rule, for this reason."""
+
+    rule: str
+    files: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declared:
+    """What a recipe declares about its package; ``faults`` are what of it could not be understood."""
+
+    exceptions: tuple[DeclaredException, ...] = ()
+    missing_dso: tuple[str, ...] = ()
+    """``build.dynamic_linking.missing_dso_allowlist``: sonames or globs of what the site brings."""
+    rpaths: tuple[str, ...] = ()
+    """``build.dynamic_linking.rpath_allowlist``."""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageFacts:
+    """Everything the rules want to know about one package.
+
+    ``index`` is its index.json. ``damage`` says why it could not be read to the end.
+    """
+
+    file_name: str
+    subdir: str
+    name: str
+    index: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, FileFacts] = field(default_factory=dict)
+    entry_points: tuple[str, ...] = ()
+    declared: Declared = field(default_factory=Declared)
+    info_paths: Sequence[tuple[str, Place]] = ()
+    """Files of info/ and what of the build machine they name."""
+    damage: Sequence[str] = ()
+
+    @property
+    def depends(self) -> tuple[str, ...]:
+        """Its requirements, as MatchSpecs."""
+        return tuple(str(spec) for spec in self.index.get("depends") or ())
+
+    @property
+    def constrains(self) -> tuple[str, ...]:
+        """Its constraints on what may be installed beside it."""
+        return tuple(str(spec) for spec in self.index.get("constrains") or ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dependencies:
+    """What a package finds once it is installed: the files and links of its dependencies, and its own."""
+
+    files: frozenset[str]
+    links: Mapping[str, str]
+    depends: tuple[str, ...] = ()
+    """The requirements of everything in the closure."""
+    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name to the versions of what is in the closure."""
+    unresolved: tuple[str, ...] = ()
+    """Requirements that no known package meets."""

@@ -1,130 +1,128 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading one ``.conda`` package for the rules: its metadata, then its files once, as a stream.
+"""What the rules ask about one ``.conda`` package: its metadata, then its files once, as a stream.
 
-Damage ends the reading and becomes a fact, never an exception.
+A PackageReader is a visitor, so that whoever reads a package anyway (the gate of a channel) has the facts of the audit
+from the same pass.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import json
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
-from channel_tools.audit.declared import declared_by
-from channel_tools.audit.facts import FileFacts, PackageFacts, Place, Placeholder
-from channel_tools.audit.processor import required_level
-from channel_tools.errors import IntegrityError
-from channel_tools.packages.model import split_file_name
-from channel_tools.packages.reader import read_info_files, stream_component
+from channel_tools.audit.instructions import required_level
+from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
+from channel_tools.audit.policy import declared_by
+from channel_tools.conda.archive import visit_package
+from channel_tools.conda.contents import damaged_package, read_path_rows
+from channel_tools.conda.info import info_object
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.audit.reading import Reader
+    from channel_tools.conda.contents import PathRow
 
 RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
 PATHS = "paths.json"
-_WANTED = frozenset({"index.json", PATHS, "about.json", "link.json", RENDERED_RECIPE})
+_STRUCTURED_BYTES = 4 << 20
+"""Larger files of info/ are searched as texts alone: no engine writes JSON or YAML of this size, but for paths.json."""
 _PREFIX_LISTS = frozenset({PATHS, "has_prefix"})
 """They name the build prefix by the package format's own rules."""
-_INFO_BYTES = 64 << 20
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(kw_only=True, slots=True)
-class _Found:
-    """What reading has found so far."""
+class PackageReader:
+    """Collects what the rules ask about the package ``path`` (``.../subdir/name.conda``) while it is read."""
 
-    index: dict[str, Any] = field(default_factory=dict)
-    placeholders: dict[str, Placeholder] = field(default_factory=dict)
-    files: dict[str, FileFacts] = field(default_factory=dict)
-    info_paths: list[tuple[str, Place]] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path = path
+        self._reader = reader
+        self._facts = PackageFacts(file_name=path.name, subdir=path.parent.name, name=path.name)
+        self._placeholders: Mapping[str, Placeholder] = {}
+        self._files: dict[str, FileFacts] = {}
+
+    def visit_info(self, files: Mapping[str, bytes]) -> None:
+        """The metadata: it says what the payload's files may hold."""
+        index = info_object(files, "index.json", self._path)
+        name = str(index.get("name"))
+        self._facts = dataclasses.replace(self._facts, index=index, name=name, subdir=str(index.get("subdir")))
+        specs = (*(index.get("depends") or ()), *(index.get("constrains") or ()))
+        self._reader = dataclasses.replace(self._reader, level=required_level(str(spec) for spec in specs))
+        self._facts = dataclasses.replace(
+            self._facts,
+            declared=declared_by(self._object(files, "about.json"), files.get(RENDERED_RECIPE), name=name),
+            entry_points=self._entry_points(files),
+        )
+        if PATHS not in files:
+            raise damaged_package(self._path, f"info/{PATHS} is missing in it")
+        self._placeholders = dict(_placeholders(read_path_rows(files[PATHS], self._path).values()))
+        found = tuple(_info_paths(files, self._reader, self._placeholders))
+        self._facts = dataclasses.replace(self._facts, info_paths=found)
+
+    def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
+        """A file or link of the payload."""
+        name, mode = member.name, member.mode
+        if member.issym():
+            facts = FileFacts(path=name, kind="link", mode=mode, target=member.linkname)
+        elif member.islnk():
+            facts = FileFacts(path=name, kind="file", mode=mode)
+        elif stream is None:
+            facts = FileFacts(path=name, kind="special", mode=mode)
+        else:
+            placeholder = self._placeholders.get(name)
+            facts = self._reader.read(name, stream, mode=mode, size_bytes=member.size, placeholder=placeholder)
+        self._files[name] = facts
+
+    def facts(self, damage: IntegrityError | None = None) -> PackageFacts:
+        """What was found; ``damage`` is what ended the reading."""
+        words = () if damage is None else (damage.message.removeprefix(f"{self._path}: "),)
+        return dataclasses.replace(self._facts, files=self._files, damage=words)
+
+    def _entry_points(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
+        """The ``command = module:function`` lines of a noarch python package."""
+        noarch = self._object(files, "link.json").get("noarch") or {}
+        lines = (noarch.get("entry_points") or []) if isinstance(noarch, dict) else None
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise damaged_package(self._path, "info/link.json has no list of texts as noarch's entry_points")
+        return tuple(lines)
+
+    def _object(self, files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+        return info_object(files, name, self._path) if name in files else {}
 
 
 def read_package_facts(path: Path, reader: Reader) -> PackageFacts:
-    """Everything about the package file ``path`` (``.../subdir/name.conda``)."""
-    found = _Found()
-    facts = PackageFacts(file_name=path.name, subdir=path.parent.name, name=path.name)
+    """Everything about the package file ``path`` (``.../subdir/name.conda``); damage becomes a fact."""
+    visitor = PackageReader(path, reader)
     try:
-        info = read_info_files(path, _WANTED)
-        found.index = _object(path, info, "index.json", needed=True)
-        about = _object(path, info, "about.json")
-        link = _object(path, info, "link.json")
-        facts = dataclasses.replace(
-            facts,
-            name=str(found.index.get("name")),
-            subdir=str(found.index.get("subdir")),
-            declared=declared_by(about, info.get(RENDERED_RECIPE), name=str(found.index.get("name"))),
-            entry_points=tuple((link.get("noarch") or {}).get("entry_points") or ()),
-        )
-        _check_name(path, found)
-        found.placeholders = dict(_placeholders(_object(path, info, PATHS, needed=True)))
-        found.info_paths += _info_paths(path, reader, found.placeholders)
-        _read_payload(path, _for_package(reader, found), found)
+        visit_package(path, visitor)
     except IntegrityError as err:
-        found.damage.append(err.message.removeprefix(f"{path}: "))
-    return dataclasses.replace(
-        facts, index=found.index, files=found.files, info_paths=tuple(found.info_paths), damage=tuple(found.damage)
-    )
+        return visitor.facts(err)
+    return visitor.facts()
 
 
-def read_listing(path: Path) -> dict[str, FileFacts]:
-    """The files and links of a package as paths.json names them, without reading its payload.
-
-    Links have no target here. Raises IntegrityError.
-    """
-    rows = _object(path, read_info_files(path, frozenset({PATHS})), PATHS, needed=True).get("paths") or []
-    names = [str(row["_path"]) for row in rows if isinstance(row, dict) and "_path" in row]
-    return {name: FileFacts(path=name, kind="file", mode=0) for name in names}
-
-
-def _for_package(reader: Reader, found: _Found) -> Reader:
-    specs = (*(found.index.get("depends") or ()), *(found.index.get("constrains") or ()))
-    return dataclasses.replace(reader, level=required_level(str(spec) for spec in specs))
+def _placeholders(rows: Iterable[PathRow]) -> Iterator[tuple[str, Placeholder]]:
+    for row in rows:
+        if row.prefix_placeholder:
+            yield (
+                row.path,
+                Placeholder(text=row.prefix_placeholder, mode="text" if row.file_mode == "text" else "binary"),
+            )
 
 
-def _object(path: Path, info: Mapping[str, bytes], name: str, *, needed: bool = False) -> dict[str, Any]:
-    if name not in info:
-        if needed:
-            raise IntegrityError(f"{path}: info/{name} is missing")
-        return {}
-    try:
-        value = json.loads(info[name])
-    except ValueError as err:
-        raise IntegrityError(f"{path}: info/{name} is no JSON ({err})") from None
-    if not isinstance(value, dict):
-        raise IntegrityError(f"{path}: info/{name} is no mapping")
-    return value
-
-
-def _check_name(path: Path, found: _Found) -> None:
-    said = tuple(str(found.index.get(key)) for key in ("name", "version", "build"))
-    if said != split_file_name(path.name):
-        found.damage.append(f"info/index.json says {'-'.join(said)}")
-
-
-def _placeholders(paths: Mapping[str, Any]) -> Iterator[tuple[str, Placeholder]]:
-    for row in paths.get("paths") or ():
-        text = row.get("prefix_placeholder") if isinstance(row, dict) else None
-        if isinstance(text, str) and text:
-            yield str(row["_path"]), Placeholder(text=text, mode="text" if row.get("file_mode") == "text" else "binary")
-
-
-def _info_paths(path: Path, reader: Reader, placeholders: Mapping[str, Placeholder]) -> Iterator[tuple[str, Place]]:
+def _info_paths(
+    files: Mapping[str, bytes], reader: Reader, placeholders: Mapping[str, Placeholder]
+) -> Iterator[tuple[str, Place]]:
     """What of the build machine the files of info/ name; the texts of placeholders may stand in the prefix lists."""
     own = tuple({placeholder.text for placeholder in placeholders.values()})
-    for member, stream in stream_component(path, "info"):
-        if stream is None or member.size > _INFO_BYTES:
-            continue
-        name = member.name.removeprefix("info/")
-        content = stream.read()
+    for name, content in files.items():
         allowed = (*reader.own_paths, *own) if name in _PREFIX_LISTS else reader.own_paths
         looking = dataclasses.replace(reader, own_paths=allowed, reads_code=False)
         facts = looking.read(name, io.BytesIO(content), mode=0, size_bytes=len(content), placeholder=None)
@@ -135,15 +133,17 @@ def _info_paths(path: Path, reader: Reader, placeholders: Mapping[str, Placehold
 
 
 def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
-    """Values that are addresses of this machine, in what the engine wrote; a text that mentions one is none."""
+    """Values that are addresses of this machine, in what the engine wrote; texts that only mention one do not count."""
+    if len(content) > _STRUCTURED_BYTES:
+        return
     try:
         if name.endswith(".json") and name != PATHS:
-            value = json.loads(content)
+            value = decode_json(content)
         elif name.endswith(".yaml") and name.startswith("recipe/") and name.count("/") == 1:
-            value = yaml.load(content, Loader=_LOADER)  # noqa: S506 - a safe loader, the fast one
+            value = load_plain_yaml(content)
         else:
             return
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, RecursionError, yaml.YAMLError):
         return
     local = sorted({text for text in _texts(value) if text.startswith("file:")})
     if local:
@@ -153,29 +153,13 @@ def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-
-
-def _read_payload(path: Path, reader: Reader, found: _Found) -> None:
-    for member, stream in stream_component(path, "pkg"):
-        if not member.isdir():
-            found.files[member.name] = _read_member(member, stream, reader, found.placeholders.get(member.name))
-
-
-def _read_member(
-    member: tarfile.TarInfo, stream: IO[bytes] | None, reader: Reader, placeholder: Placeholder | None
-) -> FileFacts:
-    if member.issym():
-        return FileFacts(path=member.name, kind="link", mode=member.mode, target=member.linkname)
-    if member.islnk():
-        return FileFacts(path=member.name, kind="file", mode=member.mode)
-    if stream is None:
-        return FileFacts(path=member.name, kind="special", mode=member.mode)
-    return reader.read(member.name, stream, mode=member.mode, size_bytes=member.size, placeholder=placeholder)
+    """All texts in a value; one by one, since JSON of others may be nested deep."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

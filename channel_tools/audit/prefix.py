@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Auditing an installed environment: its packages as they lie on disk, with the prefixes that clients wrote into them.
 
-The environment is its own surroundings: whatever is installed may be linked to. conda-meta names the channels and the
+Whatever is installed counts as a dependency: it may be linked to. conda-meta names the channels and the
 cache that packages came from, by conda's own rules, and is not read for build paths.
 """
 
@@ -16,20 +16,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from channel_tools.audit.declared import declared_by
-from channel_tools.audit.facts import Declared, FileFacts, PackageFacts, Surroundings
-from channel_tools.audit.model import AuditReport
+from channel_tools.audit.model import AuditReport, Declared, Dependencies, FileFacts, PackageFacts
 from channel_tools.audit.package import RENDERED_RECIPE
-from channel_tools.audit.policy import INSTALLED_RULES
-from channel_tools.audit.run import judged
-from channel_tools.errors import IntegrityError
-from channel_tools.pool import run_in_processes
+from channel_tools.audit.policy import INSTALLED_RULES, declared_by
+from channel_tools.audit.run import audit_facts
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.audit.reading import Reader
-    from channel_tools.progress import Progress
+    from channel_tools.system.progress import Progress
 
 META = "conda-meta"
 _REST = "(files of no package)"
@@ -57,18 +56,18 @@ def audit_prefix(prefix: Path, reader: Reader, *, jobs: int, progress: Progress)
         for _text, facts in run_in_processes(read, work, processes=jobs, what="read an installed package"):
             found.append(facts)
             task.advance(detail=facts[0].name)
-    around = _surroundings([facts for facts, _seconds in found])
-    audits = [judged(facts, around, INSTALLED_RULES, seconds) for facts, seconds in found]
+    dependencies = _dependencies([facts for facts, _seconds in found])
+    audits = [audit_facts(facts, dependencies, INSTALLED_RULES, seconds) for facts, seconds in found]
     return AuditReport(kind="prefix", target=str(prefix), packages=sorted(audits, key=lambda audit: audit.package))
 
 
 def _record(file: Path) -> dict[str, Any]:
     try:
-        record = json.loads(file.read_bytes())
+        record = decode_json(file.read_bytes())
     except ValueError as err:
-        raise IntegrityError(f"{file}: no JSON ({err})", hint="install the environment again") from None
+        raise IntegrityError(f"{file}: not valid JSON ({err})", hint="install the environment again") from None
     if not isinstance(record, dict):
-        raise IntegrityError(f"{file}: no record of a package", hint="install the environment again")
+        raise IntegrityError(f"{file}: not a record of a package", hint="install the environment again")
     return record
 
 
@@ -87,7 +86,7 @@ def _rest_of(prefix: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, An
 
 def _read_record(text: str, *, prefix: Path, reader: Reader) -> tuple[PackageFacts, float]:
     started = time.monotonic()
-    record = json.loads(text)
+    record = decode_json(text)
     files: dict[str, FileFacts] = {}
     missing = []
     for name in sorted(str(path) for path in record.get("files") or ()):
@@ -126,7 +125,7 @@ def _declared(record: Mapping[str, Any]) -> Declared:
     """What the recipe declares, as long as the client's cache still has the package unpacked."""
     info = Path(str(record.get("extracted_package_dir") or ""), "info")
     try:
-        about = json.loads((info / "about.json").read_bytes())
+        about = decode_json((info / "about.json").read_bytes())
         rendered = info / RENDERED_RECIPE
         recipe = rendered.read_bytes() if rendered.is_file() else None
         return declared_by(about, recipe, name=str(record.get("name")))
@@ -134,7 +133,7 @@ def _declared(record: Mapping[str, Any]) -> Declared:
         return Declared()
 
 
-def _surroundings(packages: Sequence[PackageFacts]) -> Surroundings:
+def _dependencies(packages: Sequence[PackageFacts]) -> Dependencies:
     links = {path: file.target for one in packages for path, file in one.files.items() if file.kind == "link"}
     files = {path for one in packages for path, file in one.files.items() if file.kind == "file"}
-    return Surroundings(files=frozenset(files), links=links)
+    return Dependencies(files=frozenset(files), links=links)

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reading one file of a package or a prefix: everything the rules want to know, nothing judged.
 
-Files are held in memory while they are read, large ones in a temporary file.
+Files are held in memory while they are read, large ones in a temporary file. Of texts, only those that steer builds and
+programs (.pc, CMake packages, programs, activation scripts) are searched for paths of the host. Text that only mentions
+a path, like documentation or a module that probes hosts for a living, is not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import io
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -17,17 +21,15 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
-from channel_tools.audit.archives import ARCHIVE_MAGIC, THIN_MAGIC, read_archive
-from channel_tools.audit.facts import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Place, Placeholder
-from channel_tools.audit.instructions import instructions_beyond
-from channel_tools.audit.processor import level_name
-from channel_tools.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
-from channel_tools.errors import IntegrityError
-from channel_tools.mentions import find_paths, find_texts
-from channel_tools.packages.texts import host_paths, is_program, locates_itself
+from channel_tools.audit.instructions import THIN_MAGIC, instructions_beyond, level_name, read_archive
+from channel_tools.audit.model import SYSROOT, ArchiveFacts, ElfFacts, FileFacts, Instruction, Place, Placeholder
+from channel_tools.system.archives import AR_MAGIC
+from channel_tools.system.byte_search import find_paths, find_texts
+from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MEMORY_BYTES = 16 << 20
 _PROBE_BYTES = 1 << 13
@@ -41,6 +43,24 @@ _DELIMITERS = frozenset(b"\"'<>;,|()[]{}` =")
 _NT_GNU_PROPERTY = "NT_GNU_PROPERTY_TYPE_0"
 _ISA_NEEDED = 0xC0008002
 _PRINTABLE = range(0x21, 0x7F)
+_MARKED = (".pc", ".cmake")
+_STEERING = ("etc/conda/",)
+_PROGRAMS = ("bin/", "sbin/", "libexec/")
+# CMake's own modules and Find modules search a host for what a site brings; that is what they are for
+_PROBES = (
+    "*/share/cmake*/Modules/*",
+    "share/cmake*/Modules/*",
+    "*/Find*.cmake",
+    "*/FindCUDA/*",
+    "*/Modules_CUDA_fix/*",
+)
+_SHEBANG = re.compile(r"#!\s*(\S+)")
+SHELLS = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env"})
+_PREFIX_SHEBANG = re.compile(r"/opt/anaconda1anaconda2anaconda3\S*/bin/[\w.+-]+$")
+_HOST_PATH = re.compile(r"(?:(?<=-[IL])|(?<![\w.}$/%]))/(?:usr|build|home|root|tmp|var/tmp|opt)/[^\s\"'();:,<>\\]*")
+# what prefix-map options write in place of build folders, and the ways of programs that people pass
+_HARMLESS = re.compile(r"/usr/local/src/conda|/usr/bin/env$|/opt/anaconda1anaconda2")
+_COMMENT = re.compile(r"^\s*(?:#|//|URL:|Description:)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,21 +68,25 @@ class Reader:
     """What to look for: folders of the build machine, prefixes that may be named, instructions beyond a level.
 
     ``own_paths`` may be mentioned although they lie below a build path. Large programs are decoded by ``processes``.
+    ``reads_leftovers`` looks for what a foundation must not have kept of its sources: host paths in files that steer
+    builds or programs, and build paths inside of longer names too.
     """
 
     build_paths: tuple[str, ...] = ()
     own_paths: tuple[str, ...] = ()
     level: int = 1
     reads_code: bool = True
+    reads_leftovers: bool = False
     processes: int = 1
 
     def read(
         self, name: str, stream: IO[bytes], *, mode: int, size_bytes: int, placeholder: Placeholder | None
     ) -> FileFacts:
         """Read one regular file to its end."""
-        with _held(stream, size_bytes) as (held, path):
-            head = held.read(_PROBE_BYTES)
+        with _seekable(stream, size_bytes) as (content, path):
+            head = content.read(_PROBE_BYTES)
             is_text = b"\0" not in head
+            is_small_text = is_text and size_bytes <= _TEXT_BYTES
             replaced = (placeholder.text.encode(),) if placeholder else ()
             return FileFacts(
                 path=name,
@@ -72,31 +96,41 @@ class Reader:
                 is_text=is_text,
                 placeholder=placeholder,
                 shebang=_shebang(name, head, executable=bool(mode & 0o111)),
-                build_paths=tuple(self._build_places(held, replaced, is_text=is_text)),
-                strays=tuple(_places(held, [_PREFIX_MARK], replaced, is_text=is_text, whole=False)),
-                host_paths=tuple(_host_places(name, held, replaced)) if is_text and size_bytes <= _TEXT_BYTES else (),
-                elf=self._elf(name, held, path) if head.startswith(ELF_MAGIC) else None,
-                archive=self._archive(name, held, head),
+                build_paths=tuple(self._build_places(content, replaced, is_text=is_text)),
+                strays=tuple(_places(content, [_PREFIX_MARK], replaced, is_text=is_text, whole=False)),
+                host_paths=tuple(_host_places(name, content, replaced)) if is_small_text else (),
+                leftovers=tuple(self._leftovers(name, content, mode=mode, size_bytes=size_bytes)),
+                elf=self._elf(name, content, path) if head.startswith(ELF_MAGIC) else None,
+                archive=self._archive(name, content, head),
             )
 
-    def _build_places(self, held: BinaryIO, replaced: Sequence[bytes], *, is_text: bool) -> Iterator[Place]:
+    def _build_places(self, content: BinaryIO, replaced: Sequence[bytes], *, is_text: bool) -> Iterator[Place]:
         allowed = (*replaced, *(path.encode() for path in self.own_paths))
         paths = [path.encode() for path in self.build_paths]
-        found = list(_places(held, paths, allowed, is_text=is_text, whole=True))
+        found = list(_places(content, paths, allowed, is_text=is_text, whole=not self.reads_leftovers))
         yield from found
-        for place in _places(held, _BUILD_FOLDERS, allowed, is_text=is_text, whole=False):
+        for place in _places(content, _BUILD_FOLDERS, allowed, is_text=is_text, whole=False):
             if not any(known.offset <= place.offset < known.offset + len(known.text) for known in found):
                 yield place
 
-    def _elf(self, name: str, held: BinaryIO, path: Path | None) -> ElfFacts:
-        held.seek(0)
+    def _leftovers(self, name: str, content: BinaryIO, *, mode: int, size_bytes: int) -> Iterator[Place]:
+        content.seek(0)
+        head = content.read(_PROBE_BYTES)
+        if not self.reads_leftovers or size_bytes > _TEXT_BYTES:
+            return
+        if steers(name, head, executable=bool(mode & 0o100)):
+            text = (head + content.read()).decode(errors="replace")
+            yield from (Place(text=found, offset=0, line=line) for line, found in leftover_paths(name, text))
+
+    def _elf(self, name: str, content: BinaryIO, path: Path | None) -> ElfFacts:
+        content.seek(0)
         try:
-            info = read_elf(held, name=name)
-            elf = ELFFile(held)
+            info = read_elf(content, name=name)
+            elf = ELFFile(content)
             machine = str(elf["e_machine"])
             isa = _isa_needed(elf)
             is_read = machine == "EM_X86_64" and self.reads_code and SYSROOT not in name
-            instructions = self._instructions(held, elf, path) if is_read else ()
+            instructions = self._instructions(content, elf, path) if is_read else ()
         except (IntegrityError, *ELF_FAULTS) as err:
             return _damaged(err)
         return ElfFacts(
@@ -110,13 +144,13 @@ class Reader:
             is_dynamic=info.is_dynamic,
         )
 
-    def _archive(self, name: str, held: BinaryIO, head: bytes) -> ArchiveFacts | None:
-        if not head.startswith((ARCHIVE_MAGIC, THIN_MAGIC)) or SYSROOT in name:
+    def _archive(self, name: str, content: BinaryIO, head: bytes) -> ArchiveFacts | None:
+        if not head.startswith((AR_MAGIC, THIN_MAGIC)) or SYSROOT in name:
             return None
-        return read_archive(held, level=self.level, reads_code=self.reads_code)
+        return read_archive(content, level=self.level, reads_code=self.reads_code)
 
-    def _instructions(self, held: BinaryIO, elf: ELFFile, path: Path | None) -> tuple[Instruction, ...]:
-        return instructions_beyond(held, elf, level=self.level, path=path, processes=self.processes)
+    def _instructions(self, content: BinaryIO, elf: ELFFile, path: Path | None) -> tuple[Instruction, ...]:
+        return instructions_beyond(content, elf, level=self.level, path=path, processes=self.processes)
 
 
 def _damaged(err: Exception) -> ElfFacts:
@@ -133,7 +167,7 @@ def _damaged(err: Exception) -> ElfFacts:
 
 
 @contextlib.contextmanager
-def _held(stream: IO[bytes], size_bytes: int) -> Iterator[tuple[BinaryIO, Path | None]]:
+def _seekable(stream: IO[bytes], size_bytes: int) -> Iterator[tuple[BinaryIO, Path | None]]:
     """A seekable copy of a stream, and where it lies when it is on disk."""
     if isinstance(stream, io.BufferedReader) and stream.seekable() and isinstance(stream.name, str | Path):
         yield stream, Path(stream.name)
@@ -154,25 +188,25 @@ def _shebang(name: str, head: bytes, *, executable: bool) -> str:
 
 
 def _places(
-    held: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, is_text: bool, whole: bool
+    content: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, is_text: bool, whole: bool
 ) -> Iterator[Place]:
     """The first place of each needle, with the text around it."""
-    held.seek(0)
-    for mention in list((find_paths if whole else find_texts)(held, needles, allowed=allowed)):
-        yield place_at(held, mention.offset, len(mention.text), is_text=is_text)
+    content.seek(0)
+    for match in list((find_paths if whole else find_texts)(content, needles, allowed=allowed)):
+        yield place_at(content, match.offset, len(match.text), is_text=is_text)
 
 
-def place_at(held: BinaryIO, offset: int, length: int, *, is_text: bool) -> Place:
+def place_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> Place:
     """The place of something found at an offset: the path or word around it, and the line in a text."""
     before = min(offset, _SHOWN_BYTES)
-    held.seek(offset - before)
-    around = held.read(before + length + _SHOWN_BYTES)
+    content.seek(offset - before)
+    around = content.read(before + length + _SHOWN_BYTES)
     start, end = before, before + length
     while start > 0 and _is_of_word(around[start - 1]):
         start -= 1
     while end < len(around) and _is_of_word(around[end]):
         end += 1
-    line = _line_of(held, offset) if is_text else None
+    line = _line_of(content, offset) if is_text else None
     return Place(text=around[start:end].decode(errors="replace"), offset=offset, line=line)
 
 
@@ -180,20 +214,20 @@ def _is_of_word(byte: int) -> bool:
     return byte in _PRINTABLE and byte not in _DELIMITERS
 
 
-def _line_of(held: BinaryIO, offset: int) -> int:
-    held.seek(0)
+def _line_of(content: BinaryIO, offset: int) -> int:
+    content.seek(0)
     line, left = 1, offset
-    while left > 0 and (chunk := held.read(min(left, _COUNT_BYTES))):
+    while left > 0 and (chunk := content.read(min(left, _COUNT_BYTES))):
         line += chunk.count(b"\n")
         left -= len(chunk)
     return line
 
 
-def _host_places(name: str, held: BinaryIO, replaced: Sequence[bytes]) -> Iterator[Place]:
+def _host_places(name: str, content: BinaryIO, replaced: Sequence[bytes]) -> Iterator[Place]:
     if not locates_itself(name):
         return
-    held.seek(0)
-    lines = held.read().decode(errors="replace").splitlines(keepends=True)
+    content.seek(0)
+    lines = content.read().decode(errors="replace").splitlines(keepends=True)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line.encode()))
@@ -226,3 +260,47 @@ def _isa_needed(elf: ELFFile) -> str:
             if isinstance(bits, int) and bits:
                 return level_name(bits.bit_length())
     return ""
+
+
+def steers(name: str, head: bytes, *, executable: bool) -> bool:
+    """Whether a file of a package steers builds or programs, so that its text is searched."""
+    if b"\0" in head[:4096] or any(fnmatch.fnmatch(name, probe) for probe in _PROBES):
+        return False
+    is_script = head.startswith(b"#!") and is_program(name, executable=executable)
+    return is_script or name.endswith(_MARKED) or name.startswith(_STEERING)
+
+
+def leftover_paths(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """Line numbers and host paths that a judged text names; comments do not count, the shebang does."""
+    lines = text.splitlines()
+    if lines and (shebang := _SHEBANG.match(lines[0])) and not _is_good_interpreter(shebang[1]):
+        yield 1, f"the interpreter {shebang[1]}"
+    if not (name.endswith(_MARKED) or name.startswith((*_STEERING, *_PROGRAMS))):
+        return
+    yield from host_paths(lines)
+
+
+def host_paths(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Line numbers and absolute paths of a host that lines name outside of comments."""
+    for number, line in enumerate(lines, start=1):
+        if _COMMENT.match(line):
+            continue
+        for found in _HOST_PATH.findall(line):
+            if not _HARMLESS.match(found):
+                yield number, found
+
+
+def locates_itself(name: str) -> bool:
+    """Whether a file is one that others find libraries by: .pc, CMake packages, -config programs."""
+    if name.endswith(_MARKED):
+        return not any(fnmatch.fnmatch(name, probe) for probe in _PROBES)
+    return name.startswith(_PROGRAMS) and name.endswith("-config")
+
+
+def is_program(name: str, *, executable: bool) -> bool:
+    """Whether a file that begins with ``#!`` is run by its name."""
+    return executable or name.startswith(_PROGRAMS)
+
+
+def _is_good_interpreter(path: str) -> bool:
+    return path in SHELLS or _PREFIX_SHEBANG.match(path) is not None

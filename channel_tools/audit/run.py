@@ -1,58 +1,104 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Audits of package files and of all packages of a channel: reading in parallel, then the policy."""
+"""Audits of package files and of all packages of a channel: reading in parallel, then the policy.
+
+The gate stands between a build and the channel: a package is cleaned, read once for the audit and for the channel, and
+kept out for what is wrong with it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from channel_tools.audit.clean import clean_package
+from channel_tools.audit.dependencies import Known, neighbour_of, neighbours_in_cache, neighbours_in_files
 from channel_tools.audit.model import AuditReport, PackageAudit
-from channel_tools.audit.package import read_package_facts
+from channel_tools.audit.package import PackageReader
 from channel_tools.audit.policy import PACKAGE_RULES, judge
-from channel_tools.audit.surroundings import Known, neighbour_of
-from channel_tools.errors import UsageError
-from channel_tools.pool import run_in_processes
+from channel_tools.audit.reading import Reader
+from channel_tools.conda.archive import PackageInfo, read_package, visit_package
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelToolsError, IntegrityError, UsageError, VerificationError
+from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from channel_tools.audit.facts import PackageFacts, Surroundings
+    from channel_tools.audit.dependencies import Neighbour
+    from channel_tools.audit.model import Dependencies, Finding, PackageFacts
     from channel_tools.audit.policy import RuleFunction
-    from channel_tools.audit.reading import Reader
-    from channel_tools.audit.surroundings import Neighbour
-    from channel_tools.progress import Progress
+    from channel_tools.system.progress import Progress
 
+Result = TypeVar("Result")
 _COMMON_PARTS = 3
 _COMMON = frozenset({"usr", "opt", "var", "etc"})
+_SHOWN = 20
 
 
-def audit_package(path: Path, known: Known, reader: Reader) -> PackageAudit:
-    """Read and judge one package file, with what ``known`` has of its run dependencies."""
-    started = time.monotonic()
-    facts = read_package_facts(path, reader)
-    return _audited(facts, known, time.monotonic() - started)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """What reading a package file gave; ``info`` only where it was read to enter a channel and may."""
+
+    facts: PackageFacts
+    seconds: float
+    info: PackageInfo | None
+
+
+def audit_package(path: Path, known: Known, reader: Reader, *, to_enter: bool = False) -> PackageAudit:
+    """Read and judge one package file, with what ``known`` has of its run dependencies.
+
+    With ``to_enter`` it is read as a channel reads it before it enters, and the audit has its ``info`` too.
+    """
+    return _audited(_read(path, reader=reader, to_enter=to_enter), known)
 
 
 def audit_packages(
-    packages: Sequence[Path], neighbours: Sequence[Neighbour], reader: Reader, *, jobs: int, progress: Progress
+    packages: Sequence[Path],
+    neighbours: Sequence[Neighbour],
+    reader: Reader,
+    *,
+    jobs: int | None,
+    progress: Progress,
+    to_enter: bool = False,
 ) -> list[PackageAudit]:
-    """Read all packages, ``jobs`` at once, and judge each among the others and ``neighbours``; by subdir and name."""
+    """Read all packages and judge each among the others and ``neighbours``; by subdir and name.
+
+    ``jobs`` processes read them; None: this one does, one package after the other. With ``to_enter`` the audits have
+    what a channel needs of the packages.
+    """
+    read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter)
+    found = (
+        [read(path) for path in packages]
+        if jobs is None
+        else list(read_in_parallel(packages, read, jobs=jobs, progress=progress))
+    )
+    known = Known([*(neighbour_of(one.facts) for one in found if one.facts.index), *neighbours])
+    return sorted((_audited(one, known) for one in found), key=lambda audit: (audit.subdir, audit.package))
+
+
+def read_in_parallel(
+    packages: Sequence[Path],
+    read: Callable[[Path], Result],
+    *,
+    jobs: int,
+    progress: Progress,
+    title: str = "Auditing",
+    error: type[ChannelToolsError] = ChannelToolsError,
+) -> Iterator[Result]:
+    """What ``read`` returns for each package file, as they are done; the largest first, so that none is left alone.
+
+    Raises ``error`` when a process was killed.
+    """
     sizes = {path: path.stat().st_size for path in packages}
     largest_first = sorted(packages, key=lambda path: (-sizes[path], path))
-    alone = dataclasses.replace(reader, processes=1)
-    read = functools.partial(_timed_facts, reader=alone)
-    found: list[tuple[PackageFacts, float]] = []
-    with progress.task("Auditing packages", total=sum(sizes.values()), unit="bytes") as task:
-        for path, facts in run_in_processes(read, largest_first, processes=jobs, what="read a package"):
-            found.append(facts)
+    with progress.task(f"{title} packages", total=sum(sizes.values()), unit="bytes") as task:
+        for path, found in run_in_processes(read, largest_first, processes=jobs, what="read a package", error=error):
+            yield found
             task.advance(sizes[path], detail=path.name)
-    known = Known([*(neighbour_of(facts) for facts, _seconds in found if facts.index), *neighbours])
-    audits = [_audited(facts, known, seconds) for facts, seconds in found]
-    return sorted(audits, key=lambda audit: (audit.subdir, audit.package))
 
 
 def audit_channel(
@@ -72,41 +118,54 @@ def channel_packages(folder: Path) -> list[Path]:
     found: list[Path] = []
     for subdir in sorted(path for path in folder.glob("*") if path.is_dir()):
         listed = _listed(subdir / "repodata.json")
-        found += [path for path in sorted(subdir.glob("*.conda")) if listed is None or path.name in listed]
+        files = [path for path in sorted(subdir.glob("*.conda")) if path.is_file()]
+        found += [path for path in files if listed is None or path.name in listed]
     return found
 
 
 def _listed(repodata: Path) -> frozenset[str] | None:
     try:
-        rows = json.loads(repodata.read_bytes())["packages.conda"]
+        rows = decode_json(repodata.read_bytes())["packages.conda"]
     except (OSError, ValueError, KeyError):
         return None
     return frozenset(rows)
 
 
-def telling_paths(folders: Sequence[Path]) -> tuple[str, ...]:
+def distinctive_paths(folders: Sequence[Path]) -> tuple[str, ...]:
     """Folders of this machine as files would name them; those that files may well mention (``/opt/x``) left out."""
     spellings = {str(path) for folder in folders for path in (folder.absolute(), folder.resolve())}
-    telling = sorted(path for path in spellings if _is_telling(Path(path)))
-    return tuple(path for path in telling if not any(path.startswith(other + "/") for other in telling))
+    found = sorted(path for path in spellings if _is_distinctive(Path(path)))
+    return tuple(path for path in found if not any(path.startswith(other + "/") for other in found))
 
 
-def _is_telling(folder: Path) -> bool:
+def _is_distinctive(folder: Path) -> bool:
     return len(folder.parts) > _COMMON_PARTS or (len(folder.parts) == _COMMON_PARTS and folder.parts[1] not in _COMMON)
 
 
-def _timed_facts(path: Path, *, reader: Reader) -> tuple[PackageFacts, float]:
+def _read(path: Path, *, reader: Reader, to_enter: bool) -> _Reading:
     started = time.monotonic()
-    return read_package_facts(path, reader), time.monotonic() - started
+    visitor = PackageReader(path, reader)
+    info = damage = None
+    try:
+        if to_enter:
+            info = read_package(path, contents=True, visitor=visitor)
+        else:
+            visit_package(path, visitor)
+    except IntegrityError as err:
+        damage = err
+    return _Reading(facts=visitor.facts(damage), seconds=time.monotonic() - started, info=info)
 
 
-def _audited(facts: PackageFacts, known: Known, seconds: float) -> PackageAudit:
-    return judged(facts, known.around(facts), PACKAGE_RULES, seconds)
+def _audited(read: _Reading, known: Known) -> PackageAudit:
+    audit = audit_facts(read.facts, known.dependencies_of(read.facts), PACKAGE_RULES, read.seconds)
+    return dataclasses.replace(audit, info=read.info)
 
 
-def judged(facts: PackageFacts, around: Surroundings, rules: Sequence[RuleFunction], seconds: float) -> PackageAudit:
+def audit_facts(
+    facts: PackageFacts, dependencies: Dependencies, rules: Sequence[RuleFunction], seconds: float
+) -> PackageAudit:
     """The audit of a package from its facts; ``seconds`` is what reading it took."""
-    findings, excused = judge(facts, around, rules)
+    findings, excused = judge(facts, dependencies, rules)
     return PackageAudit(
         package=facts.file_name,
         subdir=facts.subdir,
@@ -116,3 +175,58 @@ def judged(facts: PackageFacts, around: Surroundings, rules: Sequence[RuleFuncti
         findings=findings,
         excused=excused,
     )
+
+
+@dataclass(kw_only=True, slots=True)
+class Gate:
+    """Lets packages into ``channel``, where their run dependencies are; they must not name ``build_paths``.
+
+    Packages of a foundation elsewhere are looked up in ``cache``, where the build's own environments came from.
+    """
+
+    channel: Path
+    build_paths: tuple[str, ...]
+    processes: int = 1
+    cache: Path | None = None
+    _known: dict[Path, Neighbour] = field(default_factory=dict)
+
+    def admit(self, package: Path) -> PackageAudit:
+        """Clean and audit a finished package; what its recipe declares is in the result, and what the channel needs.
+
+        Raises VerificationError with all findings, IntegrityError for a damaged package.
+        """
+        clean_package(package)
+        reader = Reader(build_paths=self.build_paths, processes=self.processes)
+        audit = audit_package(package, Known(self._neighbours()), reader, to_enter=True)
+        if audit.findings:
+            raise _findings_error(package, audit)
+        return audit
+
+    def _neighbours(self) -> list[Neighbour]:
+        present = channel_packages(self.channel)
+        fresh = [path for path in present if path not in self._known]
+        self._known |= {path: one for path in fresh for one in neighbours_in_files([path])}
+        cached = [] if self.cache is None else list(neighbours_in_cache(self.cache))
+        return [self._known[path] for path in present if path in self._known] + cached
+
+
+def describe_findings(findings: Sequence[Finding]) -> str:
+    """Findings as the lines of an error: where, what was found, what is expected, how to fix it."""
+    lines = [
+        f"    {_place(finding)}: {finding.rule}: {finding.found}\n"
+        f"        expected {finding.expected}\n        {finding.fix}"
+        for finding in findings[:_SHOWN]
+    ]
+    if len(findings) > _SHOWN:
+        lines.append(f"    and {len(findings) - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def _place(finding: Finding) -> str:
+    return " ".join(part for part in (f"{finding.package}:", finding.file, finding.where) if part).rstrip(":")
+
+
+def _findings_error(package: Path, audit: PackageAudit) -> VerificationError:
+    message = f"{package.name}: {len(audit.findings)} findings of the audit; it was not taken into the channel\n"
+    hint = f"correct the recipe as describe_findings and build again; to see all of them: channel_tools audit {package}"
+    return VerificationError(message + describe_findings(audit.findings), hint=hint)

@@ -2,7 +2,7 @@
 """``--engine conda-build``: the user's own conda-build builds the rendered folder, for the same file name.
 
 conda-build takes v1 recipes from 26.5 on and drives the same engine as we do, so a folder and its failures read alike;
-what it says is told apart by its output, since its exit status is 1 for everything.
+the causes of its failures are read from its output, since its exit status is 1 for everything.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import VARIANTS_FILE, WorkerResult
-from channel_tools.commands import run_command, start_command
-from channel_tools.errors import CommandError
+from channel_tools.system.errors import CommandError
+from channel_tools.system.files import read_tail
+from channel_tools.system.processes import run_command, start_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,6 @@ _OLDEST_TEXT = ".".join(map(str, OLDEST))
 _VERSION_LIMIT_S = 120.0
 _SUMMARY = "=== Build summary ==="
 _REASON = re.compile(r"^ {2}- ❌ [^:]+: (.*)$", re.MULTILINE)
-_TAIL_BYTES = 64 << 10
 
 
 def find_conda_build(environ: Mapping[str, str]) -> Path:
@@ -71,9 +71,7 @@ def run_conda_build(spec: WorkerSpec, program: str) -> WorkerResult:
 
 
 def _failure(output: Path) -> WorkerResult:
-    with output.open("rb") as stream:
-        stream.seek(max(0, output.stat().st_size - _TAIL_BYTES))
-        text = stream.read().decode(errors="replace")
+    text = read_tail(output)
     reason = _REASON.search(text[text.rfind(_SUMMARY) :])
     message = reason[1] if reason else " ".join(text.strip().splitlines()[-1:]) or f"{PROGRAM} failed"
     kind: FailureKind = "recipe" if f"  - ❌ recipe: {message}" in text else kind_of(message)

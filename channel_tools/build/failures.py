@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import (
+from channel_tools.conda.package import PackageKey
+from channel_tools.system.errors import (
     BuildError,
     ChannelToolsError,
     ConfigError,
@@ -14,6 +16,7 @@ from channel_tools.errors import (
     NetworkError,
     SolveError,
 )
+from channel_tools.system.files import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +25,11 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
 
 _TAIL_LINES = 20
-_TAIL_BYTES = 64 << 10
 _DISK_FULL_WORDS = "No space left on device"
+_SPECS, _SOLVED = "\n  Specs:", "┆ Version ┆"
+"""What the engine logs of an environment: what is asked for, and the head of the table of what meets that."""
+_ROOM_BYTES = 256 << 20
+"""With less than that free, an environment that could not be unpacked is one for which there was no room."""
 _ENGINE_ADVICE = "Script execution failed."
 
 _KINDS: tuple[tuple[str, FailureKind], ...] = (
@@ -40,14 +46,15 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "script": (
         BuildError,
         "the build script failed",
-        "mend the recipe or what it builds; then run the same command again",
+        "fix the recipe or what it builds; then run the same command again",
     ),
     "test": (BuildError, "it was built, but the recipe's test failed", "the package was not taken into the channel"),
     "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why says what the channel lacks"),
+    "install": (BuildError, "its environments are solved, but cannot be installed", "the log says what was installed"),
     "recipe": (ConfigError, "the rendered recipe is not accepted", "channel_tools render shows it as it was built"),
     "source": (
         IntegrityError,
-        "a source is not what the recipe names",
+        "a source does not have the sha256 that the recipe states",
         "compare it by hand: a new release needs a new sha256 in the recipe, a wrong mirror another url",
     ),
     "network": (
@@ -61,19 +68,28 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
         "free space, or choose another place with --output; then run the same command again: what is complete is kept",
     ),
     "killed": (BuildError, "it was killed", "if memory ran out: build fewer packages at once with --jobs 1"),
-    "other": (BuildError, "the engine refused it", "the log says what it was doing"),
+    "other": (BuildError, "the build engine failed", "the log says what it was doing"),
 }
 
 
 def kind_of(message: str) -> FailureKind:
-    """What sort of failure the engine's words mean; its exceptions tell no more than their text."""
+    """What sort of failure the engine's words mean; its exceptions carry no more than their text."""
     return next((kind for words, kind in _KINDS if words in message), "other")
 
 
-def failure_of(job: BuildJob, result: WorkerResult, log: Path, *, seconds: float) -> ChannelToolsError:
-    """The error of a build that gave no package, by the kind of its failure."""
+def failure_of(
+    job: BuildJob, result: WorkerResult, log: Path, *, seconds: float, written: Sequence[Path] = ()
+) -> ChannelToolsError:
+    """The error of a build that gave no package, by the kind of its failure; ``written`` are folders that it wrote to.
+
+    The engine has the same words for environments that cannot be solved and for those that cannot be installed, and
+    removes what it had unpacked when a disk is full. So where one was solved, the room that is left tells.
+    """
     tail = log_tail(log)
     kind: FailureKind = "disk" if _DISK_FULL_WORDS in tail else result.failure or "other"
+    if kind == "solve" and _SOLVED in read_tail(log).rpartition(_SPECS)[2]:
+        free_bytes = min(shutil.disk_usage(folder).free for folder in (log.parent, *written))
+        kind = "disk" if free_bytes < _ROOM_BYTES else "install"
     error, cause, hint = _CAUSES[kind]
     detail = "" if kind in {"script", "test", "disk"} else f" ({' '.join(result.message.split())})"
     return error(f"{job.stem}: {cause}{detail} after {seconds:.1f} s\n{tail}\nlog: {log}", hint=hint)
@@ -81,16 +97,14 @@ def failure_of(job: BuildJob, result: WorkerResult, log: Path, *, seconds: float
 
 def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> BuildError:
     """The error for a build that made another package than the plan expects."""
-    found = ", ".join(f"{package.parent.name}/{package.name}" for package in packages) or "no package"
+    found = ", ".join(str(PackageKey.of(package)) for package in packages) or "no package"
     message = f"{job.stem}: the build gave {found}; expected {job.subdir}/{job.file_name}\nlog: {log}"
     return BuildError(message, hint="render the recipe again; its build string or version differs from the plan's")
 
 
 def log_tail(log: Path) -> str:
     """The last lines of a log, indented, without the engine's advice on how to run the script by hand."""
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        lines = stream.read().decode(errors="replace").splitlines()
+    lines = read_tail(log).splitlines()
     advice = next((number for number, line in enumerate(lines) if _ENGINE_ADVICE in line), None)
     lines = [line for line in lines[:advice] if line.strip()]
     return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])

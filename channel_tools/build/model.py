@@ -7,20 +7,24 @@ text, so that a build can be sent to another machine.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.errors import ChannelToolsError
+    from channel_tools.system.errors import ChannelToolsError
 
-FailureKind = Literal["script", "test", "solve", "recipe", "source", "network", "disk", "killed", "other"]
+FailureKind = Literal["script", "test", "solve", "install", "recipe", "source", "network", "disk", "killed", "other"]
 EngineName = Literal["rattler-build", "conda-build"]
 Status = Literal["built", "failed", "not_started"]
 
 RECIPE_FILE = "recipe.yaml"
 VARIANTS_FILE = "variants.yaml"
+_MAX_FOLDER_NAME = 64
+_FOLDER_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +44,16 @@ class BuildJob:
 
     @property
     def stem(self) -> str:
-        """``name-version-build``, which names the work folder and the log."""
+        """``name-version-build``, which names the log."""
         return self.file_name.removesuffix(".conda")
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the folder it is built in: ``stem``, cut short where paths in it would become too long."""
+        if len(self.stem) <= _MAX_FOLDER_NAME:
+            return self.stem
+        digits = hashlib.sha256(self.stem.encode()).hexdigest()[:_FOLDER_DIGITS]
+        return f"{self.stem[: _MAX_FOLDER_NAME - _FOLDER_DIGITS - 1]}-{digits}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +63,21 @@ class BuildPlaces:
     work: Path
     logs: Path
     cache: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """How packages are built: for which platform, at most ``max_jobs`` at once, which share ``cores``.
+
+    Workers get of ``environ`` what child_environment says. ``conda_build`` is the program that builds, None for the
+    engine.
+    """
+
+    platform: str
+    max_jobs: int
+    cores: int
+    environ: Mapping[str, str]
+    conda_build: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,71 +1,67 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Building a plan: as many packages at once as allowed, each as soon as what it waits for is in the channel.
 
-One thread waits for the children through their process descriptors, so an interrupt arrives at once. A package enters
-the channel and its index before anything that waits for it starts, since dependents solve from the channel.
+One thread waits for the children through their process descriptors, so that an ended child and an interrupt are both
+noticed at once. A package enters the channel and its index before anything that waits for it starts, since dependents
+solve from the channel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import graphlib
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Self
 
-from channel_tools.build.children import Child, clear_work, start_child
 from channel_tools.build.failures import raise_failures
-from channel_tools.build.run import BuildRun
-from channel_tools.channel.publish import add_packages, check_package, prefer_packages
+from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child
+from channel_tools.channel.publish import add_set, check_package, prefer_packages
+from channel_tools.channel.records import cached_package
 from channel_tools.channel.store import published_packages
-from channel_tools.errors import ConfigError
-from channel_tools.locks import exclusive_lock
+from channel_tools.conda.package import PackageKey
+from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
+from channel_tools.system.files import exclusive_lock
+from channel_tools.system.processes import end_process_group, wait_for_any
+from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+    from channel_tools.build.model import BuildOptions, BuildPlaces
     from channel_tools.channel.model import Channel, ChannelWriter
-    from channel_tools.progress import Progress
+    from channel_tools.conda.archive import PackageInfo
+    from channel_tools.system.progress import Progress
 
 
 def build_packages(
     jobs: Sequence[BuildJob],
+    options: BuildOptions,
     *,
     writer: ChannelWriter,
     places: BuildPlaces,
-    platform: str,
-    max_jobs: int,
-    cores: int,
-    environ: Mapping[str, str],
     progress: Progress,
-    admit: Callable[[Path], None],
+    admit: Callable[[Path], PackageInfo | None],
     on_result: Callable[[BuildResult], None] | None = None,
-    conda_build: Path | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel, at most ``max_jobs`` at once.
+    """Build ``jobs`` into the writer's channel.
 
-    Those that can run at the same time share ``cores``. Environments are solved from the channel and, where its
-    foundation has an address, from there. A failure holds back only what waits for it; the others are built.
-    ``admit`` cleans and judges every finished package and raises when it must not enter the channel. ``on_result``
-    hears of every job once, when its fate is known. ``conda_build`` is the program that builds, None for the engine.
-    Raises at the end the error of the builds that failed
-    (BuildError, SolveError, DiskFullError ...), with the last lines of their logs; ConfigError for jobs that wait for
-    each other in a circle. An interrupt ends all builds and their children before it goes on; what was built until then
-    is in the channel.
+    Environments are solved from the channel and, where its foundation has an address, from there. A failure holds back
+    only what waits for it; the others are built. ``admit`` cleans, reads and judges every finished package, raises when
+    it must not enter, and returns what reading it gave. ``on_result`` hears of every job once, when its fate is known.
+    Raises at the end the error of the builds that failed (BuildError, SolveError, DiskFullError ...), with the last
+    lines of their logs; ConfigError for jobs that wait for each other in a circle. An interrupt ends all builds and
+    their children before it goes on; what was built until then is in the channel.
     """
     _check_order(jobs)
+    check_paths(jobs, places)
 
     def start(job: BuildJob, at_once: int) -> Child:
-        share, channels = max(1, cores // at_once), channels_of(writer.channel)
-        return start_child(
-            job,
-            places=places,
-            channels=channels,
-            platform=platform,
-            cores=share,
-            environ=environ,
-            conda_build=conda_build,
-        )
+        share = max(1, options.cores // at_once)
+        return start_child(job, options, places=places, channels=channels_of(writer.channel), cores=share)
 
+    make_work_folder(places.work)
     with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):
         clear_work(places.work)
         results = []
@@ -74,7 +70,7 @@ def build_packages(
             return take_in(writer, package, admit=admit, progress=progress)
 
         with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
-            for result in run.results(max_jobs):
+            for result in run.results(options.max_jobs):
                 results.append(result)
                 if on_result is not None:
                     on_result(result)
@@ -88,22 +84,25 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
     return (channel.address,) if address is None else (channel.address, address)
 
 
-def take_in(writer: ChannelWriter, package: Path, *, admit: Callable[[Path], None], progress: Progress) -> Path:
+def take_in(
+    writer: ChannelWriter, package: Path, *, admit: Callable[[Path], PackageInfo | None], progress: Progress
+) -> Path:
     """Add a finished package to the channel, unless it was built before and only forced now; where it is there.
 
     Raises what ``admit`` raises when it must not enter.
     """
-    admit(package)
+    info = admit(package)
+    row = check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
     destination = writer.channel.path / package.parent.name / package.name
     digests = {published.path: published.digest for published in published_packages(writer.channel)}
-    digest = digests.get(destination)
-    if digest is not None and check_package(package).digest == digest:
+    digest, key = digests.get(destination), PackageKey.of(package)
+    if digest is not None and row.digest == digest:
         progress.note(
             f"{package.name}: built again and passed; published files never change, so the channel keeps its own"
         )
-        prefer_packages(writer, [f"{package.parent.name}/{package.name}"])
+        prefer_packages(writer, [str(key)])
     else:
-        add_packages(writer, [package])
+        add_set(writer, [package], (), trusted={key: row})
     return destination
 
 
@@ -115,3 +114,93 @@ def _check_order(jobs: Sequence[BuildJob]) -> None:
         graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).prepare()
     except graphlib.CycleError as err:
         raise ConfigError(f"these packages wait for each other: {' -> '.join(err.args[1])}") from None
+
+
+class BuildRun:
+    """Runs jobs in an order that their ``waits_for`` allows; leaving its ``with`` block ends what still runs.
+
+    ``start`` starts the child of a job and gets how many share the machine then; ``enter`` takes a finished package
+    into the channel and says where it is there.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[BuildJob],
+        *,
+        start: Callable[[BuildJob, int], Child],
+        enter: Callable[[Path], Path],
+        progress: Progress,
+    ) -> None:
+        self._waiting = list(jobs)
+        self._start = start
+        self._enter = enter
+        self._progress = progress
+        self._running: dict[int, tuple[Child, contextlib.ExitStack]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_process_group(*(child.process for child, _shown in self._running.values()))
+        for descriptor, (child, shown) in self._running.items():
+            os.close(descriptor)
+            _close(shown, BuildError(f"{child.job.stem}: interrupted"))
+        self._running.clear()
+
+    def results(self, max_jobs: int) -> Iterator[BuildResult]:
+        """Run everything, at most ``max_jobs`` at once; yields results as they come, held back jobs' too."""
+        while self._waiting or self._running:
+            while len(self._running) < max_jobs and (ready := self._ready()):
+                self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
+            for result in self._ended():
+                yield result
+                if result.status == "failed":
+                    yield from self._hold_back(result.job)
+
+    def _ready(self) -> list[BuildJob]:
+        running = {child.job.file_name for child, _shown in self._running.values()}
+        unfinished = running | {job.file_name for job in self._waiting}
+        return [job for job in self._waiting if unfinished.isdisjoint(job.waits_for)]
+
+    def _launch(self, job: BuildJob, *, at_once: int) -> None:
+        self._waiting.remove(job)
+        child = self._start(job, at_once)
+        shown = contextlib.ExitStack()
+        descriptor = os.pidfd_open(child.process.pid)
+        self._running[descriptor] = (child, shown)
+        shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
+
+    def _ended(self) -> list[BuildResult]:
+        """Wait until at least one child has ended; the results of all that have."""
+        results = []
+        for descriptor in wait_for_any(self._running):
+            child, shown = self._running[descriptor]
+            end_process_group(child.process)  # it has ended; should it have been killed, its group may still live
+            os.close(descriptor)
+            del self._running[descriptor]
+            results.append(self._result_of(child, shown))
+        return results
+
+    def _result_of(self, child: Child, shown: contextlib.ExitStack) -> BuildResult:
+        seconds = child.seconds()
+        try:
+            package = self._enter(package_of(child))
+        except ChannelToolsError as err:
+            _close(shown, err)
+            return BuildResult(job=child.job, status="failed", log=child.log, seconds=seconds, error=err)
+        shown.close()
+        forget(child)
+        return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package)
+
+    def _hold_back(self, failed: BuildJob) -> Iterator[BuildResult]:
+        """Take out of the queue all that wait for ``failed``, directly or through others."""
+        lost = {failed.file_name}
+        while hit := next((job for job in self._waiting if not lost.isdisjoint(job.waits_for)), None):
+            self._waiting.remove(hit)
+            lost.add(hit.file_name)
+            yield BuildResult(job=hit, status="not_started")
+
+
+def _close(shown: contextlib.ExitStack, error: ChannelToolsError) -> None:
+    """End the display of a step that did not succeed."""
+    shown.__exit__(type(error), error, None)

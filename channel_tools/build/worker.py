@@ -1,20 +1,177 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m channel_tools.build.worker SPEC.json``: builds one package, writes the result file, leaves no process.
+"""A build's worker process, from both sides: starting it for a job, what runs in it, judging what it left.
 
-It ends by os._exit after flushing: runtime threads of the engine crash the interpreter's exit now and then.
+Each build has a folder of its own under ``work``, marked by its spec.json so that only such folders are ever cleared,
+and a log that is kept: the latest and the one before. The recipe is copied there, since ``work`` has a path that every
+tool can take, and where recipes are rendered may not. The process (``python -m channel_tools.build.worker SPEC.json``)
+builds one package, writes the result file, leaves no process, and ends by os._exit after flushing: runtime threads of
+the engine crash the interpreter's exit now and then.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.build.model import WorkerResult, WorkerSpec
-from channel_tools.build.supervise import supervise
-from channel_tools.files import write_bytes_atomically
+from channel_tools.build.failures import failure_of, not_the_expected
+from channel_tools.build.model import BuildJob, BuildPlaces, WorkerResult, WorkerSpec
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.files import disk_full_reported, write_bytes_atomically
+from channel_tools.system.processes import start_command
+from channel_tools.system.workers import SIGNALLED, supervise
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.build.model import BuildOptions
+
+_SPEC = "spec.json"
+_RESULT = "result.json"
+_OUTPUT = "out"
+_PREFIX_BYTES = 255
+_ENGINE_FOLDERS = "/bld/rattler-build_/host_env"
+_PATH = "/usr/bin:/bin"
+_PASSED_ON = (
+    "HOME",  # the engine's store of channel credentials is found from it; build scripts get another
+    "RATTLER_AUTH_FILE", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Child:
+    """A build that is running."""
+
+    job: BuildJob
+    process: subprocess.Popen[bytes]
+    folder: Path
+    log: Path
+    cache: Path
+    started_s: float
+
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.started_s
+
+
+def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
+    """The whole environment of a worker: nothing of the caller's but how to reach and trust channels.
+
+    The engine keeps the PATH's folders behind those of its environments, so the PATH names no more than a plain system.
+    """
+    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    return passed | {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        "TMPDIR": str(temporary),
+        "CPU_COUNT": str(cores),
+        "RATTLER_CACHE_DIR": str(cache),
+        "NO_COLOR": "1",
+    }
+
+
+def start_child(
+    job: BuildJob, options: BuildOptions, *, places: BuildPlaces, channels: Sequence[str], cores: int
+) -> Child:
+    """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log.
+
+    ``cores`` are its share of those of ``options``.
+    """
+    folder = places.work / job.folder_name
+    with disk_full_reported(places.work):
+        temporary, recipe = folder / "tmp", folder / "recipe"
+        temporary.mkdir(parents=True)
+        spec = WorkerSpec(
+            parent_pid=os.getpid(),
+            recipe_folder=str(recipe.absolute()),
+            output=str((folder / _OUTPUT).absolute()),
+            result_file=str((folder / _RESULT).absolute()),
+            channels=tuple(channels),
+            platform=options.platform,
+            error_prefix_in_binary=job.error_prefix_in_binary,
+            compression_threads=cores,
+            conda_build=None if options.conda_build is None else str(options.conda_build),
+        )
+        write_bytes_atomically(folder / _SPEC, msgspec.json.encode(spec))
+        shutil.copytree(job.recipe_folder, recipe, symlinks=True)
+        log = _new_log(places.logs, job.stem)
+        environment = child_environment(
+            options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
+        )
+        with log.open("wb") as stream:
+            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(folder / _SPEC)]
+            process = start_command(command, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
+    return Child(job=job, process=process, folder=folder, log=log, cache=places.cache, started_s=time.monotonic())
+
+
+def check_paths(jobs: Sequence[BuildJob], places: BuildPlaces) -> None:
+    """Raise ConfigError for a job whose prefix would be longer than the 255 bytes that a package's placeholder has.
+
+    py-rattler-build 0.73 panics there.
+    """
+    for job in jobs:
+        name = job.stem.rsplit("-", 2)[0]
+        output = (places.work / job.folder_name / _OUTPUT).absolute()
+        excess = len(os.fsencode(output)) + len(_ENGINE_FOLDERS) + len(name) - _PREFIX_BYTES
+        if excess > 0:
+            message = (
+                f"{job.stem}: its prefix in {output} would be {excess} bytes longer than the {_PREFIX_BYTES} allowed"
+            )
+            raise ConfigError(message, hint="shorten the package's name")
+
+
+def package_of(child: Child) -> Path:
+    """The package that an ended build made, in its work folder. Raises the error that says why there is none."""
+    job = child.job
+    result = _read_result(child)
+    if result.failure is not None:
+        written = [folder for folder in (child.folder, child.cache) if folder.is_dir()]
+        raise failure_of(job, result, child.log, seconds=child.seconds(), written=written)
+    packages = [Path(package) for package in result.packages]
+    if [(package.parent.name, package.name) for package in packages] != [(job.subdir, job.file_name)]:
+        raise not_the_expected(job, packages, child.log)
+    return packages[0]
+
+
+def clear_work(work: Path) -> None:
+    """Remove the folders of earlier builds, failed or killed. Call it only while no build runs there."""
+    for folder in sorted(work.iterdir()) if work.is_dir() else ():
+        if (folder / _SPEC).is_file():
+            shutil.rmtree(folder)
+
+
+def forget(child: Child) -> None:
+    """Remove the work folder of a build that succeeded."""
+    shutil.rmtree(child.folder, ignore_errors=True)  # what is left is cleared by the next run
+
+
+def _new_log(logs: Path, stem: str) -> Path:
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{stem}.log"
+    if log.exists():
+        log.replace(logs / f"{stem}.previous.log")
+    return log
+
+
+def _read_result(child: Child) -> WorkerResult:
+    status = child.process.returncode
+    try:
+        if status == 0:
+            content = (child.folder / _RESULT).read_bytes()
+            return msgspec.json.decode(content, type=WorkerResult)
+    except (FileNotFoundError, msgspec.DecodeError) as err:
+        return WorkerResult(failure="other", message=f"the worker left no result ({err})")
+    if status < 0 or status > SIGNALLED:
+        return WorkerResult(failure="killed", message=f"signal {-status if status < 0 else status - SIGNALLED}")
+    return WorkerResult(failure="other", message=f"the worker ended with exit status {status}")
 
 
 def main(spec_file: Path) -> int:

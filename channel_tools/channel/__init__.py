@@ -2,14 +2,13 @@
 """The channel stage: a folder of immutable packages and the indexes that conda clients read."""
 
 from channel_tools.channel.index import IndexReport, index_channel
-from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, HeldFile, PublishedPackage
+from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile, PublishedPackage
 from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages
 from channel_tools.channel.store import (
     channel_writer,
     create_channel,
     ensure_channel,
-    find_files,
-    held_files,
+    indexed_files,
     open_channel,
     published_packages,
 )
@@ -20,17 +19,16 @@ __all__ = [
     "ChannelWriter",
     "Finding",
     "Foundation",
-    "HeldFile",
     "IndexReport",
+    "IndexedFile",
     "PublishedPackage",
     "add_packages",
     "add_set",
     "channel_writer",
     "create_channel",
     "ensure_channel",
-    "find_files",
-    "held_files",
     "index_channel",
+    "indexed_files",
     "link_foundation",
     "open_channel",
     "prefer_packages",

@@ -1,39 +1,53 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the index files of a subdir say, made from its records and the channel's listing alone.
+"""What the index files of a subdir say, made from its records and the channel's listing alone; and channeldata.json.
 
-Nothing here knows where a channel lies, so a folder and a bucket are indexed by the same words. Records are joined as
-text and only looked into where something changed: that is what makes publishing into a large channel fast.
+Nothing here knows where a channel lies, so a folder and a bucket are indexed by the same functions. Records are joined
+as text and only looked into where something changed: that is what makes publishing into a large channel fast.
+channeldata has no specification; the fields are those that conda-index writes and conda-build and web pages read.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
 
-from channel_tools.channel.channeldata import make_run_exports
-from channel_tools.channel.records import encode_json
-from channel_tools.channel.shards import SHARD_INDEX, ShardSet, make_shards, shard_index
+from channel_tools.channel.listing import hidden_packages
+from channel_tools.channel.shards import ShardSet, make_shards
+from channel_tools.conda.repodata import (
+    REPODATA,
+    REPODATA_FROM_PACKAGES,
+    REPODATA_ZST,
+    RUN_EXPORTS,
+    SHARD_INDEX,
+    encode_json,
+    encode_repodata,
+    encode_run_exports,
+    encode_shard_index,
+)
+from channel_tools.system.document import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from channel_tools.channel.listing import Listing
     from channel_tools.channel.patches import Patch
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.channel.state import Listing, Shard
+    from channel_tools.channel.state import Shard
+    from channel_tools.conda.info import JsonObject
 
-REPODATA = "repodata.json"
-REPODATA_ZST = "repodata.json.zst"
-REPODATA_FROM_PACKAGES = "repodata_from_packages.json"
-RUN_EXPORTS = "run_exports.json"
-CHANNELDATA = "channeldata.json"
+    Row = tuple[str, CachedPackage, JsonObject]
+
 INDEX_FILES = (REPODATA, REPODATA_ZST, RUN_EXPORTS, SHARD_INDEX)
 """What every subdir has. REPODATA_FROM_PACKAGES is there only beside patched records."""
 _ZSTD_LEVEL = 3
 """Ten thousand records: level 3 takes 28 ms, level 9 109 ms for files that are 3 % smaller."""
+_MS = 1000
+_LATER_THAN_SECONDS = 253402300799  # 9999-12-31: greater timestamps are in milliseconds (CEP 36)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +73,14 @@ class SubdirContent:
     def index_files(self, *, now_s: float) -> dict[str, bytes]:
         """The bytes of the index files in the order in which to write them, after the shards."""
         files = {
-            SHARD_INDEX: shard_index(self.subdir, self.shards.shards, now_s=now_s),
+            SHARD_INDEX: encode_shard_index(
+                self.subdir, {name: shard.sha256 for name, shard in self.shards.shards.items()}, now_s=now_s
+            ),
             REPODATA: self.repodata,
             REPODATA_ZST: zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(self.repodata),
-            RUN_EXPORTS: make_run_exports(self.subdir, self.listed),
+            RUN_EXPORTS: encode_run_exports(
+                self.subdir, {name: msgspec.Raw(row.exports_json) for name, row in self.listed.items()}
+            ),
         }
         return files if self.from_packages is None else files | {REPODATA_FROM_PACKAGES: self.from_packages}
 
@@ -80,7 +98,7 @@ def subdir_content(
     ``known_shards`` are those of the last index, by package name; ``present_shards`` the hashes of those that are in
     place and need not be made again.
     """
-    hidden, prefix = _hidden(listing), f"{subdir}/"
+    hidden, prefix = hidden_packages(listing), f"{subdir}/"
     unpatched = {name: row for name, row in packages.items() if prefix + name not in hidden}
     patch = listing.patches.get(subdir)
     listed = unpatched if patch is None else _patched(unpatched, patch)
@@ -123,24 +141,6 @@ def content_before(
     )
 
 
-def not_listed(listing: Listing) -> dict[str, str]:
-    """``subdir/file name`` of what new solves must not see, with the reason."""
-    removed = {
-        f"{subdir}/{name}": "removed by a repodata patch"
-        for subdir, patch in listing.patches.items()
-        for name in patch.remove
-    }
-    return removed | _hidden(listing)
-
-
-def _hidden(listing: Listing) -> dict[str, str]:
-    """As not_listed, without what a patch removes: that is still in the unpatched repodata."""
-    superseded = dict.fromkeys(listing.superseded, "superseded by the foundation in force")
-    retired = dict.fromkeys(listing.retired, "retired")
-    yanked = {name: f"yanked: {reason}" for name, reason in listing.yanked.items()}
-    return superseded | listing.hidden | retired | yanked
-
-
 def _patched(packages: Mapping[str, CachedPackage], patch: Patch) -> dict[str, CachedPackage]:
     gone = set(patch.remove)
     listed = {name: row for name, row in packages.items() if name not in gone}
@@ -158,10 +158,9 @@ def _hidden_names(hidden: Mapping[str, str], prefix: str, packages: Mapping[str,
 
 
 def _repodata(subdir: str, listed: Mapping[str, CachedPackage], removed: Iterable[str]) -> bytes:
-    records = {name: msgspec.Raw(row.record_json) for name, row in listed.items()}
-    body = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": records, "repodata_version": 1}
-    hidden = list(removed)
-    return encode_json(body | {"removed": hidden} if hidden else body)
+    return encode_repodata(
+        subdir, {name: msgspec.Raw(row.record_json) for name, row in listed.items()}, removed=removed
+    )
 
 
 def _digest(*parts: bytes) -> str:
@@ -169,3 +168,74 @@ def _digest(*parts: bytes) -> str:
     for part in parts:
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()
+
+
+def make_channeldata(
+    listed: Mapping[str, Mapping[str, CachedPackage]],
+    *,
+    before: bytes | None = None,
+    changed: Collection[str] = (),
+) -> bytes:
+    """channeldata.json over all subdirs: what each package is, taken from its newest version.
+
+    With ``before``, the channeldata.json of the last index, only the rows of the package names ``changed`` are made.
+    """
+    kept = _kept_rows(before, changed)
+    by_name: defaultdict[str, list[tuple[str, CachedPackage]]] = defaultdict(list)
+    for subdir, rows in sorted(listed.items()):
+        for row in rows.values():
+            if row.name not in kept:
+                by_name[row.name].append((subdir, row))
+    made = {name: msgspec.Raw(encode_json(_package_row(rows))) for name, rows in by_name.items()}
+    packages = dict(sorted((kept | made).items()))  # msgspec's own sorting is slow for what is nearly in order
+    body = {"channeldata_version": 1, "packages": packages, "subdirs": sorted(listed)}
+    return encode_json(body) + b"\n"
+
+
+class _Channeldata(msgspec.Struct):
+    packages: dict[str, msgspec.Raw]
+
+
+def _kept_rows(before: bytes | None, changed: Collection[str]) -> dict[str, msgspec.Raw]:
+    if before is None:
+        return {}
+    rows = decode_json(before, _Channeldata).packages
+    return {name: row for name, row in rows.items() if name not in changed}
+
+
+def _package_row(packages: list[tuple[str, CachedPackage]]) -> JsonObject:
+    rows = _by_age([(subdir, row, row.record) for subdir, row in packages])
+    _subdir, newest, record = rows[-1]
+    about = newest.about
+    return {
+        **about,
+        "license": record.get("license") or about.get("license"),
+        "run_exports": {
+            str(found["version"]): found["run_exports"] for _, _, found in rows if found.get("run_exports")
+        },
+        "subdirs": sorted({subdir for subdir, _, _ in rows}),
+        "timestamp": _seconds(record.get("timestamp")),
+        "version": record["version"],
+    }
+
+
+def _by_age(rows: list[Row]) -> list[Row]:
+    """Oldest first."""
+    if len(rows) == 1:
+        return rows
+    from rattler import Version  # noqa: PLC0415 - slow to import, and most names have one version
+
+    def age(row: Row) -> tuple[object, int, int]:
+        record = row[2]
+        return Version(str(record["version"])), _number(record["build_number"]), _seconds(record.get("timestamp"))
+
+    return sorted(rows, key=age)
+
+
+def _seconds(timestamp: object) -> int:
+    value = _number(timestamp)
+    return value // _MS if value > _LATER_THAN_SECONDS else value
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

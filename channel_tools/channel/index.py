@@ -1,34 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Indexing: the package files of a channel in, the files that conda clients read out.
 
-Written here and not by rattler's indexer, which writes in place and stops at the first damaged package: every file is
-replaced atomically, packages come before the index that names them, what did not change is neither read nor written.
+Written here and not by rattler's indexer, which writes in place and stops at the first damaged package. What did not
+change is neither read nor written. New index files are all written and flushed first, then renamed one right after the
+other: a full disk, a kill or a slow compression happens while readers still see the old index everywhere. Packages come
+before the index that names them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.channel.channeldata import make_channeldata
-from channel_tools.channel.commit import put_in_place, staged
-from channel_tools.channel.content import (
-    CHANNELDATA,
-    INDEX_FILES,
-    REPODATA,
-    REPODATA_FROM_PACKAGES,
-    SubdirContent,
-    not_listed,
-    subdir_content,
-)
-from channel_tools.channel.records import CachedPackage, Records, Stamp, stamp_of
-from channel_tools.channel.refresh import refresh_records
+from channel_tools.channel.content import INDEX_FILES, SubdirContent, make_channeldata, subdir_content
+from channel_tools.channel.listing import Listing, names_in, not_listed
+from channel_tools.channel.records import CachedPackage, Records, Stamp, refresh_records, stamp_of
 from channel_tools.channel.shards import remove_stale_shards, shards_on_disk, write_shards
 from channel_tools.channel.state import (
-    Listing,
     LoadedChannel,
     SubdirState,
     load_channel,
@@ -37,20 +33,24 @@ from channel_tools.channel.state import (
     write_state,
 )
 from channel_tools.channel.steps import SubdirChange, contents_in_order
+from channel_tools.conda.repodata import CHANNELDATA, REPODATA, REPODATA_FROM_PACKAGES
+from channel_tools.system.document import decode_json
+from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.channel.model import Channel, ChannelWriter, Finding
+    from channel_tools.conda.package import PackageKey
 
 _log = logging.getLogger(__name__)
 DEFAULT_SHARD_GRACE_S = 24 * 3600.0
+File = tuple[Path, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexReport:
-    """What an index run did. ``refused`` are files that are in the folder but in no index, with the reason."""
+    """What an index run did. ``refused`` are files that are in the folder but not indexed, with the reason."""
 
     listed: int
     written: tuple[str, ...]
@@ -85,16 +85,16 @@ def index_channel(
     writer: ChannelWriter,
     *,
     loaded: LoadedChannel | None = None,
-    known: Mapping[str, CachedPackage] | None = None,
+    known: Mapping[PackageKey, CachedPackage] | None = None,
     shard_grace_s: float = DEFAULT_SHARD_GRACE_S,
 ) -> IndexReport:
     """Bring all indexes in step with the package files; with nothing to do, nothing is written.
 
-    Damaged files, and files whose bytes changed under a published name, are left out of every index and reported; they
-    do not stop the others. ``known`` (by ``subdir/file name``) spares reading files that the caller has just checked,
-    ``loaded`` the records that it has just read. Shards unused for ``shard_grace_s`` are removed. Readers never see a
-    half-written index, one that names a file that is not there, or a package without what it needs of those that came
-    with it. Raises DiskFullError, and ChannelError for damaged records of the channel.
+    Damaged files, and files whose bytes changed under a published name, are left out of every index and reported;
+    they do not stop the others. ``known`` spares reading files that the caller has just checked, ``loaded`` the
+    records that it has just read. Shards unused for ``shard_grace_s`` are removed. Readers never see a half-written
+    index, one that names a file that is not there, or a package without what it needs of those that came with it.
+    Raises DiskFullError, and ChannelError for damaged records of the channel.
     """
     channel, now_s = writer.channel, writer.clock()
     loaded = loaded or load_channel(channel)
@@ -117,17 +117,17 @@ def _read_subdir(
     subdir: str,
     state: SubdirState,
     listing: Listing,
-    known: Mapping[str, CachedPackage],
+    known: Mapping[PackageKey, CachedPackage],
     *,
     now_s: float,
 ) -> _SubdirIndex:
     folder = channel.path / subdir
     first_seen = {} if state.records.packages else _first_seen(folder / REPODATA)
-    fresh = {name.partition("/")[2]: row for name, row in known.items() if name.startswith(subdir + "/")}
+    fresh = {key.file_name: row for key, row in known.items() if key.subdir == subdir}
     records = refresh_records(
         Records(packages=state.records.packages | fresh, refused=state.records.refused),
         folder,
-        skip=frozenset(name.partition("/")[2] for name in listing.incoming if name.startswith(subdir + "/")),
+        skip=names_in(subdir, listing.incoming),
         first_seen=first_seen,
         now_ms=int(now_s * 1000),
     )
@@ -176,12 +176,12 @@ def _new_channeldata(
     """channeldata.json as it has to be written, None when it is in step."""
     path = channel.path / CHANNELDATA
     stamp = _stamp_or_none(path)
-    sound = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
-    if sound and not changed:
+    kept = stamp is not None and stamp == read_channeldata_stamp(channel) and all(part.state.content for part in parts)
+    if kept and not changed:
         return None
     names = {name for part in changed.values() for name in part.changed_names()}
     listed = {part.subdir: part.content.listed for part in parts}
-    return make_channeldata(listed, before=path.read_bytes() if sound else None, changed=names)
+    return make_channeldata(listed, before=path.read_bytes() if kept else None, changed=names)
 
 
 def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_s: float) -> None:
@@ -203,7 +203,7 @@ def _finish_subdir(channel: Channel, part: _SubdirIndex, *, now_s: float, grace_
 def _first_seen(repodata_file: Path) -> dict[str, tuple[str, int]]:
     """What an index without its cache says: file name to (sha256, index time in ms)."""
     try:
-        rows = msgspec.json.decode(repodata_file.read_bytes())["packages.conda"]
+        rows = decode_json(repodata_file.read_bytes())["packages.conda"]
         return {name: (str(row["sha256"]), int(row["indexed_timestamp"])) for name, row in rows.items()}
     except (FileNotFoundError, msgspec.DecodeError, KeyError, TypeError, ValueError) as err:
         _log.debug("%s: no earlier index (%s)", repodata_file, err)
@@ -220,3 +220,41 @@ def _warn_of_lost(folder: Path, before: Records, after: Records, *, expected: Co
 
 def _stamp_or_none(path: Path) -> Stamp | None:
     return stamp_of(path) if path.is_file() else None
+
+
+@contextlib.contextmanager
+def staged(files: Sequence[File]) -> Iterator[list[tuple[Path, Path]]]:
+    """Write each file beside its destination; yields temporary path and destination, in the given order.
+
+    A destination may stand in it several times. What was not renamed when the block ends is removed. Raises
+    DiskFullError.
+    """
+    holders: dict[Path, Path] = {}
+    moves = []
+    try:
+        for number, (destination, content) in enumerate(files):
+            folder = destination.parent
+            with disk_full_reported(folder):
+                if folder not in holders:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    holders[folder] = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=folder))
+                temporary = holders[folder] / f"{number}-{destination.name}"
+                _write(temporary, content)
+            moves.append((temporary, destination))
+        yield moves
+    finally:
+        for holder in holders.values():
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+def put_in_place(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Rename the staged files, in order."""
+    for temporary, destination in moves:
+        os.replace(temporary, destination)  # noqa: PTH105 - nothing between two renames that need not be there
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -4,16 +4,66 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ChannelError
+from channel_tools.channel.patches import Patch  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.system.errors import ChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from channel_tools.channel.model import PublishedPackage
-    from channel_tools.channel.patches import Patch
-    from channel_tools.channel.state import Listing
+
+
+CHANNEL_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retired:
+    """A file that retention took out of the indexes at ``since_s`` (epoch seconds); its name keeps its ``sha256``."""
+
+    sha256: str
+    since_s: float
+    deleted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """listing.json: which packages new solves see. All names are ``subdir/file name``.
+
+    ``incoming`` are files of a set that is being added: no index names them until all are there. ``foundation`` is the
+    set of foundation packages in force, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
+    ``yanked`` are packages that people took back, with their reason, ``patches`` what people changed in the records of
+    a subdir. ``retired`` are files that retention takes away: hidden at once, deleted later, never of other bytes.
+    """
+
+    schema: int = CHANNEL_SCHEMA
+    incoming: tuple[str, ...] = ()
+    foundation: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+    hidden: dict[str, str] = field(default_factory=dict)
+    yanked: dict[str, str] = field(default_factory=dict)
+    patches: dict[str, Patch] = field(default_factory=dict)
+    retired: dict[str, Retired] = field(default_factory=dict)
+
+
+def not_listed(listing: Listing) -> dict[str, str]:
+    """``subdir/file name`` of what new solves must not see, with the reason."""
+    removed = {
+        f"{subdir}/{name}": "removed by a repodata patch"
+        for subdir, patch in listing.patches.items()
+        for name in patch.remove
+    }
+    return removed | hidden_packages(listing)
+
+
+def hidden_packages(listing: Listing) -> dict[str, str]:
+    """What not even the unpatched repodata lists (``subdir/file name``), with the reason."""
+    superseded = dict.fromkeys(listing.superseded, "superseded by the foundation in force")
+    retired = dict.fromkeys(listing.retired, "retired")
+    yanked = {name: f"yanked: {reason}" for name, reason in listing.yanked.items()}
+    return superseded | listing.hidden | retired | yanked
 
 
 def admitted(listing: Listing, files: Mapping[str, str | None]) -> Listing:
@@ -84,8 +134,13 @@ def with_patch(listing: Listing, subdir: str, patch: Patch, *, replace: bool) ->
     )
 
 
-def _subdir(name: str) -> str:
-    return name.partition("/")[0]
+def names_in(subdir: str, keys: Iterable[str]) -> frozenset[str]:
+    """The file names of those ``keys`` (``subdir/file name``) that lie in one subdir."""
+    return frozenset(key.partition("/")[2] for key in keys if key.startswith(subdir + "/"))
+
+
+def _subdir(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _variant_key(package: PublishedPackage) -> tuple[object, ...]:

@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
+    from channel_tools.conda.package import PackageRef
 
 FoundationKind = Literal["registry", "conda-forge"]
 FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign"]
 
 RECORD_FOLDER = ".channel_tools"
-NOARCH = "noarch"
-PACKAGE_SUFFIX = ".conda"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,14 +74,12 @@ class ChannelWriter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldFile:
-    """A sound package file of the channel; ``hidden`` says why new solves do not see it (None: they do)."""
+class IndexedFile:
+    """A complete package file of the channel; ``hidden`` says why new solves do not see it (None: they do)."""
 
+    ref: PackageRef
     path: Path
     row: CachedPackage
-    sha256: str
-    size_bytes: int
-    foundation: bool
     hidden: str | None
 
 

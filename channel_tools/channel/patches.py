@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 
-from channel_tools.channel.archive import JsonObject  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.errors import ConfigError
+from channel_tools.conda.info import JsonObject  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.conda.metadata import is_purls
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,11 +76,11 @@ class Patch:
 def read_patch(path: Path) -> Patch:
     """Read a patch_instructions.json. Raises ConfigError naming the key that is wrong."""
     try:
-        value = msgspec.json.decode(path.read_bytes())
+        value = decode_json(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError("no such file", path=path, hint="give a patch_instructions.json") from None
     except (msgspec.DecodeError, IsADirectoryError) as err:
-        raise ConfigError(f"no JSON: {err}", path=path) from None
+        raise ConfigError(f"not valid JSON: {err}", path=path) from None
     if not isinstance(value, dict):
         raise _wrong(path, "the file", value, "an object")
     if unknown := sorted(value.keys() - set(_KEYS)):
@@ -140,7 +142,7 @@ def _check_field(path: Path, where: str, name: str, value: object) -> None:
         _check_specs(path, where, value)
     elif name in _TEXTS and not isinstance(value, str):
         raise _wrong(path, where, value, "a text or null")
-    elif name == "purls" and not _is_texts(value):
+    elif name == "purls" and not is_purls(value):
         raise _wrong(path, where, value, "a list of package URLs or null")
 
 
@@ -154,7 +156,7 @@ def _check_specs(path: Path, where: str, value: object) -> None:
         try:
             MatchSpec(spec)
         except InvalidMatchSpecError as err:
-            raise ConfigError(f"{where}: {spec!r} is no MatchSpec ({err})", path=path) from None
+            raise ConfigError(f"{where}: {spec!r} is not a valid MatchSpec ({err})", path=path) from None
 
 
 def _wrong(path: Path, where: str, found: object, expected: str) -> ConfigError:

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.channel.archive import read_package
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
-from channel_tools.channel.model import PACKAGE_SUFFIX
 from channel_tools.channel.records import CachedPackage, cached_package, changed, stamp_of
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
-from channel_tools.errors import ChannelError, IntegrityError
-from channel_tools.files import link_or_copy, sha256_of_file
+from channel_tools.conda.archive import read_package
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
+from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.files import link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.model import ChannelWriter, PublishedPackage
+    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.model import ChannelWriter
     from channel_tools.channel.patches import Patch
     from channel_tools.channel.state import LoadedChannel, SubdirState
 
@@ -43,13 +44,16 @@ def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
     return add_set(writer, files, ())
 
 
-def link_foundation(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
+def link_foundation(
+    writer: ChannelWriter, files: Sequence[Path], *, trusted: Mapping[PackageKey, CachedPackage] | None = None
+) -> IndexReport:
     """Make ``files`` (``.../subdir/name.conda``) the foundation packages of their subdirs in the channel and index it.
 
     They are hard links where the file system allows. Packages of an earlier foundation that are not among them stay in
-    the folder for lock files but leave the indexes, so that new solves see one coherent set. Raises as add_packages.
+    the folder for lock files but leave the indexes, so that new solves see one coherent set. ``trusted`` are rows of
+    files that were just read, as in add_set. Raises as add_packages.
     """
-    return add_set(writer, (), files)
+    return add_set(writer, (), files, trusted=trusted)
 
 
 def add_set(
@@ -57,31 +61,33 @@ def add_set(
     own: Sequence[Path],
     foundation: Sequence[Path],
     *,
-    trusted: Mapping[str, CachedPackage] | None = None,
+    trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
 ) -> IndexReport:
     """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown together.
 
-    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do. ``trusted`` are rows (by
-    ``subdir/file name``) of files that another channel of ours has read in full; they are not read again while their
-    stamps are the same. ``patches`` of subdirs come with the packages.
+    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do. ``trusted`` are rows of
+    files that were read in full for the audit or for another channel of ours; they are not
+    read again while their stamps are the same. ``patches`` of subdirs come with the packages.
     """
     files = [*foundation, *own]
-    keys = [_key(path) for path in own]
-    loaded = load_channel(writer.channel, and_subdirs={path.parent.name for path in files})
-    rows, fresh = _rows_to_enter(writer, loaded, files, trusted or {})
-    listing = admitted(loaded.listing, dict.fromkeys(map(_key, files)) | {key: row.sha256 for key, row in rows.items()})
+    places = {PackageKey.of(path): path for path in files}
+    loaded = load_channel(writer.channel, and_subdirs={key.subdir for key in places})
+    rows, fresh = _rows_to_enter(writer, loaded, places, trusted or {})
+    entering = {str(key): rows[key].sha256 if key in rows else None for key in places}
+    listing = admitted(loaded.listing, entering)
     if fresh:
-        write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(fresh))))
-    for path in files:
-        if _key(path) in rows:
-            _take_in(path, writer.channel.path / _key(path))
-    known = {key: msgspec.structs.replace(row, stamp=stamp_of(writer.channel.path / key)) for key, row in rows.items()}
+        write_listing(writer.channel, dataclasses.replace(loaded.listing, incoming=tuple(sorted(map(str, fresh)))))
+    known = {}
+    for key, row in rows.items():
+        destination = key.path_in(writer.channel.path)
+        _replace_file(places[key], destination)
+        known[key] = msgspec.structs.replace(row, stamp=stamp_of(destination))
     if foundation:
-        listing = with_foundation(listing, [_key(path) for path in foundation])
+        listing = with_foundation(listing, [str(PackageKey.of(path)) for path in foundation])
     for subdir, patch in (patches or {}).items():
         listing = with_patch(listing, subdir, patch, replace=False)
-    listing = prefer(listing, _candidates(loaded, known, keys), keys)
+    listing = _preferring(loaded, listing, known, [PackageKey.of(path) for path in own])
     if fresh or listing != loaded.listing:
         write_listing(writer.channel, listing)
     return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing), known=known)
@@ -92,9 +98,8 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
 
     This is what makes going back to an earlier recipe work: its package is there already, but a newer one would win.
     """
-    keys = list(names)
     loaded = load_channel(writer.channel)
-    listing = prefer(loaded.listing, _candidates(loaded, {}, keys), keys)
+    listing = _preferring(loaded, loaded.listing, {}, [PackageKey.parse(name) for name in names])
     if listing != loaded.listing:
         write_listing(writer.channel, listing)
     return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing))
@@ -103,27 +108,29 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
 def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
     """Read a package in full, as the channel does before it takes it in; returns its cache row.
 
-    Raises IntegrityError for what is wrong with it, ChannelError when it is no ``.conda`` file.
+    Raises IntegrityError for what is wrong with it, ChannelError when it is not a ``.conda`` file.
     """
     if not path.name.endswith(PACKAGE_SUFFIX) or not path.is_file():
         raise ChannelError(f"{path}: no such package file; expected the path of a {PACKAGE_SUFFIX} file")
-    facts = read_package(path, contents=True)
-    return cached_package(path, facts, stamp=stamp_of(path), indexed_ms=indexed_ms)
+    return cached_package(path, read_package(path, contents=True), indexed_ms=indexed_ms)
 
 
 def _rows_to_enter(
-    writer: ChannelWriter, loaded: LoadedChannel, files: Sequence[Path], trusted: Mapping[str, CachedPackage]
-) -> tuple[dict[str, CachedPackage], set[str]]:
-    """The rows of the files that have to be linked in, each checked, and the names that are new in the folder."""
+    writer: ChannelWriter,
+    loaded: LoadedChannel,
+    places: Mapping[PackageKey, Path],
+    trusted: Mapping[PackageKey, CachedPackage],
+) -> tuple[dict[PackageKey, CachedPackage], set[PackageKey]]:
+    """The rows of the files that have to be linked in, each checked, and the keys that are new in the folder."""
     rows, fresh = {}, set()
-    for path in files:
-        destination = writer.channel.path / _key(path)
+    for key, path in places.items():
+        destination = key.path_in(writer.channel.path)
         exists = destination.exists()
-        if exists and _is_present(path, destination, loaded.states[path.parent.name]):
+        if exists and _is_present(path, destination, loaded.states[key.subdir]):
             continue
-        rows[_key(path)] = _checked_row(path, trusted.get(_key(path)), indexed_ms=int(writer.clock() * 1000))
+        rows[key] = _checked_row(path, trusted.get(key), indexed_ms=int(writer.clock() * 1000))
         if not exists:
-            fresh.add(_key(path))
+            fresh.add(key)
     return rows, fresh
 
 
@@ -134,7 +141,7 @@ def _checked_row(path: Path, trusted: CachedPackage | None, *, indexed_ms: int) 
 
 
 def _is_present(source: Path, destination: Path, state: SubdirState) -> bool:
-    """Whether the channel has these bytes, sound; False when a damaged file may be replaced by its sound original."""
+    """Whether the channel has these bytes, undamaged; False when a damaged file may be replaced by its original."""
     stamp = stamp_of(destination)
     row, refused = state.records.packages.get(destination.name), state.records.refused.get(destination.name)
     if refused is not None and refused.stamp == stamp:
@@ -161,30 +168,29 @@ def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | No
     )
 
 
-def _take_in(source: Path, destination: Path) -> None:
+def _replace_file(source: Path, destination: Path) -> None:
     if destination.exists():
         destination.unlink()  # damaged: _is_present would have said so otherwise
     link_or_copy(source, destination)
 
 
-def _candidates(
-    loaded: LoadedChannel, known: Mapping[str, CachedPackage], keys: Sequence[str]
-) -> list[PublishedPackage]:
-    """The own packages that may be builds of the same variant as those of ``keys``: the same names."""
-    rows = {
-        f"{subdir}/{name}": row
-        for subdir, state in loaded.states.items()
-        for name, row in state.records.packages.items()
-    } | dict(known)
-    names = {rows[key].name for key in keys if key in rows}
-    foreign = {*loaded.listing.foundation, *loaded.listing.superseded}
-    path = loaded.channel.path
-    return [
-        published_package(path / key, row, None)
-        for key, row in rows.items()
-        if row.name in names and key not in foreign and (key in known or (path / key).exists())
+def _preferring(
+    loaded: LoadedChannel, listing: Listing, known: Mapping[PackageKey, CachedPackage], keys: Sequence[PackageKey]
+) -> Listing:
+    """The listing in which ``keys`` are seen and no other build of their variants; ``known`` are new or read anew."""
+    states = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    rows = [known.get(key) or states.get(key.subdir, {}).get(key.file_name) for key in keys]
+    names = {row.name for row in rows if row is not None}
+    same_name = {
+        PackageKey(subdir, file_name): row
+        for subdir, packages in states.items()
+        for file_name, row in packages.items()
+        if row.name in names
+    } | {key: row for key, row in known.items() if row.name in names}
+    foundation = {*loaded.listing.foundation, *loaded.listing.superseded}
+    builds = [
+        published_package(key.path_in(loaded.channel.path), row, None)
+        for key, row in same_name.items()
+        if str(key) not in foundation and (key in known or key.path_in(loaded.channel.path).exists())
     ]
-
-
-def _key(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    return prefer(listing, builds, [str(key) for key in keys])

@@ -2,24 +2,32 @@
 """From a package's metadata to its repodata record, and the record cache that spares reading packages again.
 
 Records follow rattler's indexer field by field (the tests compare the two), so that a channel may be indexed by either.
-The cache is keyed by size and modification time; deleting it costs time, never truth.
+The cache is keyed by size and modification time; deleting it costs time, never truth. Only files that are new or
+touched are read, many of them in several processes: ten thousand are indexed from nothing in seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from channel_tools.channel.archive import JsonObject, PackageFacts
-from channel_tools.channel.metadata import check_index, check_run_exports
 from channel_tools.channel.model import Finding
-from channel_tools.channel.refusal import damaged
-from channel_tools.errors import IntegrityError
+from channel_tools.conda.archive import PackageInfo, read_package
+from channel_tools.conda.contents import damaged_package
+from channel_tools.conda.info import JsonObject
+from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
+from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.repodata import encode_json
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 STATE_SCHEMA: Literal[3] = 3
@@ -29,8 +37,10 @@ _RECORD_FIELDS = (
     "name", "noarch", "platform", "purls", "python_site_packages_path", "subdir", "timestamp", "version",
 )  # fmt: skip
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")
-_ABOUT_FIELDS = ("description", "dev_url", "doc_url", "home", "license", "source_url", "summary")
-_RUN_EXPORT_KINDS = ("weak", "strong", "noarch", "weak_constrains", "strong_constrains")
+_log = logging.getLogger(__name__)
+_FILES_PER_PROCESS = 250
+"""Fewer are read before a second process has started."""
+_FILES_AT_ONCE = 100
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -113,7 +123,7 @@ class RefusedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records:
-    """All packages of one subdir, sound and refused."""
+    """All packages of one subdir: those that are indexed, and those refused as damaged or changed."""
 
     packages: dict[str, CachedPackage] = field(default_factory=dict)
     refused: dict[str, RefusedFile] = field(default_factory=dict)
@@ -141,17 +151,17 @@ def changed(path: Path, found: str, expected: str) -> IntegrityError:
     )
 
 
-def cached_package(path: Path, facts: PackageFacts, *, stamp: Stamp, indexed_ms: int) -> CachedPackage:
-    """The cache row of a package that was read. Raises IntegrityError when its metadata cannot stand in repodata."""
-    record = make_record(path, facts) | {"indexed_timestamp": indexed_ms}
+def cached_package(path: Path, info: PackageInfo, *, indexed_ms: int) -> CachedPackage:
+    """The cache row of a package that was read. Raises IntegrityError as make_record."""
+    record = make_record(path, info) | {"indexed_timestamp": indexed_ms}
     return CachedPackage(
-        stamp=stamp,
+        stamp=Stamp(size_bytes=info.size_bytes, mtime_ns=info.mtime_ns),
         name=str(record["name"]),
-        sha256=facts.sha256,
+        sha256=info.sha256,
         record_json=encode_json(record),
         exports_json=encode_json(record.get("run_exports", {})),
-        about_json=encode_json({key: facts.about[key] for key in _ABOUT_FIELDS if facts.about.get(key)}),
-        origin_json=encode_json(_origin(facts)),
+        about_json=encode_json({key: info.about[key] for key in ABOUT_FIELDS if info.about.get(key)}),
+        origin_json=encode_json(_origin(info)),
     )
 
 
@@ -168,48 +178,48 @@ def recorded_package(record: JsonObject) -> CachedPackage:
     )
 
 
-def _origin(facts: PackageFacts) -> Origin:
-    extra = facts.about.get("extra")
+def _origin(info: PackageInfo) -> Origin:
+    extra = info.about.get("extra")
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None
     ours = ours if isinstance(ours, dict) else {}
     if not isinstance(digest := ours.get("digest"), str):
         return Origin(inputs=_texts(ours.get("inputs")) or {})
-    return Origin(digest=digest, inputs=_texts(ours.get("inputs")) or {}, variant=_texts(facts.variant))
+    return Origin(digest=digest, inputs=_texts(ours.get("inputs")) or {}, variant=_texts(info.variant))
 
 
 def _texts(value: object) -> dict[str, str] | None:
     return {str(key): str(item) for key, item in value.items()} if isinstance(value, dict) else None
 
 
-def make_record(path: Path, facts: PackageFacts) -> JsonObject:
+def make_record(path: Path, info: PackageInfo) -> JsonObject:
     """The repodata record (CEP 36, without ``indexed_timestamp``) of a package file in its subdir's folder.
 
-    Raises IntegrityError when index.json names another subdir, lacks a field, or needs repodata of the next revision.
+    Raises IntegrityError when index.json names another subdir, or needs repodata of the next revision.
     """
-    index = facts.index
+    index = info.index
     if index.get("subdir") != path.parent.name:
-        raise damaged(path, f"its index.json says subdir {index.get('subdir')!r}; expected {path.parent.name!r}")
-    check_index(index, path)
+        raise damaged_package(
+            path, f"its index.json says subdir {index.get('subdir')!r}; expected {path.parent.name!r}"
+        )
     depends, constrains = _specs(index, "depends"), _specs(index, "constrains")
     if any(index.get(key) for key in _V3_FIELDS) or any("[when=" in spec for spec in (*depends, *constrains)):
-        raise damaged(
+        raise damaged_package(
             path, "it has conditional dependencies, groups or flags, which this repodata revision cannot hold"
         )
     record: JsonObject = {key: index[key] for key in _RECORD_FIELDS if index.get(key) is not None}
-    record |= {"depends": depends, "md5": facts.md5, "sha256": facts.sha256, "size": facts.size_bytes}
+    record |= {"depends": depends, "md5": info.md5, "sha256": info.sha256, "size": info.size_bytes}
     if constrains:
         record["constrains"] = constrains
     if (track_features := index.get("track_features")) is not None:
         record["track_features"] = " ".join(track_features) if isinstance(track_features, list) else track_features
-    if facts.run_exports is not None:
-        check_run_exports(facts.run_exports, _RUN_EXPORT_KINDS, path)
-        record["run_exports"] = run_exports_of(facts.run_exports)
+    if info.run_exports is not None:
+        record["run_exports"] = run_exports_of(info.run_exports)
     return dict(sorted(record.items()))
 
 
 def run_exports_of(value: Mapping[str, object]) -> JsonObject:
     """run_exports with its empty kinds left out (CEP 12)."""
-    return {kind: value[kind] for kind in _RUN_EXPORT_KINDS if value.get(kind)}
+    return {kind: value[kind] for kind in RUN_EXPORT_KINDS if value.get(kind)}
 
 
 def _specs(index: Mapping[str, object], key: str) -> list[str]:
@@ -217,6 +227,104 @@ def _specs(index: Mapping[str, object], key: str) -> list[str]:
     return [str(spec) for spec in value] if isinstance(value, list) else []
 
 
-def encode_json(value: object) -> bytes:
-    """JSON as it is written into a channel: sorted keys, one line, UTF-8."""
-    return msgspec.json.encode(value, order="sorted")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadFile:
+    """A file that has to be read: with its ``contents``, unless they were read before and only its stamp changed."""
+
+    path: Path
+    stamp: Stamp
+    contents: bool
+    expected_sha256: str | None
+    indexed_ms: int
+    published: CachedPackage | None
+
+
+def scan_packages(subdir_folder: Path) -> dict[str, Stamp]:
+    """The ``.conda`` files of a subdir, by name in order."""
+    found = {}
+    with os.scandir(subdir_folder) if subdir_folder.is_dir() else contextlib.nullcontext(()) as entries:
+        for entry in entries:
+            if entry.name.endswith(PACKAGE_SUFFIX) and not entry.name.startswith(TEMPORARY_PREFIX):
+                status = entry.stat()
+                found[entry.name] = Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+    return dict(sorted(found.items()))
+
+
+def refresh_records(
+    known: Records, subdir_folder: Path, *, skip: frozenset[str], first_seen: Mapping[str, tuple[str, int]], now_ms: int
+) -> Records:
+    """The records of the folder as it is now; only files that are new or touched since ``known`` are read.
+
+    ``skip`` names files that are not published yet. ``first_seen`` gives sha256 and index time (ms) that an earlier
+    index had for a file, for when the cache was lost.
+    """
+    packages: dict[str, CachedPackage] = {}
+    refused: dict[str, RefusedFile] = {}
+    unread = []
+    stamps = scan_packages(subdir_folder)
+    for name, stamp in stamps.items():
+        if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
+            packages[name] = cached
+        elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
+            refused[name] = remembered
+        elif name not in skip:
+            unread.append(_unread(known, subdir_folder / name, stamp, first_seen=first_seen.get(name), now_ms=now_ms))
+    for name, row in read_files(unread):
+        if isinstance(row, CachedPackage):
+            packages[name] = row
+        else:
+            _log.warning("%s", row.message)
+            refused[name] = row
+    if unread:
+        packages = {name: packages[name] for name in stamps if name in packages}
+    return Records(packages=packages, refused=refused)
+
+
+def _unread(known: Records, path: Path, stamp: Stamp, *, first_seen: tuple[str, int] | None, now_ms: int) -> UnreadFile:
+    cached, refused = known.packages.get(path.name), known.refused.get(path.name)
+    published = cached or (refused.published if refused else None)
+    expected, indexed_ms = first_seen or (None, now_ms)
+    if published is not None:
+        expected = published.sha256
+        indexed_ms = int(str(published.record["indexed_timestamp"]))
+    return UnreadFile(
+        path=path,
+        stamp=stamp,
+        contents=cached is None,
+        expected_sha256=expected,
+        indexed_ms=indexed_ms,
+        published=published,
+    )
+
+
+def read_files(files: Sequence[UnreadFile]) -> Iterator[tuple[str, CachedPackage | RefusedFile]]:
+    """Read each file and judge it; name and outcome as they are done, many files in several processes."""
+    processes = min(len(os.sched_getaffinity(0)), len(files) // _FILES_PER_PROCESS)
+    if processes <= 1:
+        yield from ((file.path.name, _read_file(file)) for file in files)
+        return
+    from channel_tools.system.workers import run_in_processes  # noqa: PLC0415 - slow to import, and few files are the rule
+
+    chunks = [files[start : start + _FILES_AT_ONCE] for start in range(0, len(files), _FILES_AT_ONCE)]
+    for chunk, rows in run_in_processes(_read_chunk, chunks, processes=processes, what="read packages"):
+        yield from zip((file.path.name for file in chunk), rows, strict=True)
+
+
+def _read_chunk(files: Sequence[UnreadFile]) -> list[CachedPackage | RefusedFile]:
+    return [_read_file(file) for file in files]
+
+
+def _read_file(file: UnreadFile) -> CachedPackage | RefusedFile:
+    try:
+        info = read_package(file.path, contents=file.contents)
+        if file.expected_sha256 not in {None, info.sha256}:
+            raise changed(file.path, info.sha256, str(file.expected_sha256))
+        return cached_package(file.path, info, indexed_ms=file.indexed_ms)
+    except IntegrityError as err:
+        return RefusedFile(
+            stamp=file.stamp,
+            changed=file.expected_sha256 is not None,
+            message=err.message,
+            hint=err.hint or "",
+            published=file.published,
+        )

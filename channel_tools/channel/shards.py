@@ -14,27 +14,21 @@ import re
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import zstandard
 
 from channel_tools.channel.state import Shard
-from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported
+from channel_tools.conda.repodata import SHARD_LEVEL, SHARD_SUFFIX, SHARDS_FOLDER, encode_shard
+from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, sync_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.channel.records import CachedPackage
 
-SHARDS_FOLDER = "shards"
-SHARD_SUFFIX = ".msgpack.zst"
-SHARD_INDEX = "repodata_shards.msgpack.zst"
 _SHARD_NAME = re.compile(r"[0-9a-f]{64}\.msgpack\.zst")
-_ZSTD_LEVEL = 9
-_SYNC_EACH_LIMIT = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +50,7 @@ def make_shards(
     A shard is only made when its records changed since ``known`` or its file is not ``on_disk``.
     """
     files, hidden = _by_name(records, removed)
-    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    compressor = zstandard.ZstdCompressor(level=SHARD_LEVEL)
     shards: dict[str, Shard] = {}
     new: dict[str, bytes] = {}
     for name in sorted(files.keys() | hidden.keys()):
@@ -64,7 +58,7 @@ def make_shards(
         content = _content(records, rows, gone)
         shard = known.get(name)
         if shard is None or shard.content != content or shard.sha256 not in on_disk:
-            packed = compressor.compress(_plain_shard(records, rows, gone))
+            packed = compressor.compress(encode_shard({row: records[row].record for row in rows}, removed=gone))
             shard = Shard(content=content, sha256=hashlib.sha256(packed).hexdigest())
             if shard.sha256 not in on_disk:
                 new[shard.sha256] = packed
@@ -96,28 +90,6 @@ def _content(records: Mapping[str, CachedPackage], files: Sequence[str], hidden:
     return digest.hexdigest()
 
 
-def _plain_shard(records: Mapping[str, CachedPackage], files: Sequence[str], hidden: Sequence[str]) -> bytes:
-    packages = {}
-    for file_name in files:
-        record = records[file_name].record
-        packages[file_name] = record | {key: bytes.fromhex(str(record[key])) for key in ("md5", "sha256")}
-    shard = {"packages": {}, "packages.conda": packages, "removed": sorted(hidden)}
-    return msgspec.msgpack.encode(shard, order="sorted")
-
-
-def shard_index(subdir: str, shards: Mapping[str, Shard], *, now_s: float) -> bytes:
-    """The index: package names to shards, with addresses relative to the subdir."""
-    info = {
-        "subdir": subdir,
-        "base_url": "",
-        "shards_base_url": f"./{SHARDS_FOLDER}/",
-        "created_at": datetime.fromtimestamp(now_s, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-    }
-    hashes = {name: bytes.fromhex(shard.sha256) for name, shard in sorted(shards.items())}
-    index = msgspec.msgpack.encode({"info": info, "shards": hashes}, order="sorted")
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(index)
-
-
 def shards_on_disk(subdir_folder: Path) -> set[str]:
     """The hashes that shard files of the subdir are named after."""
     folder = subdir_folder / SHARDS_FOLDER
@@ -134,7 +106,7 @@ def write_shards(subdir_folder: Path, new: Mapping[str, bytes]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=folder) as holder:
             files = [_write_one(Path(holder) / (sha256 + SHARD_SUFFIX), packed) for sha256, packed in new.items()]
-            _flush(files)
+            sync_files(files)
             for path in files:
                 path.replace(folder / path.name)
 
@@ -158,12 +130,3 @@ def _write_one(path: Path, packed: bytes) -> Path:
         if stream.write(packed) != len(packed):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     return path
-
-
-def _flush(files: Sequence[Path]) -> None:
-    if len(files) > _SYNC_EACH_LIMIT:
-        os.sync()
-        return
-    for path in files:
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())

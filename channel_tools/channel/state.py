@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.channel.model import NOARCH, RECORD_FOLDER, Channel, Foundation
-from channel_tools.channel.patches import Patch  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp, encode_json
-from channel_tools.errors import ChannelError
-from channel_tools.files import write_bytes_atomically
+from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing
+from channel_tools.channel.model import RECORD_FOLDER, Channel, Foundation
+from channel_tools.channel.records import STATE_SCHEMA, Records, Stamp
+from channel_tools.conda.package import NOARCH
+from channel_tools.conda.repodata import encode_json
+from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.errors import ChannelError
+from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from channel_tools.channel.records import CachedPackage
+    from channel_tools.conda.package import PackageKey
+
 _log = logging.getLogger(__name__)
-CHANNEL_SCHEMA = 1
 _SUBDIR_NAME = re.compile(r"noarch|[a-z]+-[a-z0-9_]+")
 
 
@@ -37,35 +42,6 @@ class ChannelRecord:
     name: str
     foundation: Foundation
     created_with: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retired:
-    """A file that retention took out of the indexes at ``since_s`` (epoch seconds); its name keeps its ``sha256``."""
-
-    sha256: str
-    since_s: float
-    deleted: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
-    """listing.json: which packages new solves see. All names are ``subdir/file name``.
-
-    ``incoming`` are files of a set that is being added: no index names them until all are there. ``foundation`` is the
-    set of foundation packages in force, ``superseded`` those of earlier sets, ``hidden`` own packages with the reason.
-    ``yanked`` are packages that people took back, with their reason, ``patches`` what people changed in the records of
-    a subdir. ``retired`` are files that retention takes away: hidden at once, deleted later, never of other bytes.
-    """
-
-    schema: int = CHANNEL_SCHEMA
-    incoming: tuple[str, ...] = ()
-    foundation: tuple[str, ...] = ()
-    superseded: tuple[str, ...] = ()
-    hidden: dict[str, str] = field(default_factory=dict)
-    yanked: dict[str, str] = field(default_factory=dict)
-    patches: dict[str, Patch] = field(default_factory=dict)
-    retired: dict[str, Retired] = field(default_factory=dict)
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -99,6 +75,10 @@ class LoadedChannel:
     listing: Listing
     states: dict[str, SubdirState]
 
+    def row(self, key: PackageKey) -> CachedPackage:
+        """The row of a package. Raises KeyError when the last index did not read it."""
+        return self.states[key.subdir].records.packages[key.file_name]
+
 
 def load_channel(channel: Channel, *, and_subdirs: Collection[str] = ()) -> LoadedChannel:
     """Read the listing and the caches of all subdirs that there are, and of ``and_subdirs``. Raises as read_listing."""
@@ -114,10 +94,10 @@ def subdirs_of(channel_path: Path) -> list[str]:
 
 
 def read_channel_record(path: Path) -> ChannelRecord:
-    """channel.json of the folder ``path``. Raises ChannelError when it is no channel of ours or of a newer tool."""
+    """channel.json of the folder ``path``. Raises ChannelError when it is not a channel, or of a newer tool."""
     record_file = path / RECORD_FOLDER / "channel.json"
     try:
-        record = msgspec.json.decode(record_file.read_bytes(), type=ChannelRecord)
+        record = decode_json(record_file.read_bytes(), ChannelRecord)
     except FileNotFoundError:
         message = f"{path}: no channel here; {record_file.relative_to(path)} is missing"
         raise ChannelError(message, hint="make it with: channel_tools build") from None
@@ -137,7 +117,7 @@ def read_listing(channel: Channel) -> Listing:
     """listing.json, or an empty listing for a channel that has none yet. Raises ChannelError when it is damaged."""
     listing_file = _listing_file(channel)
     try:
-        listing = msgspec.json.decode(listing_file.read_bytes(), type=Listing)
+        listing = decode_json(listing_file.read_bytes(), Listing)
     except FileNotFoundError:
         return Listing()
     except msgspec.DecodeError as err:
@@ -166,7 +146,7 @@ def read_state(channel: Channel, subdir: str) -> SubdirState:
 
 def decode_state(content: bytes) -> SubdirState:
     """The cache that encode_state wrote; an empty one for another schema. Raises msgspec.DecodeError."""
-    state = msgspec.msgpack.decode(content, type=SubdirState)
+    state = decode_msgpack(content, SubdirState)
     return state if state.schema == STATE_SCHEMA else SubdirState()
 
 
@@ -183,7 +163,7 @@ def write_state(channel: Channel, subdir: str, state: SubdirState) -> None:
 def read_channeldata_stamp(channel: Channel) -> Stamp | None:
     """What channeldata.json looked like when it was written last; None when nobody knows."""
     try:
-        return msgspec.msgpack.decode(_channeldata_file(channel).read_bytes(), type=Stamp)
+        return decode_msgpack(_channeldata_file(channel).read_bytes(), Stamp)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

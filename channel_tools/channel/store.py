@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
-from channel_tools.channel.content import not_listed
 from channel_tools.channel.index import index_channel
-from channel_tools.channel.model import NOARCH, Channel, ChannelWriter, Foundation, HeldFile, PublishedPackage
-from channel_tools.channel.shards import SHARDS_FOLDER
+from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing, not_listed
+from channel_tools.channel.model import Channel, ChannelWriter, Foundation, IndexedFile, PublishedPackage
 from channel_tools.channel.state import (
-    CHANNEL_SCHEMA,
     ChannelRecord,
-    Listing,
     read_channel_record,
     read_listing,
     read_state,
@@ -30,12 +27,13 @@ from channel_tools.channel.state import (
     write_channel_record,
     write_listing,
 )
-from channel_tools.errors import ChannelError, FoundationError
-from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported, remove_leftovers
-from channel_tools.locks import exclusive_lock
+from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
+from channel_tools.conda.repodata import SHARDS_FOLDER
+from channel_tools.system.errors import ChannelError, FoundationError
+from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, exclusive_lock, remove_leftovers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from channel_tools.channel.records import CachedPackage
 
@@ -79,9 +77,9 @@ def _rename_new(made: Path, path: Path) -> None:
 
 
 def open_channel(path: Path, *, foundation: Foundation | None = None) -> Channel:
-    """Open the channel at ``path``; with ``foundation``, insist that it is the one the channel was made with.
+    """Open the channel at ``path``; with ``foundation``, require that it is the one the channel was made with.
 
-    Raises ChannelError when ``path`` is no channel, FoundationError when it was made with another foundation.
+    Raises ChannelError when ``path`` is not a channel, FoundationError when it was made with another foundation.
     """
     recorded = read_channel_record(path).foundation
     if foundation is not None and foundation != recorded:
@@ -137,58 +135,33 @@ def published_packages(channel: Channel) -> list[PublishedPackage]:
 
     Reads only the record cache, so it is fast and needs no lock; files deleted since are left out.
     """
-    listing = read_listing(channel)
-    foreign = {*listing.foundation, *listing.superseded, *listing.incoming}
-    hidden = not_listed(listing)
-    found = []
-    for subdir in subdirs_of(channel.path):
-        packages = read_state(channel, subdir).records.packages
-        present = _names_in(channel.path / subdir)
-        for file_name, row in sorted(packages.items()):
-            key = f"{subdir}/{file_name}"
-            if key not in foreign and file_name in present:
-                found.append(published_package(channel.path / key, row, hidden.get(key)))
-    return found
+    files = indexed_files(channel, subdirs_of(channel.path))
+    return [published_package(file.path, file.row, file.hidden) for file in files.values() if not file.ref.foundation]
 
 
-def held_files(channel: Channel, subdirs: Collection[str]) -> dict[str, HeldFile]:
-    """Every package file of ``subdirs`` that the channel's last index read and that is there, by ``subdir/file name``.
+def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey, IndexedFile]:
+    """Every package file of ``subdirs`` that the channel's last index read and that is there, in order.
 
     Foundation packages and hidden ones too; damaged and changed ones not. Needs no lock.
     """
     listing = read_listing(channel)
-    held: dict[str, HeldFile] = {}
+    foundation, incoming, hidden = {*listing.foundation, *listing.superseded}, {*listing.incoming}, not_listed(listing)
+    found: dict[PackageKey, IndexedFile] = {}
     for subdir in sorted(subdirs):
         present = _names_in(channel.path / subdir)
-        rows = read_state(channel, subdir).records.packages
-        held |= _held(channel, listing, {f"{subdir}/{name}": row for name, row in rows.items() if name in present})
-    return held
-
-
-def find_files(channel: Channel, keys: Iterable[str]) -> dict[str, HeldFile]:
-    """As held_files, for some names (``subdir/file name``) only; those that it does not hold are left out."""
-    present = sorted(key for key in keys if (channel.path / key).is_file())
-    if not present:
-        return {}
-    states = {subdir: read_state(channel, subdir) for subdir in {key.partition("/")[0] for key in present}}
-    rows = {key: states[key.partition("/")[0]].records.packages.get(key.partition("/")[2]) for key in present}
-    return _held(channel, read_listing(channel), {key: row for key, row in rows.items() if row is not None})
-
-
-def _held(channel: Channel, listing: Listing, rows: Mapping[str, CachedPackage]) -> dict[str, HeldFile]:
-    foundation, hidden = {*listing.foundation, *listing.superseded}, not_listed(listing)
-    return {
-        key: HeldFile(
-            path=channel.path / key,
-            row=row,
-            sha256=row.sha256,
-            size_bytes=row.stamp.size_bytes,
-            foundation=key in foundation,
-            hidden=hidden.get(key),
-        )
-        for key, row in sorted(rows.items())
-        if key not in listing.incoming
-    }
+        for name, row in sorted(read_state(channel, subdir).records.packages.items()):
+            key = f"{subdir}/{name}"
+            if name not in present or key in incoming:
+                continue
+            ref = PackageRef(
+                subdir=subdir,
+                file_name=name,
+                sha256=row.sha256,
+                size_bytes=row.stamp.size_bytes,
+                foundation=key in foundation,
+            )
+            found[ref.key] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
+    return found
 
 
 def _names_in(folder: Path) -> set[str]:

@@ -9,18 +9,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zstandard
 
-from channel_tools.channel.archive import JsonObject, read_package
-from channel_tools.channel.content import REPODATA, REPODATA_FROM_PACKAGES, REPODATA_ZST, RUN_EXPORTS, not_listed
-from channel_tools.channel.model import PACKAGE_SUFFIX, Channel, Finding
+from channel_tools.channel.listing import names_in, not_listed
+from channel_tools.channel.model import Channel, Finding
 from channel_tools.channel.patches import Patch
 from channel_tools.channel.records import make_record, run_exports_of
-from channel_tools.channel.shards import SHARD_INDEX, SHARD_SUFFIX, SHARDS_FOLDER
 from channel_tools.channel.state import read_listing, subdirs_of
-from channel_tools.errors import IntegrityError
+from channel_tools.conda.archive import read_package
+from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.repodata import (
+    REPODATA,
+    REPODATA_FROM_PACKAGES,
+    REPODATA_ZST,
+    RUN_EXPORTS,
+    SHARD_INDEX,
+    SHARD_SUFFIX,
+    SHARDS_FOLDER,
+)
+from channel_tools.system.document import decode_json, decode_msgpack
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from channel_tools.conda.info import JsonObject
 
 _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 
@@ -28,8 +40,8 @@ _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 def verify_channel(channel: Channel) -> list[Finding]:
     """Read every package and every index of the channel in full; returns all faults, in order of path.
 
-    Found are damaged packages, files in no index, indexed names without a file, bytes other than the index says,
-    indexes that disagree with each other or cannot be read, and files that do not belong into a subdir.
+    Found are damaged packages, files that are not indexed, indexed names without a file, bytes other than the index
+    says, indexes that disagree with each other or cannot be read, and files that do not belong into a subdir.
     """
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
@@ -39,7 +51,7 @@ def verify_channel(channel: Channel) -> list[Finding]:
         records = _read_repodata(folder, findings)
         if records is None:
             continue
-        hidden = {name.partition("/")[2] for name in silent if name.startswith(subdir + "/")}
+        hidden = names_in(subdir, silent)
         patch = listing.patches.get(subdir, Patch())
         findings += _check_packages(folder, records, hidden, patch)
         findings += _check_indexes(folder, records)
@@ -54,16 +66,18 @@ def _finding(path: Path, message: str, *, hint: str = _INDEX_AGAIN) -> Finding:
 def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObject] | None:
     path = folder / REPODATA
     try:
-        value = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        value = decode_json(path.read_bytes(), dict[str, object])
         return msgspec.convert(value["packages.conda"], dict[str, dict[str, object]])
     except FileNotFoundError:
         findings.append(_finding(path, "is missing"))
     except (msgspec.MsgspecError, KeyError) as err:
-        findings.append(_finding(path, f"is no repodata ({err})"))
+        findings.append(_finding(path, f"is not valid repodata ({err})"))
     return None
 
 
-def _check_packages(folder: Path, records: dict[str, JsonObject], hidden: set[str], patch: Patch) -> Iterator[Finding]:
+def _check_packages(
+    folder: Path, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
+) -> Iterator[Finding]:
     present = {path.name: path for path in folder.iterdir() if path.is_file()}
     for name in sorted(records.keys() - present.keys()):
         message = f"{folder / name}: the index names it, but it is not there"
@@ -87,7 +101,7 @@ def _check_package(path: Path, record: JsonObject | None, *, hidden: bool, patch
         return
     if record is None:
         if not hidden:
-            message = f"{path}: is sound but in no index"
+            message = f"{path}: is complete but not in the index"
             yield Finding(path=path, kind="unindexed", message=message, hint=_INDEX_AGAIN)
     elif record.get("sha256") != facts.sha256:
         message = f"{path}: its sha256 is {facts.sha256}; the index says {record.get('sha256')}"
@@ -102,7 +116,7 @@ def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Fin
     try:
         if _unpack((folder / REPODATA_ZST).read_bytes()) != (folder / REPODATA).read_bytes():
             yield _finding(folder / REPODATA_ZST, f"differs from {REPODATA}")
-        rows = msgspec.json.decode((folder / RUN_EXPORTS).read_bytes())["packages.conda"]
+        rows = decode_json((folder / RUN_EXPORTS).read_bytes())["packages.conda"]
         wanted = {
             name: {"run_exports": run_exports_of(_object(row.get("run_exports")))} for name, row in records.items()
         }
@@ -115,24 +129,26 @@ def _check_indexes(folder: Path, records: dict[str, JsonObject]) -> Iterator[Fin
         yield _finding(folder, f"an index in it cannot be read ({err})")
 
 
-def _check_unpatched(folder: Path, records: dict[str, JsonObject], hidden: set[str], patch: Patch) -> Iterator[Finding]:
+def _check_unpatched(
+    folder: Path, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
+) -> Iterator[Finding]:
     """repodata_from_packages.json is there exactly when something is patched, and the patch makes repodata of it."""
     path = folder / REPODATA_FROM_PACKAGES
     if path.exists() != bool(patch.names()):
-        yield _finding(path, "is missing" if patch.names() else "is left from a patch that is no more")
+        yield _finding(path, "is missing" if patch.names() else "is left from a patch that was removed")
     elif patch.names():
         try:
-            rows = msgspec.json.decode(path.read_bytes())["packages.conda"]
+            rows = decode_json(path.read_bytes())["packages.conda"]
             patched = {name: patch.applied(name, row) for name, row in rows.items() if name not in patch.remove}
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as err:
-            yield _finding(path, f"is no repodata ({err})")
+            yield _finding(path, f"is not valid repodata ({err})")
             return
         if patched != records or (hidden - set(patch.remove)) & rows.keys():
             yield _finding(path, f"differs from {REPODATA} by more than the patch")
 
 
 def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Finding]:
-    index = msgspec.msgpack.decode(_unpack((folder / SHARD_INDEX).read_bytes()))
+    index = decode_msgpack(_unpack((folder / SHARD_INDEX).read_bytes()))
     found: dict[str, dict[str, Any]] = {}
     for name, sha256 in sorted(index["shards"].items()):
         path = folder / SHARDS_FOLDER / (sha256.hex() + SHARD_SUFFIX)
@@ -140,7 +156,7 @@ def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Find
         if hashlib.sha256(packed).digest() != sha256:
             yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
-        found |= msgspec.msgpack.decode(_unpack(packed))["packages.conda"]
+        found |= decode_msgpack(_unpack(packed))["packages.conda"]
     plain = {name: row | {key: row[key].hex() for key in ("md5", "sha256")} for name, row in found.items()}
     if plain != records:
         yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")

@@ -12,11 +12,9 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
-    curate,
     environment,
-    export,
     foundation,
-    lists,
+    maintenance,
     mirror,
     pins,
     plan,
@@ -25,10 +23,11 @@ from channel_tools.cli import (
     serve,
     sources,
     tokens,
-    validate,
 )
-from channel_tools.cli.console import print_line
-from channel_tools.cli.handling import configure_logging
+from channel_tools.cli import environment as validate
+from channel_tools.cli import plan as lists
+from channel_tools.cli import render as export
+from channel_tools.cli.console import configure_logging, print_line
 
 app = typer.Typer(
     name="channel_tools",
@@ -68,9 +67,9 @@ app.command("audit")(audit.audit)
 app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)
 app.command("promote")(publish.promote)
-app.command("yank")(curate.yank)
-app.command("hotfix")(curate.hotfix)
-app.command("retain")(curate.retain)
+app.command("yank")(maintenance.yank)
+app.command("hotfix")(maintenance.hotfix)
+app.command("retain")(maintenance.retain)
 app.add_typer(environment.app, name="env")
 app.add_typer(foundation.app, name="foundation")
 app.add_typer(sources.app, name="sources")

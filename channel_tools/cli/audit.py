@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_table
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 
 if TYPE_CHECKING:
     from channel_tools.audit.model import AuditReport, Finding
@@ -43,9 +42,9 @@ def audit(
     as_json: options.Json = False,
 ) -> None:
     """Check that packages work at any place and on any machine: loader paths, build paths, links, versions."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.errors import VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.auditing import AuditRequest, run_audit  # noqa: PLC0415
+    from channel_tools.audit.model import Rule  # noqa: PLC0415
+    from channel_tools.system.errors import IntegrityError, VerificationError  # noqa: PLC0415
+    from channel_tools.workflow.audit import AuditRequest, run_audit  # noqa: PLC0415
 
     settings = options.settings_if_any(root, output)
     request = AuditRequest(target=target, channels=tuple(channels or ()))
@@ -57,7 +56,8 @@ def audit(
         _print_report(report)
     if findings := report.findings:
         message = f"{report.target}: {len(findings)} findings, the first: {findings[0]}"
-        raise VerificationError(message, hint=findings[0].mend)
+        unreadable = any(finding.rule == Rule.PACKAGE for finding in findings)
+        raise (IntegrityError if unreadable else VerificationError)(message, hint=findings[0].fix)
 
 
 def report_json(report: AuditReport) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def report_json(report: AuditReport) -> dict[str, Any]:
             "files": one.files,
             "elf_files": one.elf_files,
             "seconds": round(one.seconds, 3),
-            "findings": [asdict(finding) for finding in one.findings],
-            "excused": [{**asdict(row.finding), "reason": row.reason} for row in one.excused],
+            "findings": [_finding_json(finding) for finding in one.findings],
+            "excused": [{**_finding_json(row.finding), "reason": row.reason} for row in one.excused],
         }
         for one in report.packages
     ]
@@ -82,7 +82,7 @@ def _print_report(report: AuditReport) -> None:
     for finding in report.findings:
         print_line(f"{finding.package}: {_place(finding)}: {finding.rule}: {finding.found}")
         print_line(f"    expected: {finding.expected}")
-        print_line(f"    to mend: {finding.mend}")
+        print_line(f"    to fix: {finding.fix}")
     for row in report.excused:
         print_line(f"{row.finding.package}: {_place(row.finding)}: {row.finding.rule}: declared: {row.finding.found}")
         print_line(f"    reason: {row.reason}")
@@ -96,3 +96,8 @@ def _print_report(report: AuditReport) -> None:
 
 def _place(finding: Finding) -> str:
     return " ".join(part for part in (finding.file, finding.where) if part) or "the package"
+
+
+def _finding_json(finding: Finding) -> dict[str, str]:
+    row = asdict(finding)
+    return {("mend" if name == "fix" else name): value for name, value in row.items()}

@@ -4,23 +4,35 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_note, print_table
-from channel_tools.cli.grouped import grouped
-from channel_tools.cli.handling import handled
-from channel_tools.cli.plan import print_plan, reasons_in_short
+from channel_tools.cli.console import handled, print_json, print_note, print_table, shown_progress
+from channel_tools.cli.options import grouped
+from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
-    from channel_tools.settings import Settings
-    from channel_tools.workflow.building import BuildOutcome
-    from channel_tools.workflow.planning import PlanRequest
+    from channel_tools.workflow.build import BuildOutcome
 
+# the same as EngineName of channel_tools.build.model, which is too slow to import for --help
+_Engine = Annotated[
+    Literal["rattler-build", "conda-build"],
+    typer.Option(
+        "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
+    ),
+]
+_Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Download nothing: sources from the source store, the foundation from kept downloads."
+    ),
+]
 _MB = 1e6
 
 
@@ -30,63 +42,44 @@ def build(
     given: options.PlanOptions,
     *,
     jobs: options.Jobs = None,
-    engine: options.Engine = "rattler-build",
+    engine: _Engine = "rattler-build",
     update: options.Update = False,
     locked: options.Locked = None,
-    offline: options.Offline = False,
+    offline: _Offline = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.building import BuildOptions, build_stacks  # noqa: PLC0415
-    from channel_tools.workflow.foundations import FoundationOptions  # noqa: PLC0415
+    from channel_tools.foundation.build import FoundationRequest  # noqa: PLC0415
+    from channel_tools.workflow.build import BuildRequest, build_stacks  # noqa: PLC0415
 
-    settings, request = given.settings, given.request
+    settings = given.settings
     if dry_run:
-        _show_plan(settings, request, as_json=as_json)
+        show_plan(given, why=True, as_json=as_json)
         return
     cores = options.available_cores()
+    request = BuildRequest(
+        plan=given.request,
+        foundation=FoundationRequest(jobs=jobs or cores, update=update, locked=locked, offline=offline),
+        cores=cores,
+        environ=os.environ,
+        engine=engine,
+    )
     with shown_progress() as progress:
-        outcome = build_stacks(
-            settings,
-            request,
-            options=BuildOptions(
-                jobs=jobs or cores,
-                cores=cores,
-                environ=os.environ,
-                engine=engine,
-                foundation=FoundationOptions(update=update, locked=locked, offline=offline),
-                offline=offline,
-            ),
-            progress=progress,
-            on_plan=_announce,
-            on_result=_report,
-        )
+        outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)
     _print_outcome(outcome, settings.channel, as_json=as_json)
-
-
-def _show_plan(settings: Settings, request: PlanRequest, *, as_json: bool) -> None:
-    from channel_tools.plan import plan_to_json  # noqa: PLC0415
-    from channel_tools.workflow.planning import plan_for  # noqa: PLC0415
-
-    made = plan_for(settings, request)
-    if as_json:
-        print_json(plan_to_json(made))
-    else:
-        print_plan(made, why=True)
 
 
 def _announce(plan: Plan) -> None:
     skipped = len(plan.packages) - len(plan.to_build)
     print_note(
-        f"{len(plan.to_build)} to build, {skipped} in the channel already, {len(plan.unserved)} variants not servable"
+        f"{len(plan.to_build)} to build, {skipped} in the channel already, "
+        f"{len(plan.unsatisfiable)} variants not servable"
     )
     for package in plan.to_build:
         print_note(f"  {package.folder_name}: {reasons_in_short(package)}")
-    for reason in sorted({item.reason for item in plan.unserved}):
-        names = {item.rendered.name: None for item in plan.unserved if item.reason == reason}
-        print_note(f"  not servable: {', '.join(names)}: {reason}")
+    for line in unsatisfiable_in_short(plan):
+        print_note(f"  not servable: {line}")
 
 
 def _report(result: BuildResult) -> None:

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line
 
 app = typer.Typer(no_args_is_help=True, help="The local channel folder, or one that was published to.")
 
@@ -28,7 +27,7 @@ def index(
 ) -> None:
     """Bring the channel's indexes in step with its package files."""
     from channel_tools.channel import channel_writer, index_channel, open_channel  # noqa: PLC0415
-    from channel_tools.errors import ChannelError  # noqa: PLC0415
+    from channel_tools.system.errors import ChannelError  # noqa: PLC0415
 
     channel = open_channel(at or options.settings_from(root, output).channel)
     with channel_writer(channel) as writer:
@@ -39,7 +38,7 @@ def index(
         print_line(f"{channel.path}: {report.listed} packages, {len(report.written)} index files written")
     if report.refused:
         first = report.refused[0]
-        raise ChannelError(f"{len(report.refused)} files are in no index, the first: {first.message}", hint=first.hint)
+        raise ChannelError(f"{len(report.refused)} files are not indexed, the first: {first.message}", hint=first.hint)
 
 
 @app.command("verify")
@@ -49,7 +48,7 @@ def verify(
 ) -> None:
     """Read every package and index of the channel in full and report what is damaged, missing or out of step."""
     from channel_tools.channel import open_channel, verify_channel  # noqa: PLC0415
-    from channel_tools.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
 
     channel = open_channel(at or options.settings_from(root, output).channel)
     findings = verify_channel(channel)

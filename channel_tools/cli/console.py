@@ -1,36 +1,89 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How results and errors look: results on stdout, everything else on stderr.
+"""What every command shares: results on stdout, everything else on stderr, one message and exit code for an error.
 
-A terminal gets rich's tables (NO_COLOR and non-UTF-8 terminals are rich's care); a pipe gets plain aligned lines that
-a program can read, never cut to a width. Rich is imported only where something is drawn: ``--help`` stays quick.
+A terminal gets rich's tables and bars (NO_COLOR and non-UTF-8 terminals are rich's care); a pipe gets plain aligned
+lines that a program can read, never cut to a width. Rich is imported only where something is drawn: ``--help`` stays
+quick.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import logging
+import signal
 import sys
-from typing import TYPE_CHECKING
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec
+
+import typer
+
+from channel_tools.system.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_SIGNAL_BASE,
+    ChannelToolsError,
+    FileAccessError,
+    Terminated,
+    UsageError,
+    error_from_os,
+    signals_raised,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.errors import ChannelToolsError
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from channel_tools.system.progress import Progress, Task, Unit
+
+_log = logging.getLogger(__name__)
+P = ParamSpec("P")
+_PLAIN_INTERVAL_S = 10.0
+_SHOWN = 200
+_MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
+"""Parameters whose paths are only appended to, or read by ``files.read_first_line``: /dev/stderr, a shell's <(...)."""
+_KILO = 1000
 
 
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    print_line(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_line(text: str) -> None:
     """One line of a result on stdout."""
-    sys.stdout.write(text + "\n")
+    with _output_named():
+        sys.stdout.write(text + "\n")
+
+
+@contextlib.contextmanager
+def _output_named() -> Iterator[None]:
+    """Let errors say that it is the standard output that cannot be written."""
+    try:
+        yield
+    except OSError as err:
+        err.filename = err.filename or "standard output"
+        raise
 
 
 def print_note(message: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    """One line on stderr; where that cannot be written, on a full disk, the work goes on without it."""
+    with _messages_lost():
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _messages_lost() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        if isinstance(err, BrokenPipeError):
+            raise  # nobody reads any more
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
@@ -52,9 +105,10 @@ def print_error(error: ChannelToolsError) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
-    console.print(Text.assemble(("error: ", "bold red"), str(error)))
-    if error.hint:
-        console.print(Text.assemble(("hint: ", "bold"), error.hint))
+    with _messages_lost():
+        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        if error.hint:
+            console.print(Text.assemble(("hint: ", "bold"), error.hint))
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
@@ -66,3 +120,182 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console(file=sys.stdout, highlight=False).print(table)
+
+
+def handled(command: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a command so that an error that a user can fix or an interrupt ends it with one message and its exit code.
+
+    That is a ChannelToolsError, and whatever the operating system refuses. Paths that lead to a device, a pipe or a
+    socket are refused before the command begins: one would be written to, another read without end.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            with signals_raised():
+                _check_paths(kwargs)
+                command(*args, **kwargs)
+            with _output_named():
+                sys.stdout.flush()
+        except (ChannelToolsError, OSError, UnicodeEncodeError, KeyboardInterrupt) as err:
+            raise typer.Exit(ended_by(err)) from None
+
+    return run
+
+
+def _check_paths(arguments: Mapping[str, object]) -> None:
+    """Raise FileAccessError for a path that leads to what is neither a file nor a folder."""
+    from channel_tools.system.files import special_kind  # noqa: PLC0415  (not for --help)
+
+    for name, value in arguments.items():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and name not in _MAY_BE_SPECIAL and (kind := special_kind(path)):
+                message = f"{path}: is {kind}; expected a file or a folder"
+                raise FileAccessError(message, hint="name another place; what comes through a pipe, keep in a file")
+
+
+def ended_by(err: ChannelToolsError | OSError | UnicodeEncodeError | KeyboardInterrupt) -> int:
+    """Say what ended a command; returns the exit code."""
+    if isinstance(err, BrokenPipeError):
+        return EXIT_BROKEN_PIPE
+    if isinstance(err, KeyboardInterrupt):
+        print_note("interrupted: what was complete is kept; run the same command again to go on")
+        return EXIT_SIGNAL_BASE + (err.number if isinstance(err, Terminated) else signal.SIGINT)
+    if isinstance(err, OSError | UnicodeEncodeError):
+        _log.debug("where it was", exc_info=err)
+        err = error_from_os(err) if isinstance(err, OSError) else _error_from_text(err)
+    print_error(err)
+    return err.exit_code
+
+
+def _error_from_text(err: UnicodeEncodeError) -> ChannelToolsError:
+    """The error for a name or text that is no text: the operating system allows any bytes."""
+    message = f"{err.object[:_SHOWN]!r}: has bytes that are not {err.encoding}, so it can stand in no file of results"
+    return UsageError(message, hint="choose another name or text")
+
+
+def configure_logging(verbosity: int) -> None:
+    """Library messages on stderr: warnings; with ``-v`` the external commands; with ``-vv`` everything of ours."""
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    logging.getLogger("channel_tools").setLevel(level)
+
+
+@contextlib.contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """The progress display of one command, for as long as the block runs."""
+    if not sys.stderr.isatty():
+        yield _LineProgress()
+        return
+    with _terminal_bars() as bars:
+        yield _BarProgress(bars)
+
+
+def _terminal_bars() -> Bars:
+    """Rich's display; it takes longer to import than a small command to run, so only terminals pay for it."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    return Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}"),
+        console=Console(file=sys.stderr, highlight=False),
+        transient=True,
+    )
+
+
+def format_amount(amount: int, unit: Unit) -> str:
+    """``12`` for items; bytes in the decimal units that download tools print."""
+    if unit == "items":
+        return str(amount)
+    value = float(amount)
+    for name in ("B", "kB", "MB"):
+        if value < _KILO:
+            return f"{value:.0f} {name}"
+        value /= _KILO
+    return f"{value:.2f} GB"
+
+
+class _Amount:
+    """What is done of a total, in words."""
+
+    def __init__(self, total: int | None, unit: Unit) -> None:
+        self.done = 0
+        self._total = total
+        self._unit: Unit = unit
+
+    def __str__(self) -> str:
+        done = format_amount(self.done, self._unit)
+        return done if self._total is None else f"{done} of {format_amount(self._total, self._unit)}"
+
+
+class _BarTask:
+    def __init__(self, bars: Bars, task_id: TaskID, amount: _Amount) -> None:
+        self._bars = bars
+        self._task_id = task_id
+        self._amount = amount
+        self._lock = threading.Lock()
+
+    def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
+        with self._lock:
+            self._amount.done += amount
+            text = str(self._amount)
+        self._bars.update(self._task_id, advance=amount, amount=text)
+        if detail is not None:
+            self._bars.update(self._task_id, detail=detail)
+
+
+class _BarProgress:
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+
+    @contextlib.contextmanager
+    def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
+        amount = _Amount(total, unit)
+        task_id = self._bars.add_task(description, total=total, amount=str(amount), detail="")
+        try:
+            yield _BarTask(self._bars, task_id, amount)
+        finally:
+            self._bars.remove_task(task_id)
+
+    def note(self, message: str) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self._bars.console.print(Text(message))
+
+
+class _LineTask:
+    """Says how far a step is every ten seconds."""
+
+    def __init__(self, description: str, amount: _Amount) -> None:
+        self._description = description
+        self._amount = amount
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+
+    def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._amount.done += amount
+            if now - self._last < _PLAIN_INTERVAL_S:
+                return
+            self._last = now
+        print_note(f"{self._description}: {self._amount}" + (f" ({detail})" if detail else ""))
+
+
+class _LineProgress:
+    @contextlib.contextmanager
+    def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
+        started = time.monotonic()
+        extent = "" if total is None else f" ({format_amount(total, unit)})"
+        print_note(f"{description}{extent} ...")
+        yield _LineTask(description, _Amount(total, unit))
+        print_note(f"{description}: done in {time.monotonic() - started:.1f} s")
+
+    def note(self, message: str) -> None:
+        print_note(message)

@@ -8,40 +8,87 @@ py-rattler's runtime threads outlive the interpreter and can crash it while it i
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 import os
 import sys
 import traceback
 from typing import NoReturn
 
-from channel_tools.signals import EXIT_BROKEN_PIPE, raise_on_termination
+from channel_tools.system.errors import EXIT_BROKEN_PIPE, ChannelToolsError, error_from_os
 
+_ALLOCATIONS_PER_COLLECTION = 100_000
 _EXIT_DEFECT = 70  # EX_SOFTWARE of sysexits.h
 
 
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
-    raise_on_termination()
+    _open_standard_streams()
+    # what a command makes lives until it ends: looking for garbage as often as by default costs a tenth of a plan
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+    # nor do we use plug-ins of pydantic: looking for them reads the metadata of every package that is installed
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     code = _run(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            code = code or EXIT_BROKEN_PIPE  # nobody is left to read it
+    try:
+        sys.stdout.flush()
+    except OSError as err:
+        code = code or _code_of_output(err)
+    with contextlib.suppress(OSError):  # what could not be said changes nothing about what was done
+        sys.stderr.flush()
     os._exit(code)
 
 
-def _run(arguments: list[str]) -> int:
-    from channel_tools.cli.app import app  # noqa: PLC0415  (signals are taken care of before the slow imports)
+def _open_standard_streams() -> None:
+    """Give numbers 0, 1 and 2 to streams where the caller closed them, so that no file that is opened gets one.
 
+    What is written to a closed standard output is an error then, as for other programs, and what would go to a closed
+    standard error is lost. Text that the terminal's encoding lacks, as file names may have, is written with escapes.
+    """
+    for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # takes the lowest number that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = _writing_to(1)
+    if sys.stderr is None:
+        sys.stderr = _writing_to(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):  # it looks where a file's end is
+                stream.reconfigure(errors="backslashreplace")
+
+
+def _writing_to(number: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(number, "wb", closefd=False)), line_buffering=number > 1)
+
+
+def _run(arguments: list[str]) -> int:
     try:
-        app(arguments, prog_name="channel_tools")
+        from channel_tools.cli.app import app  # noqa: PLC0415  (the streams are in order before the slow imports)
+        from channel_tools.cli.console import ended_by  # noqa: PLC0415
+
+        try:
+            app(arguments, prog_name="channel_tools")
+        except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while the command line was read
+            return ended_by(err)
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else int(err.code is not None)
-    except BrokenPipeError:
-        return EXIT_BROKEN_PIPE
     except Exception:  # noqa: BLE001  (the last resort: a defect of this program, reported in full)
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             traceback.print_exc()
             sys.stderr.write("This is a defect in channel_tools: please report the lines above.\n")
         return _EXIT_DEFECT
     return 0
+
+
+def _code_of_output(err: OSError) -> int:
+    """The exit code when the last of the results could not be written; a reader that has gone gets no message."""
+    if isinstance(err, BrokenPipeError):
+        return EXIT_BROKEN_PIPE
+    error = error_from_os(err, where="standard output")
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"error: {error}\n")
+    return error.exit_code

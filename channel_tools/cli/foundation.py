@@ -4,13 +4,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_table
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 
+if TYPE_CHECKING:
+    from channel_tools.audit.model import Finding
+
+_With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="Make this optional package of the foundation's table as well; may be repeated.",
+        show_default="those that were asked for before",
+    ),
+]
 app = typer.Typer(no_args_is_help=True, help="The registry foundation: conda-forge's names, made here.")
 
 
@@ -21,25 +32,26 @@ def build(
     jobs: options.Jobs = None,
     update: options.Update = False,
     locked: options.Locked = None,
-    asked: options.With = None,
+    asked: _With = None,
     dry_run: options.DryRun = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Make the registry foundation, or bring it up to date; what has not changed is kept."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.foundations import FoundationOptions, make_registry_foundation  # noqa: PLC0415
+    from channel_tools.foundation.build import FoundationRequest  # noqa: PLC0415
+    from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415
 
     settings = options.settings_from(root, output)
+    request = FoundationRequest(
+        jobs=jobs or options.available_cores(),
+        update=update,
+        locked=locked,
+        asked=frozenset(asked or ()),
+        dry_run=dry_run,
+    )
     with shown_progress() as progress:
-        result = make_registry_foundation(
-            settings,
-            jobs=jobs or options.available_cores(),
-            options=FoundationOptions(update=update, locked=locked, asked=frozenset(asked or ())),
-            dry_run=dry_run,
-            progress=progress,
-        )
+        result = make_registry_foundation(settings, request, progress=progress)
     changes = {"made": result.made, "kept": result.kept, "removed": result.removed}
     if as_json:
         print_json({"schema": 1, "foundation": str(settings.foundation), "dry_run": dry_run, **changes})
@@ -55,7 +67,7 @@ def build(
 @handled
 def list_packages(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
     """Show the table's packages and what each was made from."""
-    from channel_tools.workflow.foundations import foundation_rows  # noqa: PLC0415
+    from channel_tools.workflow.foundation import foundation_rows  # noqa: PLC0415
 
     rows = foundation_rows(options.settings_from(root, output))
     if as_json:
@@ -87,15 +99,14 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Prove that the foundation is closed: every library is there, nothing points out of the prefix."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.errors import VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.foundations import verify_registry_foundation  # noqa: PLC0415
+    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.workflow.foundation import verify_registry_foundation  # noqa: PLC0415
 
     settings = options.settings_from(root, output)
     with shown_progress() as progress:
         packages, findings = verify_registry_foundation(settings, jobs=jobs, progress=progress)
     if as_json:
-        print_json({"schema": 1, "packages": packages, "findings": [asdict(finding) for finding in findings]})
+        print_json({"schema": 1, "packages": packages, "findings": [_finding_json(finding) for finding in findings]})
     else:
         for finding in findings:
             print_line(str(finding))
@@ -103,3 +114,7 @@ def verify(
     if findings:
         message = f"{settings.foundation}: {len(findings)} findings, the first: {findings[0]}"
         raise VerificationError(message, hint="correct the table's row or its repair step, then foundation build")
+
+
+def _finding_json(finding: Finding) -> dict[str, str]:
+    return {"package": finding.package, "file": finding.file, "rule": finding.rule, "message": finding.found}

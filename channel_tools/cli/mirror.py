@@ -4,24 +4,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+import re
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import mirror_keys, options
-from channel_tools.cli.console import print_json, print_line
-from channel_tools.cli.grouped import grouped
-from channel_tools.cli.handling import handled
-from channel_tools.cli.mirror_options import BundleOptions
+from channel_tools.cli.console import handled, print_json, print_line, shown_progress
+from channel_tools.cli.options import grouped
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
-    from channel_tools.mirror.contents import BundleRequest
-    from channel_tools.mirror.create import CreateReport, Signing
-    from channel_tools.mirror.fetch import FetchOptions
-    from channel_tools.mirror.model import Received
-    from channel_tools.progress import Progress
+    from channel_tools.workflow.mirror import MirrorRequest, MirrorResult
 
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
 app.add_typer(mirror_keys.app, name="keys")
@@ -31,11 +29,11 @@ _RootSha256 = Annotated[
     str | None,
     typer.Option(
         "--root-sha256",
-        help="The fingerprint of the keys to trust, received by another way; needed once per far side.",
-        show_default="what the far side trusts already",
+        help="The fingerprint of the keys to trust, received by another way; needed once per importing site.",
+        show_default="what the importing site trusts already",
     ),
 ]
-_Far = Annotated[
+_ImportTo = Annotated[
     str,
     typer.Option(
         "--to", metavar="FOLDER|ADDRESS", help="The mirror's folder, or a server's channel: https://HOST/NAME."
@@ -53,11 +51,100 @@ _State = Annotated[
 _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bundle to write.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class BundleOptions:
+    """The options that ``create`` and ``update`` share; typer.Option's help says what each is."""
+
+    stacks: Annotated[
+        list[str] | None,
+        typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
+    ] = None
+    platforms: Annotated[
+        list[str] | None,
+        typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
+    ] = None
+    channels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            "-c",
+            help="Mirror from this address or folder, ours first; may be repeated.",
+            show_default="the local channel and its foundation",
+        ),
+    ] = None
+    virtual_packages: options.VirtualPackages = None
+    locks: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--lock",
+            metavar="FILE",
+            help="Mirror what this lock names (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
+            show_default="locked now",
+        ),
+    ] = None
+    with_sources: Annotated[
+        bool, typer.Option("--with-sources", help="Recipes, sources and build tools, too: all that a rebuild needs.")
+    ] = False
+    tool_pythons: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool-python",
+            metavar="3.N",
+            help="Bring this program for this Python of the importing site; may be repeated.",
+            show_default="the version that runs here",
+        ),
+    ] = None
+    without_tool: Annotated[bool, typer.Option("--without-tool", help="Do not bring this program.")] = False
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8
+    limit_rate: Annotated[
+        int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
+    ] = None
+    keys: mirror_keys.Keys = None
+    passphrase_file: mirror_keys.PassphraseFile = None
+    expires_days: Annotated[
+        int | None,
+        typer.Option("--expires-days", min=1, help="How long it may be imported.", show_default="the keys' own"),
+    ] = None
+    dry_run: options.DryRun = False
+    root: options.Root = None
+    output: options.Output = None
+    as_json: options.Json = False
+
+    def request(self, to: Path, *, since: Path | None = None) -> MirrorRequest:
+        """What is to be made. Raises UsageError for a ``--tool-python`` that is not a version of Python 3."""
+        from channel_tools.workflow.mirror import MirrorRequest  # noqa: PLC0415
+
+        return MirrorRequest(
+            destination=to,
+            keys=mirror_keys.keys_folder(self.keys),
+            stacks=tuple(self.stacks or ()),
+            platforms=tuple(self.platforms or ()),
+            channels=tuple(self.channels or ()),
+            virtual_packages=tuple(self.virtual_packages or ()),
+            locks=tuple(self.locks or ()),
+            since=since,
+            with_sources=self.with_sources,
+            tool_pythons=self._pythons(),
+            jobs=self.jobs,
+            bytes_per_s=self.limit_rate,
+            passphrase_file=self.passphrase_file,
+            expires_days=self.expires_days,
+            dry_run=self.dry_run,
+        )
+
+    def _pythons(self) -> tuple[str, ...]:
+        if self.without_tool:
+            return ()
+        if wrong := [text for text in self.tool_pythons or () if not re.fullmatch(r"3\.\d+", text)]:
+            raise UsageError(f"--tool-python {wrong[0]}: expected a version as 3.{sys.version_info.minor}")
+        return tuple(self.tool_pythons or (f"{sys.version_info.major}.{sys.version_info.minor}",))
+
+
 @app.command("create")
 @handled
 @grouped(BundleOptions)
 def create(given: BundleOptions, *, to: _To) -> None:
-    """Bring what stacks need, packages, indexes and locks, into one signed bundle."""
+    """Collect what stacks need, packages, indexes and locks, in one signed bundle."""
     _make(given, to)
 
 
@@ -70,57 +157,40 @@ def update(
     since: Annotated[
         Path,
         typer.Option(
-            "--since", metavar="FILE|BUNDLE", help="What the far side has: its received.json, or its last bundle."
+            "--since", metavar="FILE|BUNDLE", help="What the importing site has: its received.json, or its last bundle."
         ),
     ],
     to: _To,
 ) -> None:
-    """Bring only what the far side lacks into a bundle; none is made when it lacks nothing."""
-    from channel_tools.mirror.farside import read_since  # noqa: PLC0415
-
-    _make(given, to, since=read_since(since))
+    """Collect only what the importing site lacks in a bundle; none is made when it lacks nothing."""
+    _make(given, to, since=since)
 
 
-def _make(given: BundleOptions, to: Path, *, since: Received | None = None) -> None:
-    """Plan, and unless it is a dry run make what was planned, but nothing when the far side has it all."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow import mirroring  # noqa: PLC0415
+def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
+    from channel_tools.workflow.mirror import make_mirror  # noqa: PLC0415
 
-    request, settings, fetching, keys = given.request, given.settings, given.fetching, given.signing_keys
+    request, settings = given.request(to, since=since), options.settings_from(given.root, given.output)
     with shown_progress() as progress:
-        locks = mirroring.lock_stacks(settings, request)
-        extras = []
-        if keys is not None:
-            extras = mirroring.gather_extras(settings, request, locks, to, jobs=fetching.jobs, progress=progress)
-        bundle = mirroring.plan_bundle(settings, request, locks, fetching=fetching, extras=extras, since=since)
-        report = None
-        if keys is not None and not bundle.brings_nothing():
-            report = _sign(bundle, to, mirror_keys.signing_from(keys), fetching, progress)
-    _print_made(bundle, report, to, as_json=given.as_json)
+        result = make_mirror(settings, request, environ=os.environ, progress=progress)
+    _print_made(result, to, as_json=given.as_json)
 
 
-def _sign(
-    bundle: BundleRequest, to: Path, signing: Signing, fetching: FetchOptions, progress: Progress
-) -> CreateReport:
-    from channel_tools.workflow.mirror_signing import make_bundle  # noqa: PLC0415
+def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
+    from channel_tools.mirror.bundle.format import BOOTSTRAP  # noqa: PLC0415
+    from channel_tools.workflow.mirror import in_words  # noqa: PLC0415
 
-    return make_bundle(bundle, to, signing=signing, fetching=fetching, progress=progress)
-
-
-def _print_made(bundle: BundleRequest, report: CreateReport | None, to: Path, *, as_json: bool) -> None:
-    from channel_tools.mirror.model import BOOTSTRAP  # noqa: PLC0415
-    from channel_tools.workflow.mirroring import in_words  # noqa: PLC0415
-
+    plan, report = result.plan, result.report
     if as_json:
-        planned = {"packages": len(bundle.wanted), "package_bytes": sum(item.size_bytes for item in bundle.wanted)}
-        planned |= {"omitted": len(bundle.packages.omitted), "bytes": bundle.size_bytes}
+        wanted, size_bytes = len(plan.wanted), sum(package.size_bytes for package in plan.wanted)
+        planned = {"packages": wanted, "package_bytes": size_bytes}
+        planned |= {"omitted": len(plan.packages) - wanted, "bytes": plan.size_bytes}
         made = None if report is None else {**asdict(report), "path": str(report.path)}
-        nothing_new = bundle.brings_nothing()
+        nothing_new = plan.brings_nothing()
         print_json({"schema": 1, "path": str(to), "nothing_new": nothing_new, "planned": planned, "made": made})
-    elif bundle.brings_nothing():
-        print_line(f"{to}: not made: the far side has everything")
+    elif plan.brings_nothing():
+        print_line(f"{to}: not made: the importing site has everything")
     elif report is None:
-        print_line(f"{to}: would hold {in_words(bundle)}")
+        print_line(f"{to}: would hold {in_words(plan)}")
     else:
         print_line(f"{report.path}: bundle {report.version}, {report.files} files, {report.size_bytes / 1e6:.1f} MB")
         print_line(f"root fingerprint {report.root_sha256}; to be imported by {report.expires}")
@@ -134,19 +204,20 @@ def verify(
     bundle: _Bundle,
     *,
     root_sha256: _RootSha256 = None,
-    far: Annotated[
+    to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Judge it as this far side would.", show_default="no far side"),
+        typer.Option(
+            "--to", metavar="FOLDER", help="Judge it as the importing site with this folder.", show_default="none"
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Verify signatures and every file of a bundle; nothing is changed and no network is used."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.mirror.farside import far_state  # noqa: PLC0415
-    from channel_tools.mirror.reading import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.verify import verify_bundle  # noqa: PLC0415
+    from channel_tools.mirror.bundle.files import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.importing.target import import_state  # noqa: PLC0415
+    from channel_tools.mirror.importing.verify import verify_bundle  # noqa: PLC0415
 
-    state = None if far is None else far_state(far)
+    state = None if to is None else import_state(to)
     with shown_progress() as progress:
         report = verify_bundle(
             open_bundle(bundle),
@@ -161,7 +232,7 @@ def verify(
         print_json({"schema": 1, "path": str(bundle), **found, "manifest": asdict(report.manifest)})
         return
     absent = len(report.manifest.omitted)
-    known = f", {absent} more are taken to be on the far side" if absent else ""
+    known = f", {absent} more are taken to be at the importing site" if absent else ""
     print_line(
         f"{bundle}: bundle {report.bundle.version} is right: {report.files} files, "
         f"{report.size_bytes / 1e6:.1f} MB{known}; to be imported by {report.bundle.expires}"
@@ -173,34 +244,43 @@ def verify(
 def import_(
     bundle: _Bundle,
     *,
-    to: _Far,
+    to: _ImportTo,
     root_sha256: _RootSha256 = None,
     state: _State = None,
+    trust_existing: Annotated[
+        bool,
+        typer.Option("--trust-existing", help="Do not read the files that earlier imports brought; quicker."),
+    ] = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a bundle and take it into a folder or a server; readers of a channel see all of it or nothing."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.mirror.farplace import far_place  # noqa: PLC0415
-    from channel_tools.mirror.reading import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.receive import ImportOptions, import_bundle  # noqa: PLC0415
-    from channel_tools.workflow.mirroring import make_reader  # noqa: PLC0415
+    """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or nothing."""
+    from channel_tools.conda.credentials import make_http_client  # noqa: PLC0415
+    from channel_tools.mirror.bundle.files import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.importing.importer import ImportOptions, import_bundle  # noqa: PLC0415
+    from channel_tools.mirror.importing.target import import_target  # noqa: PLC0415
 
-    place = far_place(to, state=state or _state_folder(), cwd=Path.cwd())
-    reader = make_reader(os.environ)
-    how = ImportOptions(root_sha256=root_sha256, environ=os.environ, http=reader, dry_run=dry_run)
+    target = import_target(to, state=state or _state_folder(), cwd=Path.cwd())
+    how = ImportOptions(
+        root_sha256=root_sha256,
+        environ=os.environ,
+        client=make_http_client(os.environ),
+        dry_run=dry_run,
+        trust_existing=trust_existing,
+    )
     with shown_progress() as progress:
-        report = import_bundle(open_bundle(bundle), place, how, progress=progress)
+        report = import_bundle(open_bundle(bundle), target, how, progress=progress)
     if as_json:
         print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
         return
     would = "would bring" if dry_run else "brought"
     print_line(f"{to}: bundle {report.version} {would} {report.files} files, {report.size_bytes / 1e6:.1f} MB")
+    if report.held:
+        unread = report.held - report.held_verified
+        print_line(f"{report.held} files were here already: {report.held_verified} read and right, {unread} not read")
     for name, address in report.addresses.items():
         print_line(f"{name}: {address}")
 
 
 def _state_folder() -> Path:
-    import platformdirs  # noqa: PLC0415
-
-    return Path(platformdirs.user_state_path("channel_tools", appauthor=False)) / "mirrors"
+    return user_folder("state") / "mirrors"

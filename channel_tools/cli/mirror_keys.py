@@ -6,22 +6,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options  # noqa: TC001  (typer reads the annotations of commands at run time)
-from channel_tools.cli.console import print_json, print_line
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
-    from channel_tools.mirror.create import Signing
-    from channel_tools.mirror.model import Role
-    from channel_tools.mirror.rotation import RootState
+    from channel_tools.mirror.trust.keys import Role
+    from channel_tools.mirror.trust.rotation import RootState
 
 
 class _Role(StrEnum):
-    """The roles of channel_tools.mirror.model, which is too slow to import for --help."""
+    """The roles of channel_tools.mirror.trust.keys, which is too slow to import for --help."""
 
     ROOT = "root"
     TARGETS = "targets"
@@ -62,7 +61,8 @@ def create(
     """Make a key folder; then move its root keys to where no machine reads them."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.rotation import create_keys, show_keys  # noqa: PLC0415
+    from channel_tools.mirror.trust.keys import read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.trust.rotation import create_keys, show_keys  # noqa: PLC0415
 
     folder = create_keys(
         keys_folder(keys),
@@ -93,11 +93,11 @@ def rotate(
     passphrase_file: PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make the next root metadata: new keys for roles, or a later expiry; far sides follow by themselves."""
+    """Make the next root metadata: new keys for roles, or a later expiry; importing sites follow by themselves."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.rotation import Rotation, rotate_keys  # noqa: PLC0415
+    from channel_tools.mirror.trust.keys import KeyFolder, read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.trust.rotation import Rotation, rotate_keys  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
     rotation = Rotation(
@@ -126,8 +126,8 @@ def sign(
     as_json: options.Json = False,
 ) -> None:
     """Add signatures to root metadata that waits for them."""
-    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.rotation import sign_pending  # noqa: PLC0415
+    from channel_tools.mirror.trust.keys import KeyFolder, read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.trust.rotation import sign_pending  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
     state = sign_pending(folder, root_files=root_key_files or (), passphrase=read_passphrase(passphrase_file))
@@ -137,9 +137,9 @@ def sign(
 @app.command("show")
 @handled
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
-    """Show the fingerprint to tell a far side, and whose keys are in force; no private key is read."""
-    from channel_tools.mirror.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.rotation import show_keys  # noqa: PLC0415
+    """Show the fingerprint for importing sites, and whose keys are in force; no private key is read."""
+    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
+    from channel_tools.mirror.trust.rotation import show_keys  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
     _print_state(folder.path, show_keys(folder), as_json=as_json)
@@ -147,47 +147,7 @@ def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
 
 def keys_folder(keys: Path | None) -> Path:
     """The key folder of a command."""
-    import platformdirs  # noqa: PLC0415
-
-    if keys is not None:
-        return keys
-    return Path(platformdirs.user_config_path("channel_tools", appauthor=False)) / "mirror-keys"
-
-
-def read_passphrase(path: Path | None) -> bytes | None:
-    """The first line of a file. Raises UsageError when it cannot be read or is empty."""
-    from channel_tools.errors import UsageError  # noqa: PLC0415
-
-    if path is None:
-        return None
-    try:
-        passphrase = path.read_bytes().splitlines()[0].strip()
-    except (OSError, IndexError) as err:
-        raise UsageError(f"{path}: no passphrase can be read from it: {err}") from None
-    if not passphrase:
-        raise UsageError(f"{path}: its first line is empty; expected a passphrase")
-    return passphrase
-
-
-class KeyOptions(NamedTuple):
-    """The options that say with what a bundle is signed."""
-
-    keys: Path | None
-    passphrase_file: Path | None
-    expires_days: int | None
-
-
-def signing_from(given: KeyOptions) -> Signing:
-    """The keys that a command signs with."""
-    from channel_tools.workflow.mirror_signing import SigningRequest, open_signing  # noqa: PLC0415
-
-    return open_signing(
-        SigningRequest(
-            keys=keys_folder(given.keys),
-            passphrase=read_passphrase(given.passphrase_file),
-            expires_days=given.expires_days,
-        )
-    )
+    return user_folder("config") / "mirror-keys" if keys is None else keys
 
 
 def _expiry(days: int | None, root_days: int | None) -> dict[Role, int]:

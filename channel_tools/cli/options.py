@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that several commands share, said once."""
+"""Options that several commands share, each declared once.
+
+The groups at the end are dataclasses whose fields become options of a command.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 
 import typer
 
-from channel_tools.errors import UsageError
-from channel_tools.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, make_settings, package_cache_in
 
 if TYPE_CHECKING:
-    from channel_tools.workflow.planning import PlanRequest
+    from collections.abc import Callable
+
+    from channel_tools.workflow.plan import PlanRequest
+    from channel_tools.workflow.sources import SourceRequest
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
-EngineName = Literal["rattler-build", "conda-build"]  # of channel_tools.build.model, likewise
 
 Root = Annotated[
     Path | None,
@@ -64,27 +71,7 @@ Locked = Annotated[
     Path | None,
     typer.Option("--locked", help="Take exactly the versions and hashes of this foundation.json.", show_default=False),
 ]
-With = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        help="Make this optional package of the foundation's table as well; may be repeated.",
-        show_default="those that were asked for before",
-    ),
-]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the cores")]
-Engine = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
-    ),
-]
-Offline = Annotated[
-    bool,
-    typer.Option(
-        "--offline", help="Download nothing: sources from the source store, the foundation from kept downloads."
-    ),
-]
 Channels = Annotated[
     list[str] | None,
     typer.Option(
@@ -102,29 +89,22 @@ VirtualPackages = Annotated[
         show_default="what is found here",
     ),
 ]
-To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
-    ),
-]
 At = Annotated[
     str, typer.Option("--at", metavar="TARGET", help="The target: what was given to publish --to.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """What is to be planned, and where."""
+class StackOptions:
+    """Packages of a stack, and where the tree and its results are."""
 
     stack: Stack = None
     every_stack: Every = False
     packages: Packages = None
-    force: Force = False
-    foundation: Foundation = None
-    address: FoundationAddress = None
     root: Root = None
     output: Output = None
 
@@ -136,15 +116,59 @@ class PlanOptions:
     @property
     def request(self) -> PlanRequest:
         """What to plan."""
-        from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
+        from channel_tools.workflow.plan import PlanRequest  # noqa: PLC0415
 
-        return PlanRequest(
-            stack=self.stack,
-            every_stack=self.every_stack,
+        return PlanRequest(stack=self.stack, every_stack=self.every_stack, packages=tuple(self.packages or ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions(StackOptions):
+    """Packages of a stack on a foundation."""
+
+    foundation: Foundation = None
+    address: FoundationAddress = None
+
+    @property
+    def request(self) -> PlanRequest:
+        """What to plan."""
+        return replace(super().request, foundation=self.foundation, address=self.address)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(RenderOptions):
+    """What is to be planned, and where."""
+
+    force: Force = False
+
+    @property
+    def request(self) -> PlanRequest:
+        """What to plan."""
+        return replace(super().request, force=self.force)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Whose sources; the foundation decides only which recipes a stack has."""
+
+    stack: Stack = None
+    packages: Packages = None
+    foundation: Foundation = None
+    root: Root = None
+
+    @property
+    def settings(self) -> Settings:
+        """The locations of the command."""
+        return settings_from(self.root, None)
+
+    def request(self, *, every_stack: bool) -> SourceRequest:
+        """Whose sources; those of every stack, or of the one named or else the default one."""
+        from channel_tools.workflow.sources import SourceRequest  # noqa: PLC0415
+
+        return SourceRequest(
+            stack=None if every_stack else self.stack,
+            every_stack=every_stack,
             packages=tuple(self.packages or ()),
             foundation=self.foundation,
-            address=self.address,
-            force=self.force,
         )
 
 
@@ -164,10 +188,40 @@ def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
 
 
 def package_cache() -> Path:
-    """The package cache, for commands that need no tree."""
+    """The package cache, for commands that work without a tree."""
     return package_cache_in(find_cache(os.environ))
 
 
 def available_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """A decorator for commands whose first parameter is a ``kind``: each of its fields becomes an option of its own.
+
+    ``kind`` is a dataclass whose fields are annotated as parameters of a typer command are. What the command requires
+    comes first, then the fields, then the command's own options.
+    """
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    hints = get_type_hints(kind, include_extras=True)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[name], default=getattr(kind, name))
+        for name in names
+    ]
+
+    def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
+        _group, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+        @functools.wraps(command)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            given = kind(**{name: kwargs.pop(name) for name in names})
+            command(given, *args, **kwargs)
+
+        required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
+        parameters = [*required, *options, *(parameter for parameter in own if parameter not in required)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate

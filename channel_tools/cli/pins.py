@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_note
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line, print_note
 
 if TYPE_CHECKING:
-    from channel_tools.pins.compare import PinChange
-    from channel_tools.workflow.pinning import PinResult
+    from channel_tools.pins.lock import PinChange
+    from channel_tools.workflow.pins import PinResult
 
 
 class _Format(StrEnum):
@@ -89,10 +88,10 @@ def pins(
     as_json: options.Json = False,
 ) -> None:
     """Write a stack's environment as environment.yml, explicit list, conda-lock.yml and pixi files."""
-    from channel_tools.errors import UsageError  # noqa: PLC0415
     from channel_tools.pins.files import FORMATS  # noqa: PLC0415
-    from channel_tools.workflow.installing import InstallRequest  # noqa: PLC0415
-    from channel_tools.workflow.pinning import PinRequest, pin_stack  # noqa: PLC0415
+    from channel_tools.system.errors import UsageError  # noqa: PLC0415
+    from channel_tools.workflow.environment import InstallRequest  # noqa: PLC0415
+    from channel_tools.workflow.pins import PinRequest, pin_stack  # noqa: PLC0415
 
     if packages and not update:
         raise UsageError(f"{' '.join(packages)}: packages are named for --update", hint="add --update, or --variant")

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools plan``: what would be built, what is skipped, and why."""
+"""``channel_tools list`` and ``plan``: what there is, what would be built, what is skipped, and why."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_table
-from channel_tools.cli.grouped import grouped
-from channel_tools.cli.handling import handled
-from channel_tools.cli.variants import variant_texts
+from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.cli.options import grouped
 
 if TYPE_CHECKING:
+    from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
 
 _REASONS_IN_SHORT = 3
+Named = tuple[str, Mapping[str, object]]
+_TOOLCHAIN = re.compile(r"\w+_compiler(_version)?|\w+_stdlib(_version)?|\w+_platform|channel_targets")
 
 
 @handled
@@ -28,38 +31,57 @@ def plan(
     as_json: options.Json = False,
 ) -> None:
     """Show what `build` would do; nothing is written."""
-    from channel_tools.plan import plan_to_json  # noqa: PLC0415
-    from channel_tools.workflow.planning import plan_for  # noqa: PLC0415
+    show_plan(given, why=why, as_json=as_json)
 
-    made = plan_for(given.settings, given.request)
+
+def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
+    """Plan, and print the packages as a table, below it the reasons one by one, and what the foundation cannot serve.
+
+    Where one stack is named, each variant that is not servable has a line of its own, else each reason.
+    """
+    from channel_tools.plan import plan_to_json  # noqa: PLC0415
+    from channel_tools.workflow.plan import plan_request  # noqa: PLC0415
+
+    made = plan_request(given.settings, given.request)
     if as_json:
         print_json(plan_to_json(made))
         return
-    print_plan(made, why=why)
-
-
-def print_plan(made: Plan, *, why: bool) -> None:
-    """The plan as a table, below it the reasons one by one, and what the foundation cannot serve."""
     print_table(("package", "version", "build", "subdir", "status"), [_row(package) for package in made.packages])
     if why:
         print_line("")
         _print_reasons(made)
-    if made.unserved:
+    if made.unsatisfiable:
         print_line("")
-        print_unserved(made)
+        if given.stack is not None and not given.every_stack:
+            _print_unsatisfiable(made)
+        else:
+            print_line(
+                f"{len(made.unsatisfiable)} variants that this foundation cannot serve; --variant NAME shows each:"
+            )
+            for line in unsatisfiable_in_short(made):
+                print_line(f"  {line}")
 
 
-def print_unserved(made: Plan) -> None:
-    """The variants that the foundation cannot serve, with the reason in plain words."""
-    variants = variant_texts([(item.rendered.name, item.rendered.variant) for item in made.unserved])
+def _print_unsatisfiable(made: Plan) -> None:
+    variants = variant_texts([(item.rendered.name, item.rendered.variant) for item in made.unsatisfiable])
     print_table(
         ("package", "version", "variant", "reason"),
         [
             (item.rendered.name, item.rendered.version, text, item.reason)
-            for item, text in zip(made.unserved, variants, strict=True)
+            for item, text in zip(made.unsatisfiable, variants, strict=True)
         ],
         title="Variants that this foundation cannot serve:",
     )
+
+
+def unsatisfiable_in_short(made: Plan) -> list[str]:
+    """A line per reason why variants are not servable: how many, of which packages."""
+    by_reason: dict[str, list[str]] = {}
+    for item in made.unsatisfiable:
+        by_reason.setdefault(item.reason, []).append(item.rendered.name)
+    return [
+        f"{', '.join(dict.fromkeys(names))} ({len(names)}): {reason}" for reason, names in sorted(by_reason.items())
+    ]
 
 
 def _row(package: PlannedPackage) -> tuple[str, ...]:
@@ -78,3 +100,69 @@ def reasons_in_short(package: PlannedPackage) -> str:
     shown = "; ".join(package.reasons[:_REASONS_IN_SHORT])
     more = len(package.reasons) - _REASONS_IN_SHORT
     return f"{shown}; and {more} more (channel_tools plan --why)" if more > 0 else shown
+
+
+@handled
+def list_stacks(
+    *,
+    stack: options.Stack = None,
+    foundation: options.Foundation = None,
+    root: options.Root = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the stacks and what each is for; with --variant the packages of one, in every variant."""
+    from channel_tools.workflow.plan import list_stacks as listed_stacks  # noqa: PLC0415
+
+    listed = listed_stacks(options.settings_from(root, None), stack=stack, kind=foundation or "registry")
+    packages = [package for item in listed for package in item.packages]
+    if as_json:
+        print_json({"schema": 1, "packages": [_package_json(package) for package in packages]})
+    elif stack is None:
+        rows = [
+            (item.stack.name, str(len(_names(item.packages))), str(len(item.packages)), item.stack.description)
+            for item in listed
+        ]
+        print_table(("stack", "packages", "variants", "for"), rows)
+        print_line(
+            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants; "
+            "channel_tools list --variant NAME shows those of a stack"
+        )
+    else:
+        variants = variant_texts([(package.name, package.variant) for package in packages])
+        print_table(
+            ("stack", "package", "version", "subdir", "variant"),
+            [
+                (package.stack, package.name, package.version, package.subdir, text)
+                for package, text in zip(packages, variants, strict=True)
+            ],
+        )
+
+
+def _names(packages: Iterable[RenderedPackage]) -> set[str]:
+    return {package.name for package in packages}
+
+
+def _package_json(package: RenderedPackage) -> dict[str, object]:
+    return {
+        "stack": package.stack,
+        "package": package.name,
+        "version": package.version,
+        "subdir": package.subdir,
+        "variant": dict(package.variant),
+    }
+
+
+def variant_texts(packages: Sequence[Named]) -> list[str]:
+    """For each (package name, variant) its ``key=value`` words, in the order of the keys."""
+    values: dict[tuple[str, str], set[object]] = {}
+    for name, variant in packages:
+        for key, value in variant.items():
+            values.setdefault((name, key), set()).add(value)
+    return [
+        " ".join(
+            f"{key}={value}"
+            for key, value in sorted(variant.items())
+            if len(values[name, key]) > 1 or not _TOOLCHAIN.fullmatch(key)
+        )
+        for name, variant in packages
+    ]

@@ -10,42 +10,43 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_note, print_table
-from channel_tools.cli.handling import handled
-from channel_tools.errors import UsageError
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.publish import PackageSet, PublishPlan, PublishReport
-    from channel_tools.settings import Settings
+    from channel_tools.system.settings import Settings
 
+_To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
+    ),
+]
 Label = Annotated[str, typer.Option("--label", help="Under which label: main is the target's own address.")]
 
 
 @handled
+@options.grouped(options.StackOptions)
 def publish(
+    given: options.StackOptions,
+    *,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FILE]...", help="Package files (SUBDIR/NAME.conda) in the place of a stack."),
     ] = None,
-    *,
-    target: options.To,
-    stack: options.Stack = None,
-    every_stack: options.Every = False,
-    packages: options.Packages = None,
+    target: _To,
     label: Label = "main",
     dry_run: options.DryRun = False,
-    root: options.Root = None,
-    output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Publish a stack from the local channel; readers see the whole set or nothing of it."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.publish.open import open_target  # noqa: PLC0415
+    from channel_tools.publish.target import open_target  # noqa: PLC0415
+    from channel_tools.workflow.publish import package_set  # noqa: PLC0415
 
-    if files and (stack or every_stack or packages):
+    if files and (given.stack or given.every_stack or given.packages):
         raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
-    settings = options.settings_from(root, output)
-    chosen = _file_set(settings, files) if files else _package_set(settings, stack, packages, every_stack=every_stack)
+    chosen = _file_set(given.settings, files) if files else package_set(given.settings, given.request)
     place = open_target(target, environ=os.environ)
     plan = place.plan(chosen, label=label)
     if dry_run:
@@ -61,16 +62,9 @@ def publish(
 
 def _file_set(settings: Settings, files: list[Path]) -> PackageSet:
     from channel_tools.channel import open_channel  # noqa: PLC0415
-    from channel_tools.publish.files import file_set  # noqa: PLC0415
+    from channel_tools.publish.model import file_set  # noqa: PLC0415
 
     return file_set(files, open_channel(settings.channel).foundation)
-
-
-def _package_set(settings: Settings, stack: str | None, packages: list[str] | None, *, every_stack: bool) -> PackageSet:
-    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
-    from channel_tools.workflow.publishing import package_set  # noqa: PLC0415
-
-    return package_set(settings, PlanRequest(stack=stack, every_stack=every_stack, packages=tuple(packages or ())))
 
 
 @handled
@@ -93,17 +87,17 @@ def promote(
     as_json: options.Json = False,
 ) -> None:
     """Show published packages under another label as well: the same bytes, nothing is built."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.publish.curation import curated  # noqa: PLC0415
-    from channel_tools.publish.open import open_target  # noqa: PLC0415
-    from channel_tools.publish.promotion import promoted_keys  # noqa: PLC0415
+    from channel_tools.publish.maintenance import promoted_keys  # noqa: PLC0415
+    from channel_tools.publish.target import maintained, open_target  # noqa: PLC0415
+    from channel_tools.workflow.publish import package_set  # noqa: PLC0415
 
     place = open_target(target, environ=os.environ)
     if stack is not None:
-        chosen = _package_set(options.settings_from(root, output), stack, packages, every_stack=False)
-        keys = tuple(file.key for file in chosen.files)
+        named = options.StackOptions(stack=stack, packages=packages, root=root, output=output)
+        chosen = package_set(named.settings, named.request)
+        keys = tuple(str(file.key) for file in chosen.files)
     else:
-        keys = promoted_keys(curated(place), source, packages or ())
+        keys = promoted_keys(maintained(place), source, packages or ())
     if dry_run:
         _show_keys(keys, place.address, source, label, as_json=as_json)
         return
@@ -125,7 +119,7 @@ def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:
     actions = (("upload", plan.upload), ("link", plan.link), ("present", plan.present))
     if as_json:
         rows = [
-            {"file": file.key, "size_bytes": file.size_bytes, "sha256": file.sha256, "action": action}
+            {"file": str(file.key), "size_bytes": file.size_bytes, "sha256": file.sha256, "action": action}
             for action, files in actions
             for file in files
         ]
@@ -133,7 +127,7 @@ def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:
             {"schema": 1, "target": address, "label": plan.label, "upload_bytes": plan.upload_bytes, "files": rows}
         )
         return
-    table = [(file.key, _size(file.size_bytes), action) for action, files in actions for file in files]
+    table = [(str(file.key), _size(file.size_bytes), action) for action, files in actions for file in files]
     print_table(("file", "size", "action"), table)
     print_line(f"{address}, label {plan.label}: {_summary(plan)}")
 
@@ -164,6 +158,6 @@ def _summary(plan: PublishPlan) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    from channel_tools.cli.progress import format_amount  # noqa: PLC0415
+    from channel_tools.cli.console import format_amount  # noqa: PLC0415
 
     return format_amount(size_bytes, "bytes")

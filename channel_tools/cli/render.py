@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools render``: the generated conda-build recipes."""
+"""``channel_tools render`` and ``export``: recipes of the tree in the forms that others build from."""
 
 from __future__ import annotations
 
@@ -9,35 +9,78 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_note
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_json, print_line, print_note
+
+app = typer.Typer(no_args_is_help=True, help="Recipes for other people's build services.")
 
 
 @handled
+@options.grouped(options.RenderOptions)
 def render(
+    given: options.RenderOptions,
     *,
     destination: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the recipe folders.")],
-    stack: options.Stack = None,
-    every_stack: options.Every = False,
-    packages: options.Packages = None,
-    foundation: options.Foundation = None,
-    address: options.FoundationAddress = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write one self-contained recipe folder per package and variant, buildable by conda-build as it stands."""
+    from channel_tools.workflow.render import render_stacks  # noqa: PLC0415
+
+    plan, folders = render_stacks(given.settings, given.request, destination=destination)
+    if as_json:
+        print_json({"schema": 1, "folders": [str(folder) for folder in folders]})
+        return
+    if plan.unsatisfiable:
+        print_note(
+            f"{len(plan.unsatisfiable)} variants are not rendered, since the foundation cannot serve them: see plan"
+        )
+    for folder in folders:
+        print_line(str(folder))
+
+
+@app.command("feedstock")
+@handled
+def feedstock(
+    *,
+    package: Annotated[str, typer.Argument(help="A recipe, by its folder's name.", show_default=False)],
+    destination: Annotated[Path, typer.Option("--output-dir", "-o", help="The feedstock's folder; must not exist.")],
+    maintainers: Annotated[
+        list[str], typer.Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
+    ],
+    homepage: Annotated[
+        str | None, typer.Option(help="For a recipe that names no homepage.", show_default=False)
+    ] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--channel",
+            "-c",
+            help="Where the feedstock's builds solve from; may be repeated.",
+            show_default="conda-forge",
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--variant", "-V", help="Only this stack's variants.", show_default="every stack that has it"),
+    ] = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one self-contained recipe folder per package and variant, buildable by conda-build as it stands."""
-    from channel_tools.workflow.planning import PlanRequest  # noqa: PLC0415
-    from channel_tools.workflow.rendering import render_stacks  # noqa: PLC0415
+    """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy makes the rest."""
+    from channel_tools.feedstock import FeedstockRequest  # noqa: PLC0415
+    from channel_tools.workflow.render import export_feedstock  # noqa: PLC0415
 
-    request = PlanRequest(
-        stack=stack, every_stack=every_stack, packages=tuple(packages or ()), foundation=foundation, address=address
+    made = export_feedstock(
+        options.settings_from(root, output),
+        package,
+        destination,
+        stack=stack,
+        request=FeedstockRequest(
+            maintainers=tuple(maintainers), homepage=homepage, channels=tuple(channels or ("conda-forge",))
+        ),
     )
-    plan, folders = render_stacks(options.settings_from(root, output), request, destination=destination)
     if as_json:
-        print_json({"schema": 1, "folders": [str(folder) for folder in folders]})
+        keys = {key: list(values) for key, values in made.keys.items()}
+        print_json({"schema": 1, "folder": str(made.folder), "platforms": list(made.platforms), "variants": keys})
         return
-    if plan.unserved:
-        print_note(f"{len(plan.unserved)} variants are not rendered, since the foundation cannot serve them: see plan")
-    for folder in folders:
-        print_line(str(folder))
+    print_line(str(made.folder))

@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_note
-from channel_tools.cli.handling import handled
+from channel_tools.cli.console import handled, print_note
 
 DEFAULT_PORT = 8734
+_WORKERS_AT_MOST = 1024
+"""More processes than any machine has cores for."""
+DEFAULT_CONNECTIONS = 1000
+DEFAULT_CONNECTIONS_EACH = 250
 
 Folder = Annotated[
     Path, typer.Argument(help="The folder of the channels: each of its folders is served under its name.")
@@ -30,7 +33,9 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")] = DEFAULT_PORT,
     tokens: TokensFile = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that answer.", show_default="the cores")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=_WORKERS_AT_MOST, help="Processes that answer.", show_default="the cores")
+    ] = None,
     public: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,10 +51,17 @@ def serve(
             help="The address of a proxy whose X-Forwarded-For is believed; may be repeated.", show_default="none"
         ),
     ] = None,
+    connections: Annotated[
+        int, typer.Option(min=1, help="Connections that a process keeps at once.")
+    ] = DEFAULT_CONNECTIONS,
+    connections_per_address: Annotated[
+        int, typer.Option(min=1, help="How many of them one address may have; no limit for those of --proxy.")
+    ] = DEFAULT_CONNECTIONS_EACH,
 ) -> None:
-    """Serve the channels of a folder over HTTP; who may read and write is said by tokens."""
+    """Serve the channels of a folder over HTTP; tokens say who may read and write."""
+    from channel_tools.serve.access.tokens import default_tokens_file  # noqa: PLC0415
+    from channel_tools.serve.server import ServeSettings  # noqa: PLC0415
     from channel_tools.serve.server import serve as run  # noqa: PLC0415
-    from channel_tools.serve.settings import ServeSettings, default_tokens_file  # noqa: PLC0415
 
     settings = ServeSettings(
         root=folder.absolute(),
@@ -60,5 +72,7 @@ def serve(
         public=tuple(public or ()),
         access_log=access_log,
         proxies=tuple(proxy or ()),
+        connections=connections,
+        connections_each=connections_per_address,
     )
     run(settings, ready=lambda address: print_note(f"serving {folder} at {address}"))

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import print_json, print_line, print_table
-from channel_tools.cli.handling import handled
-
-if TYPE_CHECKING:
-    from channel_tools.workflow.source_store import SourceRequest
+from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 
 app = typer.Typer(no_args_is_help=True, help="The source store: upstream's sources by sha256 and by commit.")
 
@@ -22,20 +18,12 @@ _SHORT = 12
 
 @app.command("list")
 @handled
-def list_sources(
-    *,
-    stack: options.Stack = None,
-    packages: options.Packages = None,
-    foundation: options.Foundation = None,
-    root: options.Root = None,
-    as_json: options.Json = False,
-) -> None:
+@options.grouped(options.SourceOptions)
+def list_sources(given: options.SourceOptions, *, as_json: options.Json = False) -> None:
     """Show what the recipes need (of all stacks, or of one with --variant), and what the store has of it."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.source_store import list_sources as rows_of  # noqa: PLC0415
+    from channel_tools.workflow.sources import list_sources as rows_of  # noqa: PLC0415
 
-    settings = options.settings_from(root, None)
-    request = _request(stack, packages, foundation)
+    settings, request = given.settings, given.request(every_stack=given.stack is None)
     with shown_progress() as progress:
         rows = rows_of(settings, request, progress)
     if as_json:
@@ -66,8 +54,7 @@ def add(
     root: options.Root = None,
 ) -> None:
     """Take files by their sha256, and commits from clones, that some recipe names; nothing else is accepted."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.source_store import add_sources  # noqa: PLC0415
+    from channel_tools.workflow.sources import add_sources  # noqa: PLC0415
 
     with shown_progress() as progress:
         added = add_sources(options.settings_from(root, None), paths, dry_run=dry_run, progress=progress)
@@ -77,22 +64,18 @@ def add(
 
 @app.command("fetch")
 @handled
+@options.grouped(options.SourceOptions)
 def fetch(
+    given: options.SourceOptions,
     *,
-    stack: options.Stack = None,
     every_stack: options.Every = False,
-    packages: options.Packages = None,
-    foundation: options.Foundation = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 4,
     dry_run: options.DryRun = False,
-    root: options.Root = None,
 ) -> None:
     """Fetch what a stack needs and the store lacks; what was cut off is continued."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.source_store import default_request, fetch_needed  # noqa: PLC0415
+    from channel_tools.workflow.sources import fetch_needed  # noqa: PLC0415
 
-    settings = options.settings_from(root, None)
-    request = default_request(settings, _request(stack, packages, foundation), every_stack=every_stack)
+    settings, request = given.settings, given.request(every_stack=every_stack)
     with shown_progress() as progress:
         fetched = fetch_needed(settings, request, dry_run=dry_run, jobs=jobs, progress=progress)
     for need in fetched:
@@ -104,13 +87,12 @@ def fetch(
 @handled
 def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_json: options.Json = False) -> None:
     """Hash everything in the store again; what is damaged is moved aside, never deleted."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.errors import IntegrityError  # noqa: PLC0415
-    from channel_tools.workflow.source_store import verify_sources  # noqa: PLC0415
+    from channel_tools.sources.store import SourceStore, verify_store  # noqa: PLC0415
+    from channel_tools.system.errors import IntegrityError  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
     with shown_progress() as progress:
-        entries, damaged = verify_sources(settings, dry_run=dry_run, progress=progress)
+        entries, damaged = verify_store(SourceStore(folder=settings.sources), dry_run=dry_run, progress=progress)
     if as_json:
         found = [
             {"entry": str(item.entry), "problem": item.problem, "moved_to": item.moved_to and str(item.moved_to)}
@@ -128,23 +110,20 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
 
 @app.command("export")
 @handled
+@options.grouped(options.SourceOptions)
 def export(
+    given: options.SourceOptions,
     destination: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="The file to write, or a folder for it.")],
     *,
-    stack: options.Stack = None,
-    packages: options.Packages = None,
-    foundation: options.Foundation = None,
     dry_run: options.DryRun = False,
-    root: options.Root = None,
 ) -> None:
     """Write the store, or with --variant what a stack needs of it, to one file for a place without a network."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.source_store import export_sources  # noqa: PLC0415
+    from channel_tools.workflow.sources import export_sources  # noqa: PLC0415
 
-    request = _request(stack, packages, foundation) if stack or packages or foundation else None
+    chosen = given.stack or given.packages or given.foundation
+    request = given.request(every_stack=given.stack is None) if chosen else None
     with shown_progress() as progress:
-        settings = options.settings_from(root, None)
-        target, entries = export_sources(settings, destination, request, dry_run=dry_run, progress=progress)
+        target, entries = export_sources(given.settings, destination, request, dry_run=dry_run, progress=progress)
     size = "" if dry_run else f", {target.stat().st_size / 1e6:.1f} MB"
     print_line(f"{target}: {len(entries)} sources{' would be written' if dry_run else size}")
 
@@ -158,19 +137,13 @@ def import_(
     root: options.Root = None,
 ) -> None:
     """Take in what export wrote; all of it is checked before any of it enters the store."""
-    from channel_tools.cli.progress import shown_progress  # noqa: PLC0415
-    from channel_tools.workflow.source_store import import_sources  # noqa: PLC0415
+    from channel_tools.sources.store import SourceStore  # noqa: PLC0415
+    from channel_tools.sources.transfer import import_file  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
     with shown_progress() as progress:
-        added, known = import_sources(settings, file, dry_run=dry_run, progress=progress)
+        added, known = import_file(SourceStore(folder=settings.sources), file, dry_run=dry_run, progress=progress)
     for name in added:
         print_line(name)
     would = "would be " if dry_run else ""
     print_line(f"{settings.sources}: {len(added)} {would}added, {len(known)} there already")
-
-
-def _request(stack: str | None, packages: list[str] | None, foundation: options.FoundationKind | None) -> SourceRequest:
-    from channel_tools.workflow.source_store import SourceRequest  # noqa: PLC0415
-
-    return SourceRequest(stack=stack, packages=tuple(packages or ()), foundation=foundation)

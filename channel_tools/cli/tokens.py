@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations at run time
-from channel_tools.cli.console import print_json, print_line, print_note, print_table
-from channel_tools.cli.handling import handled
-from channel_tools.errors import UsageError
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
+from channel_tools.system.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from channel_tools.serve.tokens import TokenRecord
+    from channel_tools.serve.access.tokens import TokenRecord
 
 app = typer.Typer(no_args_is_help=True, help="Tokens of a server: who may read and publish.")
 
@@ -51,19 +50,19 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Make a token and print it: it is kept only as a hash and never shown again."""
-    from channel_tools.serve.expiry import parse_expiry  # noqa: PLC0415
-    from channel_tools.serve.tokens import TokenRequest, create_token  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import create_token, parse_expiry  # noqa: PLC0415
 
     if bool(channel) == all_channels:
         raise UsageError("a token needs a scope", hint="give --channel NAME (may be repeated) or --all-channels")
-    request = TokenRequest(
+    token, record = create_token(
+        _file(folder, tokens),
         name=name,
         channels=None if all_channels else tuple(channel or ()),
         labels=None if all_labels else tuple(label or ("main",)),
         access="write" if write else "read",
         expires_s=parse_expiry(expires, now_s=time.time()),
+        clock=time.time,
     )
-    token, record = create_token(_file(folder, tokens), request, clock=time.time)
     if as_json:
         print_json({"schema": 1, "token": token, **_described(record)})
         return
@@ -75,14 +74,17 @@ def create(
 @handled
 def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
     """The tokens that there are, with their scopes and states."""
-    from channel_tools.serve.tokens import read_tokens  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import read_token_file  # noqa: PLC0415
 
-    records = read_tokens(_file(folder, tokens))
+    found = read_token_file(_file(folder, tokens))
     if as_json:
-        print_json({"schema": 1, "tokens": [_described(record) for record in records]})
-        return
-    columns = ("id", "name", "channels", "labels", "access", "state", "expires")
-    print_table(columns, [_row(record) for record in records])
+        print_json({"schema": 1, "tokens": [_described(record) for record in found.records]})
+    else:
+        columns = ("id", "name", "channels", "labels", "access", "state", "expires")
+        print_table(columns, [_row(record) for record in found.records])
+    if found.faults:
+        hint = "the server refuses these; remove them from the file, and create the tokens again"
+        raise ConfigError("\n".join(found.faults), hint=hint)
 
 
 @app.command("revoke")
@@ -94,14 +96,14 @@ def revoke(
     tokens: TokensFile = None,
 ) -> None:
     """Make a token useless at once; the server need not be restarted."""
-    from channel_tools.serve.tokens import revoke_token  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import revoke_token  # noqa: PLC0415
 
     record = revoke_token(_file(folder, tokens), token_id, clock=time.time)
     print_line(f"token {record.id} ({record.name}) is revoked")
 
 
 def _file(folder: Path | None, tokens: Path | None) -> Path:
-    from channel_tools.serve.settings import default_tokens_file  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import default_tokens_file  # noqa: PLC0415
 
     if tokens is not None:
         return tokens

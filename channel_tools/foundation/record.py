@@ -2,41 +2,53 @@
 """The foundation's record, ``foundation.json``: what was made from which files. Also the file that --locked reads.
 
 It names versions, hashes and sizes, never where a file came from: another site has other mirrors, and the same bytes.
+``foundation list`` shows it beside the table.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
-from channel_tools.errors import ConfigError, FoundationError
-from channel_tools.files import write_text_atomically
-from channel_tools.foundation.model import TakenFile
+from channel_tools.conda.package import PackageKey
+from channel_tools.foundation.model import LockedArtifact, Sha256  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ConfigError, FoundationError
+from channel_tools.system.files import write_text_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from channel_tools.foundation.plan import PackagePlan
+    from channel_tools.foundation.table import FoundationTable
+
 RECORD_NAME = "foundation.json"
 SCHEMA = 1
+State = Literal["made", "not made"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedPackage:
-    """One package of the foundation."""
+    """One package that was made: its name, its bytes, and the files that it was made from."""
 
     name: str
     version: str
     build: str
-    subdir: str
-    file_name: str
+    subdir: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
+    file_name: Annotated[str, msgspec.Meta(pattern=r"^[^/]+\.conda$")]
     size_bytes: int
     unpacked_bytes: int
-    sha256: str
+    sha256: Sha256
     digest: str
-    taken: tuple[TakenFile, ...]
+    taken: tuple[LockedArtifact, ...]
+
+    @property
+    def key(self) -> PackageKey:
+        """Its place in the channel."""
+        return PackageKey(self.subdir, self.file_name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,47 +66,14 @@ class FoundationRecord:
     asked: tuple[str, ...] = ()
     """The optional rows that were asked for; they stay until the record is made anew without them."""
 
-    def taken(self) -> dict[tuple[str, str], TakenFile]:
+    def taken(self) -> dict[tuple[str, str], LockedArtifact]:
         """Every file that was taken, by kind and name."""
         return {(file.kind, file.name): file for package in self.packages for file in package.taken}
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class _TakenModel(_Model):
-    kind: Literal["deb", "wheel"]
-    name: str
-    version: str
-    file_name: str = Field(pattern=r"^[^/]+$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    size_bytes: int = Field(ge=0)
-    requires: list[str] = Field(default_factory=list)
-
-
-class _PackageModel(_Model):
-    name: str
-    version: str
-    build: str
-    subdir: str = Field(pattern=r"^[a-z0-9-]+$")
-    file_name: str = Field(pattern=r"^[^/]+\.conda$")
-    size_bytes: int
-    unpacked_bytes: int
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    digest: str
-    taken: list[_TakenModel]
-
-
-class _RecordModel(_Model):
-    schema_: Literal[1] = Field(alias="schema")
-    digest: str
-    suite: str
-    python: str
-    subdir: str
-    requirements: list[str]
-    packages: list[_PackageModel]
-    asked: list[str] = Field(default_factory=list)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Header:
+    schema: Literal[1]
 
 
 def read_record(destination: Path) -> FoundationRecord:
@@ -110,25 +89,16 @@ def read_record(destination: Path) -> FoundationRecord:
 
 
 def read_record_file(path: Path) -> FoundationRecord:
-    """As read_record, for a record under any name (a lock). Raises ConfigError when it is missing or no record."""
+    """The record in a file of any name (a lock). Raises ConfigError when it is missing or not a record."""
     try:
-        model = _RecordModel.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
+        decode_json(content, _Header)
+        return decode_json(content, FoundationRecord)
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
-    except ValidationError as err:
-        first = err.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        message = f"no record of a foundation (schema {SCHEMA}): {where}: {first['msg']}"
+    except msgspec.DecodeError as err:
+        message = f"not the record of a foundation (schema {SCHEMA}): {err}"
         raise ConfigError(message, path=path, hint="give a foundation.json that this program wrote") from None
-    return FoundationRecord(
-        digest=model.digest,
-        suite=model.suite,
-        python=model.python,
-        subdir=model.subdir,
-        requirements=tuple(model.requirements),
-        packages=tuple(_package(package) for package in model.packages),
-        asked=tuple(model.asked),
-    )
 
 
 def write_record(destination: Path, record: FoundationRecord) -> None:
@@ -137,7 +107,55 @@ def write_record(destination: Path, record: FoundationRecord) -> None:
     write_text_atomically(destination / RECORD_NAME, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
-def _package(model: _PackageModel) -> RecordedPackage:
-    fields = model.model_dump(exclude={"taken"})
-    taken = (file.model_dump(exclude={"requires"}) | {"requires": tuple(file.requires)} for file in model.taken)
-    return RecordedPackage(**fields, taken=tuple(TakenFile(**file) for file in taken))
+def recorded(plan: PackagePlan, *, size_bytes: int, unpacked_bytes: int, sha256: str) -> RecordedPackage:
+    """The entry of a package that was made as planned."""
+    return RecordedPackage(
+        name=plan.entry.name,
+        version=plan.version,
+        build=plan.build,
+        subdir=plan.subdir,
+        file_name=plan.file_name,
+        size_bytes=size_bytes,
+        unpacked_bytes=unpacked_bytes,
+        sha256=sha256,
+        digest=plan.digest,
+        taken=plan.taken,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationRow:
+    """One package of the table or of the record."""
+
+    name: str
+    state: State
+    kind: Literal["deb", "wheel", "none"]
+    version: str | None
+    build: str | None
+    subdir: str | None
+    size_bytes: int | None
+    taken: tuple[str, ...]
+    """``name=version`` of what was taken, or without versions what would be."""
+
+
+def list_foundation(table: FoundationTable, record: FoundationRecord | None) -> list[FoundationRow]:
+    """A row per package, by name: those of the table, and those made of wheels that pip added to them."""
+    recorded = {package.name: package for package in record.packages} if record else {}
+    rows: list[FoundationRow] = []
+    for name in sorted({entry.name for entry in table.entries} | recorded.keys()):
+        entry, package = table.entry(name), recorded.get(name)
+        sources = () if entry is None else (*entry.debs, *entry.wheels)
+        kinds = {file.kind for file in package.taken} if package else set()
+        rows.append(
+            FoundationRow(
+                name=name,
+                state="not made" if package is None else "made",
+                kind=next(iter(kinds), "deb" if entry and entry.debs else "wheel" if sources else "none"),
+                version=package.version if package else entry.version if entry else None,
+                build=package.build if package else None,
+                subdir=package.subdir if package else None,
+                size_bytes=package.size_bytes if package else None,
+                taken=tuple(f"{file.name}={file.version}" for file in package.taken) if package else sources,
+            )
+        )
+    return rows

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import IntegrityError
-from channel_tools.files import disk_full_reported, link_or_copy, sha256_of_file
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import disk_full_reported, link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from channel_tools.foundation.model import TakenFile
+    from channel_tools.foundation.model import LockedArtifact
 
 _HASHING_THREADS = 2
 
@@ -37,21 +37,21 @@ class DownloadStore:
 
     @property
     def lock_file(self) -> Path:
-        """Held while something is downloaded."""
+        """The lock of whoever downloads."""
         return self.folder / ".lock"
 
-    def path_of(self, taken: TakenFile) -> Path:
+    def path_of(self, taken: LockedArtifact) -> Path:
         """Where the file is or would be."""
         return self.folder / taken.sha256 / taken.file_name
 
-    def missing(self, wanted: Iterable[TakenFile]) -> list[TakenFile]:
+    def missing(self, wanted: Iterable[LockedArtifact]) -> list[LockedArtifact]:
         """Those that the store lacks. Files whose bytes are not their name's are removed and count as missing."""
         files = sorted(set(wanted), key=lambda taken: (taken.kind, taken.name, taken.version))
         with ThreadPoolExecutor(_HASHING_THREADS) as pool:
             complete = list(pool.map(self._is_complete, files))
         return [taken for taken, is_complete in zip(files, complete, strict=True) if not is_complete]
 
-    def accept(self, downloaded: Path, taken: TakenFile) -> Path:
+    def accept(self, downloaded: Path, taken: LockedArtifact) -> Path:
         """Move a downloaded file into the store. Raises IntegrityError when it is not the file that was expected."""
         size_bytes = downloaded.stat().st_size
         sha256 = sha256_of_file(downloaded)
@@ -73,7 +73,7 @@ class DownloadStore:
                 downloaded.replace(destination)
         return destination
 
-    def _is_complete(self, taken: TakenFile) -> bool:
+    def _is_complete(self, taken: LockedArtifact) -> bool:
         path = self.path_of(taken)
         if not path.is_file():
             return False

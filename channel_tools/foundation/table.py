@@ -8,24 +8,22 @@ digest leaves out line numbers and file names: moving a row changes nothing.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.errors import ConfigError, UsageError
-from channel_tools.foundation.model import Entry, RunExports
-from channel_tools.yamlfile import YamlDocument, read_yaml
+from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports
+from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
+from channel_tools.system.yamlfile import YamlDocument, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
-DATA_FOLDER = Path(__file__).parent / "data"
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 
@@ -64,7 +62,10 @@ class FoundationTable:
         rows = {entry.name: entry for entry in self.entries}
         for name in sorted(names):
             if name not in rows:
-                raise UsageError(f"the foundation's table has no package {name!r}", hint=_nearest(name, rows))
+                raise UsageError(
+                    f"the foundation's table has no package {name!r}",
+                    hint=nearest_names_hint(name, rows, what="package"),
+                )
         waiting = [entry.name for entry in self.wanted] + sorted(names)
         reached: set[str] = set()
         while waiting:
@@ -90,37 +91,71 @@ class FoundationTable:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class _RunExportsRow(_Strict):
+    """run_exports of a package (CEP 12): MatchSpecs by kind."""
+
+    model_config = ConfigDict(title="RunExports")
+
     weak: list[str] = Field(default_factory=list)
     strong: list[str] = Field(default_factory=list)
     noarch: list[str] = Field(default_factory=list)
 
 
 class _Row(_Strict):
+    """One conda package of the table; files come from ``debs`` or from ``wheels``, or there are none."""
+
+    model_config = ConfigDict(title="Package")
+
     debs: list[str] = Field(default_factory=list)
+    """Debian binary packages, unpacked over each other in this order."""
     wheels: list[str] = Field(default_factory=list)
+    """Projects on PyPI, with an optional version specifier."""
     version: str | None = None
+    """The package's version; by default that of the first deb or wheel."""
     depends: list[str] = Field(default_factory=list)
+    """MatchSpecs on other rows; a wheel's own requirements are added."""
     constrains: list[str] = Field(default_factory=list)
+    """MatchSpecs that hold where these packages are installed as well."""
     run_exports: _RunExportsRow = Field(default_factory=_RunExportsRow)
     keep: list[str] = Field(default_factory=list)
+    """Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` matches ``/``."""
     drop: list[str] = Field(default_factory=list)
+    """Globs on paths in the prefix, applied after the repairs: what to leave out."""
     skip: list[str] = Field(default_factory=list)
+    """Globs on paths in the .deb or wheel that are never unpacked."""
     repairs: list[str] = Field(default_factory=list)
+    """Steps that make the unpacked tree work at any prefix, in order: the names in foundation/repairs."""
     build: str = "h{hash}_0"
+    """The build string; holds ``{hash}``, may hold ``{py}`` and ``{flavour}``."""
     noarch: bool = False
+    """Whether it goes into the noarch subdir; a wheel's own tag decides."""
     optional: bool = False
+    """Made only when needed: asked for by name, a dependency of what is made, or required by a wheel."""
 
 
 class _File(_Strict):
+    """The registry foundation's table, or a part of it; exactly one file has the header (suite, python ...)."""
+
+    model_config = ConfigDict(title="FoundationTable")
+
     suite: str | None = None
+    """Debian's code name of the release that the .debs come from."""
     python: str | None = Field(default=None, pattern=r"^3\.\d+$")
+    """The foundation's Python, as ``3.11``."""
     glibc: str | None = Field(default=None, pattern=r"^2\.\d+$")
+    """The newest glibc that a wheel may ask for: the release's own."""
     conda_names: dict[str, str] | None = None
+    """PyPI's project name to conda-forge's package name, where the two differ."""
     packages: dict[str, _Row]
+    """Rows by conda package name."""
+
+
+def table_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a table file, for editors."""
+    return _File.model_json_schema()
 
 
 def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None) -> FoundationTable:
@@ -157,16 +192,6 @@ def entry_value(entry: Entry) -> dict[str, Any]:
     return value
 
 
-def entry_error(entry: Entry, message: str, *, hint: str | None = None) -> ConfigError:
-    """A ConfigError on the row of ``entry``."""
-    return ConfigError(f"package {entry.name!r}: {message}", path=entry.path, line=entry.line, hint=hint)
-
-
-def entry_place(entry: Entry) -> str:
-    """Name, file and line of a row, for messages that are no ConfigError."""
-    return f"{entry.name} ({entry.path.name}:{entry.line})" if entry.path else f"{entry.name} (line {entry.line})"
-
-
 def _program_repairs() -> Collection[str]:
     from channel_tools.foundation.repairs import REPAIRS  # noqa: PLC0415 - the steps need pyelftools and more
 
@@ -185,7 +210,9 @@ def _parse(document: YamlDocument) -> _File:
         name = ".".join(str(part) for part in where)
         if first["type"] == "extra_forbidden":
             known = _Row.model_fields if where[0] == "packages" else _File.model_fields
-            raise document.error(f"unknown key {name}", *where, hint=_nearest(str(where[-1]), known)) from None
+            raise document.error(
+                f"unknown key {name}", *where, hint=nearest_names_hint(str(where[-1]), known, what="key")
+            ) from None
         raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
 
 
@@ -209,7 +236,9 @@ def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[str, str, str,
 def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collection[str]) -> Entry:
     where = ("packages", name)
     if not _NAME.fullmatch(name):
-        raise document.error(f"{name!r} is no conda package name (lower case, digits, - _ .)", *where)
+        raise document.error(
+            f"{name!r} is not a valid conda package name: expected lower-case letters, digits, - _ .", *where
+        )
     if row.debs and row.wheels:
         raise document.error(f"{name}: files come from debs or from wheels, not both", *where)
     if not (row.debs or row.wheels or row.version):
@@ -222,7 +251,9 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
     for index, step in enumerate(row.repairs):
         if step not in known_repairs:
             message = f"{name}: there is no repair step {step!r}"
-            raise document.error(message, *where, "repairs", index, hint=_nearest(step, known_repairs))
+            raise document.error(
+                message, *where, "repairs", index, hint=nearest_names_hint(step, known_repairs, what="repair step")
+            )
     return Entry(
         name=name,
         line=document.line_of(*where),
@@ -245,8 +276,3 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
         noarch=row.noarch,
         optional=row.optional,
     )
-
-
-def _nearest(word: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"

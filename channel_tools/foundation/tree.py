@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is done to an unpacked tree besides repair steps: keeping and dropping by glob, collecting licenses."""
+"""What an unpacked tree is asked and loses besides repair steps: globs kept and dropped, licenses, the glibc it needs.
+
+Packages of the foundation come from a newer glibc than conda-forge's; without the requirement a solver would install
+them on a host where nothing starts.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,16 @@ from typing import TYPE_CHECKING
 
 from debian.deb822 import Deb822
 
-from channel_tools.errors import FoundationError
+from channel_tools.foundation.repairs.elf import dynamic_elf_files
+from channel_tools.system.elf import newest_glibc
+from channel_tools.system.errors import FoundationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 UNKNOWN_LICENSE = "LicenseRef-see-license-files"
 _LICENSE_FILE = re.compile(r"(?:licen[cs]es?/.+|(?:licen[cs]e|copying|notice|copyright)[^/]*)", re.IGNORECASE)
+_SYSROOT = "sysroot"
 
 
 def tree_files(tree: Path) -> Iterator[str]:
@@ -110,3 +117,18 @@ def _from_classifiers(metadata: Mapping[str, object]) -> str:
     found = [str(text) for text in classifiers] if isinstance(classifiers, list) else []
     names = [text.rpartition(" :: ")[2] for text in found if text.startswith("License :: OSI Approved :: ")]
     return names[0] if names else UNKNOWN_LICENSE
+
+
+def glibc_requirement(tree: Path) -> str | None:
+    """``__glibc >=2.34,<3.0.a0`` for the newest symbol version in ``tree``; None when nothing asks for glibc.
+
+    The sysroot's own libraries do not count: they are linked against, never loaded.
+    """
+    found = [
+        newest
+        for path, info in dynamic_elf_files(tree)
+        if _SYSROOT not in path.relative_to(tree).parts and (newest := newest_glibc(info.symbol_versions))
+    ]
+    if not found:
+        return None
+    return f"__glibc >={'.'.join(str(part) for part in max(found))},<3.0.a0"

@@ -20,9 +20,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
 
 import zstandard
-from debian.arfile import ArError, ArFile, ArMember
 
-from channel_tools.errors import IntegrityError
+from channel_tools.system.archives import (
+    AR_MAGIC,
+    ArMember,
+    UnsafeMemberError,
+    ar_members,
+    check_link,
+    check_member_path,
+)
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,7 +60,10 @@ class TreeWriter:
 
     def check_name(self, name: str) -> None:
         """Raise IntegrityError when a member's own path leads out of the folder."""
-        _safe_name(name, self)
+        try:
+            check_member_path(name)
+        except UnsafeMemberError as err:
+            raise self.damaged(str(err)) from None
 
     def write_file(self, name: str, source: ByteSource, *, executable: bool) -> Path:
         """A regular file with the bytes of ``source``, over whatever an earlier archive put there."""
@@ -64,32 +74,38 @@ class TreeWriter:
         return path
 
     def write_link(self, name: str, target: str) -> None:
-        """A symbolic link. Absolute targets stay as they are for a repair step to mend; packing refuses them."""
+        """A symbolic link. Absolute targets stay as they are for a repair step to change; packing refuses them."""
         path = self._place(name)
-        if not target.startswith("/") and _leaves(PurePosixPath(name).parent, target):
-            raise self.damaged(f"the link {name} leads to {target}, out of the package")
+        if not target.startswith("/"):
+            try:
+                check_link(name, target)
+            except UnsafeMemberError as err:
+                raise self.damaged(str(err)) from None
         path.symlink_to(target)
 
     def write_hard_link(self, name: str, target: str) -> None:
         """A second name of a file that this archive wrote before; a copy, so that later edits stay apart."""
-        source = self._root / _safe_name(target, self)
+        self.check_name(target)
+        source = self._root / target
         if source.is_symlink() or not source.is_file():
-            raise self.damaged(f"the hard link {name} leads to {target}, which is no file written before it")
+            raise self.damaged(f"the hard link {name} leads to {target}, which is not a file written before it")
         path = self._place(name)
         shutil.copy(source, path)
 
     def make_folder(self, name: str) -> None:
-        """A folder and those above it."""
-        self._ensure_folder(self._root / _safe_name(name, self))
+        """Make a folder and those above it; IntegrityError when one of them is a link or a file."""
+        self.check_name(name)
+        self._ensure_folder(self._root / name)
 
     def damaged(self, what: str) -> IntegrityError:
         """The error for anything wrong with the archive."""
         return IntegrityError(f"{self._archive}: {what}", hint="remove the file there; the next run fetches it again")
 
     def _place(self, name: str) -> Path:
-        path = self._root / _safe_name(name, self)
+        self.check_name(name)
+        path = self._root / name
         if path == self._root:
-            raise self.damaged(f"member {name!r} names no file")
+            raise self.damaged(f"member {name!r} is the folder itself, expected a file or a link below it")
         self._ensure_folder(path.parent)
         with contextlib.suppress(FileNotFoundError):
             mode = path.lstat().st_mode
@@ -150,21 +166,38 @@ def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, 
 @contextlib.contextmanager
 def _open_data(archive: Path, writer: TreeWriter) -> Iterator[IO[bytes]]:
     with archive.open("rb") as raw:
-        for member in _ar_members(raw, writer):
-            if member.name.startswith("data.tar"):
-                with _decompressed(member.name, cast("IO[bytes]", member), writer) as plain:
-                    yield plain
-                return
-        raise writer.damaged("the .deb holds no data.tar")
+        member = _data_member(raw, writer)
+        with _decompressed(member.name, cast("IO[bytes]", _Part(raw, member)), writer) as plain:
+            yield plain
 
 
-def _ar_members(raw: BinaryIO, writer: TreeWriter) -> list[ArMember]:
+def _data_member(raw: BinaryIO, writer: TreeWriter) -> ArMember:
+    """The one with the package's files. Raises IntegrityError when there is none or any member is cut short."""
+    if raw.read(len(AR_MAGIC)) != AR_MAGIC:
+        raise writer.damaged("no complete .deb: it does not begin as an ar archive")
     try:
-        return list(ArFile(fileobj=raw).getmembers())
-    except OSError as err:
-        if err.errno is not None:
-            raise
-        raise writer.damaged(f"no complete .deb: {err}") from None  # python-debian's word for a cut header
+        members = list(ar_members(raw))
+    except IntegrityError as err:
+        raise writer.damaged(f"no complete .deb: {err.message}") from None
+    for member in members:
+        if member.name.startswith("data.tar"):
+            return member
+    raise writer.damaged("the .deb holds no data.tar")
+
+
+class _Part:
+    """The content of one ``ar`` member as a stream that ends with it."""
+
+    def __init__(self, raw: BinaryIO, member: ArMember) -> None:
+        raw.seek(member.offset)
+        self._raw = raw
+        self._left_bytes = member.size_bytes
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        chunk = self._raw.read(self._left_bytes if size < 0 else min(size, self._left_bytes))
+        self._left_bytes -= len(chunk)
+        return chunk
 
 
 def _decompressed(name: str, stream: IO[bytes], writer: TreeWriter) -> contextlib.AbstractContextManager[IO[bytes]]:
@@ -185,21 +218,5 @@ def _decompressed(name: str, stream: IO[bytes], writer: TreeWriter) -> contextli
 def _deb_errors(writer: TreeWriter) -> Iterator[None]:
     try:
         yield
-    except (ArError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as err:
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as err:
         raise writer.damaged(f"no complete .deb: {str(err) or type(err).__name__}") from None
-
-
-def _safe_name(name: str, writer: TreeWriter) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise writer.damaged(f"member {name!r} would be written outside of the package")
-    return path
-
-
-def _leaves(folder: PurePosixPath, target: str) -> bool:
-    depth = len(folder.parts)
-    for part in PurePosixPath(target).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return True
-    return False

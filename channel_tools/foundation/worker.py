@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making one package: unpack, mend, prune, pack. A function of plain values, run in a process of its own.
+"""Making packages: unpack, repair, prune, pack; each from plain values, in parallel processes, the largest first.
 
-The tree grows in a temporary folder on the destination's file system; a killed worker leaves only that, and the next
-run under the foundation's lock clears it.
+A package's tree grows in a temporary folder on the destination's file system; a killed worker leaves only that, and the
+next run under the foundation's lock clears it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from channel_tools.errors import ChannelToolsError, FoundationError
-from channel_tools.files import TEMPORARY_PREFIX, disk_full_reported
-from channel_tools.foundation.glibc import glibc_requirement
+from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.writer import write_conda_package
 from channel_tools.foundation.model import RepairContext
+from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
-from channel_tools.foundation.table import entry_place
-from channel_tools.foundation.tree import deb_licenses, prune, tree_files, wheel_licenses
+from channel_tools.foundation.tree import deb_licenses, glibc_requirement, prune, tree_files, wheel_licenses
 from channel_tools.foundation.unpack import unpack_deb
-from channel_tools.foundation.unwheel import WheelContent, site_packages, unpack_wheel, write_record
-from channel_tools.packages.model import PackageMetadata
-from channel_tools.packages.writer import write_conda_package
+from channel_tools.foundation.wheel import WheelContent, site_packages, unpack_wheel, write_record
+from channel_tools.system.errors import ChannelToolsError, FoundationError
+from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported
+from channel_tools.system.workers import run_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.foundation.plan import PackagePlan
+    from channel_tools.foundation.record import RecordedPackage
 
 MULTIARCH: Mapping[str, str] = {"linux-64": "x86_64-linux-gnu", "linux-aarch64": "aarch64-linux-gnu"}
 _EPOCH_S = 1_577_836_800
@@ -38,7 +38,7 @@ _EPOCH_S = 1_577_836_800
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageJob:
-    """What a worker needs to know."""
+    """One package to make: plain values, which go to a worker process."""
 
     plan: PackagePlan
     sources: tuple[Path, ...]
@@ -48,24 +48,12 @@ class PackageJob:
     subdir: str
     """The platform's, also for a noarch package."""
     python: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MadePackage:
-    """What came of a job."""
-
-    name: str
-    file_name: str
-    subdir: str
-    size_bytes: int
-    unpacked_bytes: int
-    sha256: str
-    seconds: float
+    """``3.11``: major and minor of the foundation's python."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Unpacked:
-    """What the sources said about themselves."""
+    """What the .debs and wheels of one package state: newest time, licenses, entry points."""
 
     newest_s: int = _EPOCH_S
     licenses: list[str] = field(default_factory=list)
@@ -73,13 +61,12 @@ class _Unpacked:
     wheels: list[WheelContent] = field(default_factory=list)
 
 
-def make_package(job: PackageJob) -> MadePackage:
+def make_package(job: PackageJob) -> RecordedPackage:
     """Make the package into ``<destination>/<subdir>/``, where it appears atomically.
 
     Raises FoundationError or IntegrityError, naming the row, when a source is damaged or a repair step does not find
     what it expects; DiskFullError when space runs out.
     """
-    started = time.monotonic()
     plan = job.plan
     try:
         with (
@@ -90,7 +77,7 @@ def make_package(job: PackageJob) -> MadePackage:
             tree.mkdir()
             licenses.mkdir()
             unpacked = _unpack(job, tree, licenses)
-            _mend(job, tree, unpacked)
+            _repair(job, tree, unpacked)
             written = write_conda_package(
                 tree,
                 _metadata(job, tree, unpacked),
@@ -98,16 +85,8 @@ def make_package(job: PackageJob) -> MadePackage:
                 license_files=licenses,
             )
     except ChannelToolsError as err:
-        raise type(err)(f"package {entry_place(plan.entry)}: {err.message}", hint=err.hint) from err
-    return MadePackage(
-        name=plan.entry.name,
-        file_name=plan.file_name,
-        subdir=plan.subdir,
-        size_bytes=written.size_bytes,
-        unpacked_bytes=written.unpacked_bytes,
-        sha256=written.sha256,
-        seconds=time.monotonic() - started,
-    )
+        raise type(err)(f"package {plan.entry.place}: {err.message}", hint=err.hint) from err
+    return recorded(plan, size_bytes=written.size_bytes, unpacked_bytes=written.unpacked_bytes, sha256=written.sha256)
 
 
 def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
@@ -129,7 +108,7 @@ def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
     return unpacked
 
 
-def _mend(job: PackageJob, tree: Path, unpacked: _Unpacked) -> None:
+def _repair(job: PackageJob, tree: Path, unpacked: _Unpacked) -> None:
     entry = job.plan.entry
     context = RepairContext(
         entry=entry,
@@ -211,3 +190,15 @@ def _about(plan: PackagePlan, unpacked: _Unpacked) -> dict[str, Any]:
     if summaries and summaries[0]:
         about["summary"] = summaries[0]
     return about
+
+
+def make_packages(jobs: Sequence[PackageJob], *, processes: int) -> Iterator[RecordedPackage]:
+    """Make all packages and yield each as it is done.
+
+    The first error ends the others and is raised; what was made before it stays. The same holds for an interrupt.
+    """
+    largest_first = sorted(jobs, key=lambda job: -sum(source.stat().st_size for source in job.sources))
+    for _job, made in run_in_processes(
+        make_package, largest_first, processes=processes, what="made a package", error=FoundationError
+    ):
+        yield made

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """From variant files and recipes to one evaluated recipe per package and variant: files in, values out."""
 
-from channel_tools.matrix.expand import expand_stack
-from channel_tools.matrix.load import load_tree
+from channel_tools.matrix.expand import expand_stacks
+from channel_tools.matrix.load import find_stack, load_tree
 from channel_tools.matrix.model import (
     FoundationKind,
     LoadedTree,
@@ -14,8 +14,6 @@ from channel_tools.matrix.model import (
     Stack,
     VariantScalar,
 )
-from channel_tools.matrix.nearest import nearest_names_hint
-from channel_tools.matrix.stacks import find_stack
 from channel_tools.matrix.variants import ZIP_KEYS
 
 __all__ = [
@@ -29,8 +27,7 @@ __all__ = [
     "Source",
     "Stack",
     "VariantScalar",
-    "expand_stack",
+    "expand_stacks",
     "find_stack",
     "load_tree",
-    "nearest_names_hint",
 ]

@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluating recipes with the engine: text in, evaluated recipes out, its errors made ours."""
+"""Evaluating recipes with the engine: text in, evaluated recipes out, its errors made ours.
+
+The engine ignores ``build.skip`` when it is driven from Python and leaves it out of the evaluated recipe, and what
+stands in ``extra`` is nothing to it. So the conditions of ``build.skip`` and ``extra.impossible`` go into a recipe of
+their own, rendered for the one combination.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import yaml
 from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage0Recipe, VariantConfig
 
-from channel_tools.errors import ConfigError
-from channel_tools.matrix.conditions import IMPOSSIBLE_KEY, BadConditionError, impossible_error, is_skipped
+from channel_tools.matrix.variants import ENGINE_KEYS, find_used_keys
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rattler_build import RenderedVariant
+
     from channel_tools.matrix.model import RecipeFile, VariantMatrix, VariantScalar
-    from channel_tools.yamlfile import KeyPath, YamlValue
+    from channel_tools.system.yamlfile import KeyPath, YamlValue
 
 _RENDER_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
 _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
 _MAX_MESSAGE = 300
+IMPOSSIBLE_KEY = "impossible"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,62 +44,131 @@ class EvaluatedRecipe:
     hash: str
 
 
-def evaluate_recipe(recipe_file: RecipeFile, matrix: VariantMatrix, platform: str) -> list[EvaluatedRecipe]:
-    """Evaluate a recipe for every combination of the keys it uses, in the engine's order, skipped ones left out.
+class RecipeEngine:
+    """Evaluates recipes for one platform.
 
-    Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render, and for a
-    combination that the recipe's ``extra.impossible`` refuses.
+    Stacks share most recipes and values, so an evaluation of a recipe or of conditions is remembered with the values of
+    all keys that its text can use, and only while the engine used none beside these. ``folder`` is an empty one for its
+    own use.
     """
-    values = {key: list(items) for key, items in matrix.values.items()}
-    config = VariantConfig(values, zip_keys=[list(group) for group in matrix.zip_keys] or None)
-    render_config = RenderConfig(platform=PlatformConfig(target_platform=platform))
-    try:
-        rendered = Stage0Recipe.from_file(recipe_file.path).render(config, render_config)
-    except RattlerBuildError as err:
-        raise _recipe_error(recipe_file, str(err)) from None
-    results = []
-    for variant in rendered:
-        if variant.recipe.staging_caches or variant.recipe.inherits_from:
-            raise _staging_error(recipe_file)
-        used = cast("dict[str, VariantScalar]", variant.variant)
-        hash_info = variant.hash_info
-        evaluated = EvaluatedRecipe(
-            recipe=cast("dict[str, YamlValue]", variant.recipe.to_dict()),
-            variant=used,
-            hash=hash_info.hash if hash_info else "",
-        )
-        if evaluated not in results and _is_built(recipe_file, evaluated, render_config):
-            results.append(evaluated)
-    return results
+
+    def __init__(self, platform: str, folder: Path) -> None:
+        self._folder = folder
+        self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
+        self._evaluated: dict[tuple[str, str], list[EvaluatedRecipe]] = {}
+        self._probes: dict[str, tuple[Stage0Recipe, frozenset[str]]] = {}
+        self._true: dict[tuple[str, str], list[int]] = {}
+
+    def evaluate(self, recipe_file: RecipeFile, matrix: VariantMatrix) -> list[EvaluatedRecipe]:
+        """Evaluate a recipe for every combination of the keys it uses, in the engine's order, skipped ones left out.
+
+        Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render, and for a
+        combination that the recipe's ``extra.impossible`` rules out.
+        """
+        possible = recipe_file.used_keys | ENGINE_KEYS
+        values = {key: list(items) for key, items in matrix.values.items()}
+        decisive = {key: items for key, items in values.items() if key in possible}
+        groups = [[key for key in group if key in possible] for group in matrix.zip_keys]
+        place = (recipe_file.name, json.dumps([sorted(decisive.items()), groups]))
+        if place in self._evaluated:
+            return self._evaluated[place]
+        config = VariantConfig(values, zip_keys=[list(group) for group in matrix.zip_keys] or None)
+        try:
+            rendered = Stage0Recipe.from_file(recipe_file.path).render(config, self._config)
+        except RattlerBuildError as err:
+            raise _recipe_error(recipe_file, str(err), self._folder) from None
+        results: list[EvaluatedRecipe] = []
+        used: set[str] = set()
+        for variant in rendered:
+            evaluated = _evaluated(recipe_file, variant)
+            used.update(evaluated.variant)
+            if evaluated not in results and self._is_built(recipe_file, evaluated):
+                results.append(evaluated)
+        if used & values.keys() <= possible:
+            self._evaluated[place] = results
+        return results
+
+    def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> bool:
+        """Whether ``build.skip`` leaves a combination in.
+
+        Raises ConfigError for one that the recipe's ``extra.impossible`` says cannot exist. That section is a list of
+        ``{if: CONDITION, then: REASON}``, like a recipe's other conditions; they may name the variant keys that the
+        recipe uses.
+        """
+        entries = _impossible_entries(recipe_file)
+        impossible = [entry["if"] for entry in entries]
+        skip = _skip_conditions(recipe_file, evaluated)
+        try:
+            true = self._true_conditions([*impossible, *skip], evaluated)
+        except RattlerBuildError as both:
+            try:
+                self._true_conditions(impossible, evaluated)
+            except RattlerBuildError as err:
+                raise _condition_error(recipe_file, err, "extra", IMPOSSIBLE_KEY) from None
+            raise _condition_error(recipe_file, both, "build", "skip") from None
+        if true and true[0] < len(entries):
+            raise _impossible_error(recipe_file, evaluated.variant, true[0], entries[true[0]]["then"])
+        return not true
+
+    def _true_conditions(self, conditions: Sequence[YamlValue], evaluated: EvaluatedRecipe) -> list[int]:
+        """The numbers of the conditions that are true. Raises RattlerBuildError for one that is not an expression."""
+        if not conditions:
+            return []
+        probe = {
+            "context": evaluated.recipe.get("context") or {},
+            "package": {"name": "probe", "version": "0"},
+            "requirements": {
+                "run": [{"if": _as_expression(item), "then": f"true-{index}"} for index, item in enumerate(conditions)]
+            },
+        }
+        text = json.dumps(probe)  # which is YAML, and written sooner
+        if text not in self._probes:
+            recipe = Stage0Recipe.from_yaml(text, recipe_dir=self._folder)
+            self._probes[text] = (recipe, find_used_keys(cast("YamlValue", probe)) | ENGINE_KEYS)
+        recipe, possible = self._probes[text]
+        place = (text, json.dumps(sorted((key, evaluated.variant[key]) for key in possible & evaluated.variant.keys())))
+        if place not in self._true:
+            config = VariantConfig({key: [value] for key, value in evaluated.variant.items()})
+            result = recipe.render(config, self._config)[0]
+            requirements = cast("Mapping[str, list[str]]", result.recipe.to_dict()["requirements"])
+            true = [int(name.rpartition("-")[2]) for name in requirements.get("run", [])]
+            if not result.variant.keys() <= possible:
+                return true
+            self._true[place] = true
+        return self._true[place]
 
 
-def _staging_error(recipe_file: RecipeFile) -> ConfigError:
-    message = "staging outputs (shared build caches between outputs) are not supported"
-    hint = "make one recipe with a build script per package, or outputs that select their files"
-    return recipe_file.document.error(message, "outputs", hint=hint)
+def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRecipe:
+    if variant.recipe.staging_caches or variant.recipe.inherits_from:
+        message = "staging outputs (shared build caches between outputs) are not supported"
+        hint = "make one recipe with a build script per package, or outputs that select their files"
+        raise recipe_file.document.error(message, "outputs", hint=hint)
+    return EvaluatedRecipe(
+        recipe=cast("dict[str, YamlValue]", variant.recipe.to_dict()),
+        variant=cast("dict[str, VariantScalar]", variant.variant),
+        hash=variant.hash_info.hash if variant.hash_info else "",
+    )
 
 
-def _is_built(recipe_file: RecipeFile, evaluated: EvaluatedRecipe, config: RenderConfig) -> bool:
-    """Whether a combination is one to build. Raises ConfigError for one that the recipe says cannot exist."""
-    try:
-        error = impossible_error(recipe_file, evaluated.recipe, evaluated.variant, config)
-    except BadConditionError as err:
-        message = f"extra.impossible cannot be evaluated: {_condense(str(err))}"
-        raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, hint="correct the condition") from None
-    if error is not None:
-        raise error
-    try:
-        return not is_skipped(recipe_file, evaluated.recipe, evaluated.variant, config)
-    except BadConditionError as err:
-        message = f"build.skip cannot be evaluated: {_condense(str(err))}"
-        raise recipe_file.document.error(message, "build", "skip", hint="correct the condition") from None
+def _condition_error(recipe_file: RecipeFile, err: RattlerBuildError, section: str, key: str) -> ConfigError:
+    message = f"{section}.{key} cannot be evaluated: {_condense(str(err))}"
+    return recipe_file.document.error(message, section, key, hint="correct the condition")
 
 
-def _recipe_error(recipe_file: RecipeFile, message: str) -> ConfigError:
+def _impossible_error(
+    recipe_file: RecipeFile, variant: Mapping[str, VariantScalar], index: int, reason: YamlValue
+) -> ConfigError:
+    found = ", ".join(f"{key} {variant[key]}" for key in sorted(variant) if not key.endswith("_platform"))
+    message = f"this combination cannot exist: {reason} (found {found})"
+    hint = "change the values in the stack's variant files; zip_keys make keys move together"
+    return recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
+
+
+def _recipe_error(recipe_file: RecipeFile, message: str, folder: Path) -> ConfigError:
     found = _RENDER_LINE.search(message)
     line = int(found.group(1)) if found else _line_holding_quoted(recipe_file.path, message)
     if line is None and "template" in message:
-        line = _line_of_bad_template(recipe_file)
+        line = _line_of_bad_template(recipe_file, folder)
     hint = f"correct {recipe_file.path.name}; `rattler-build build --render-only` shows the same error"
     return ConfigError(f"the recipe does not render: {_condense(message)}", path=recipe_file.path, line=line, hint=hint)
 
@@ -103,17 +180,16 @@ def _condense(message: str) -> str:
     return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
 
 
-def _line_of_bad_template(recipe_file: RecipeFile) -> int | None:
+def _line_of_bad_template(recipe_file: RecipeFile, folder: Path) -> int | None:
     """The line of the first text that does not parse as a template; the engine says only that there is one."""
-    with tempfile.TemporaryDirectory() as folder:
-        for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
-            if "${{" not in text:
-                continue
-            probe = {"package": {"name": "probe", "version": "0"}, "about": {"summary": text}}
-            try:
-                Stage0Recipe.from_yaml(yaml.safe_dump(probe), recipe_dir=folder)
-            except RattlerBuildError:
-                return recipe_file.document.line_of(*key_path)
+    for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
+        if "${{" not in text:
+            continue
+        probe = {"package": {"name": "probe", "version": "0"}, "about": {"summary": text}}
+        try:
+            Stage0Recipe.from_yaml(yaml.safe_dump(probe), recipe_dir=folder)
+        except RattlerBuildError:
+            return recipe_file.document.line_of(*key_path)
     return None
 
 
@@ -135,3 +211,38 @@ def _line_holding_quoted(path: Path, message: str) -> int | None:
         if len(holding) == 1:
             return holding[0]
     return None
+
+
+def _impossible_entries(recipe_file: RecipeFile) -> list[Mapping[str, YamlValue]]:
+    value = recipe_file.document.value
+    extra = value.get("extra") if isinstance(value, dict) else None
+    entries = extra.get(IMPOSSIBLE_KEY) if isinstance(extra, dict) else None
+    items = entries if isinstance(entries, list) else [] if entries is None else [entries]
+    for index, item in enumerate(items):
+        if not isinstance(item, dict) or set(item) != {"if", "then"}:
+            message = "an entry of extra.impossible has two keys, if and then"
+            hint = 'write  - if: a == "1" and b == "2"  and below it  then: why that cannot be'
+            raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
+    return cast("list[Mapping[str, YamlValue]]", items)
+
+
+def _skip_conditions(recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[YamlValue]:
+    """What ``build.skip`` says: of the recipe, and of the output that was evaluated."""
+    package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
+    value = recipe_file.document.value
+    sections: list[YamlValue] = [value]
+    outputs = value.get("outputs") if isinstance(value, dict) else None
+    for output in outputs if isinstance(outputs, list) else []:
+        described = output.get("package") if isinstance(output, dict) else None
+        if isinstance(described, dict) and described.get("name") == package:
+            sections.append(output)
+    conditions: list[YamlValue] = []
+    for section in sections:
+        build = section.get("build") if isinstance(section, dict) else None
+        skip = build.get("skip") if isinstance(build, dict) else None
+        conditions += skip if isinstance(skip, list) else [] if skip is None else [skip]
+    return conditions
+
+
+def _as_expression(condition: YamlValue) -> YamlValue:
+    return str(condition).lower() if isinstance(condition, bool) else condition

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.errors import UsageError
-from channel_tools.matrix.engine import evaluate_recipe
+from channel_tools.matrix.engine import RecipeEngine
 from channel_tools.matrix.load import files_of_stack
-from channel_tools.matrix.model import Pin, RenderedPackage, TestRequirements
-from channel_tools.matrix.nearest import nearest_names_hint
-from channel_tools.matrix.sources import read_sources
+from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
 from channel_tools.matrix.variants import merge_variant_files
+from channel_tools.system.errors import UsageError, nearest_names_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,35 +24,47 @@ if TYPE_CHECKING:
         PinFunction,
         RecipeFile,
         Requirement,
+        SourceKind,
         Stack,
     )
-    from channel_tools.yamlfile import YamlValue
+    from channel_tools.system.errors import ConfigError
+    from channel_tools.system.yamlfile import YamlValue
 
 _PIN_FUNCTIONS: tuple[PinFunction, ...] = ("pin_compatible", "pin_subpackage")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_KINDS: tuple[SourceKind, ...] = ("url", "git", "path")
 
 
-def expand_stack(
-    loaded: LoadedTree, stack: Stack, *, foundation_kind: FoundationKind, platform: str, packages: Sequence[str] = ()
+def expand_stacks(
+    loaded: LoadedTree,
+    stacks: Iterable[Stack],
+    *,
+    foundation_kind: FoundationKind,
+    platform: str,
+    packages: Sequence[str] = (),
 ) -> list[RenderedPackage]:
-    """Render the stack's recipes for every variant, in the stack's order of packages.
+    """Render the recipes of each stack for every variant, in the stack's order of packages.
 
-    ``packages`` (names of packages or recipe folders) leaves only those and what they need of the stack; none: all.
-    Raises ConfigError (file, line) for a recipe that does not render, UsageError for a package that the stack does not
+    ``packages`` (names of packages or recipe folders) leaves only those and their dependencies in the stack; none: all.
+    Raises ConfigError (file, line) for a recipe that does not render, UsageError for a package that a stack does not
     have.
     """
-    matrix = merge_variant_files(files_of_stack(loaded, stack, foundation_kind))
-    rendered = []
-    for name in dict.fromkeys(stack.packages):
-        recipe_file = loaded.recipes[name]
-        rendered += [
-            _make_package(stack, recipe_file, evaluated, platform)
-            for evaluated in evaluate_recipe(recipe_file, matrix, platform)
-        ]
-    return _select(rendered, stack, packages) if packages else rendered
+    rendered: list[RenderedPackage] = []
+    with tempfile.TemporaryDirectory() as folder:
+        engine = RecipeEngine(platform, Path(folder))
+        for stack in stacks:
+            matrix = merge_variant_files(files_of_stack(loaded, stack, foundation_kind))
+            found = [
+                _make_package(stack, loaded.recipes[name], evaluated, platform)
+                for name in dict.fromkeys(stack.packages)
+                for evaluated in engine.evaluate(loaded.recipes[name], matrix)
+            ]
+            rendered += _select(found, stack, packages) if packages else found
+    return rendered
 
 
 def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:
-    """Those asked for, and all that they need of the others: to build, to run and to be tested."""
+    """Those asked for, and their dependencies among the others: to build, to run and to be tested."""
     by_name: dict[str, list[RenderedPackage]] = {}
     for package in rendered:
         by_name.setdefault(package.name, []).append(package)
@@ -61,7 +74,7 @@ def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[
         found = [own for own in by_name if own == name or name in folders[own]]
         if not found:
             known = sorted({*by_name, *stack.packages})
-            message = f"{name!r} is no package of the stack {stack.name!r}"
+            message = f"{name!r} is not a package of the stack {stack.name!r}"
             raise UsageError(message, hint=nearest_names_hint(name, known, what="package"))
         open_names += found
     chosen: set[str] = set()
@@ -69,7 +82,7 @@ def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[
         name = open_names.pop()
         if name not in chosen:
             chosen.add(name)
-            open_names += [need for own in by_name[name] for need in own.requirement_names() if need in by_name]
+            open_names += [item for own in by_name[name] for item in own.requirement_names() if item in by_name]
     return [package for name, items in by_name.items() if name in chosen for package in items]
 
 
@@ -79,7 +92,7 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     build = _mapping(recipe.get("build"))
     requirements = _mapping(recipe.get("requirements"))
     # for an exact pin between outputs the engine adds a variant key with the build string that it gives the other one;
-    # ours differs, so the key tells only which build is meant
+    # ours differs, so the key says only which build is meant
     outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
     return RenderedPackage(
         stack=stack.name,
@@ -128,10 +141,10 @@ def read_pin(item: Mapping[str, YamlValue]) -> Pin:
     return Pin(
         function=function,
         name=str(arguments["name"]),
-        lower_bound=_optional_text(arguments.get("lower_bound")),
-        upper_bound=_optional_text(arguments.get("upper_bound")),
+        lower_bound=_text(arguments.get("lower_bound")),
+        upper_bound=_text(arguments.get("upper_bound")),
         exact=bool(arguments.get("exact")),
-        build=_optional_text(arguments.get("build")),
+        build=_text(arguments.get("build")),
     )
 
 
@@ -153,5 +166,44 @@ def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:
     return value if isinstance(value, dict) else {}
 
 
-def _optional_text(value: YamlValue) -> str | None:
+def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tuple[Source, ...]:
+    """The sources in the recipe's order.
+
+    Raises ConfigError (file, line) for a url without sha256 and for git without a full commit: neither would be the
+    same bytes tomorrow.
+    """
+    entries = recipe.get("source")
+    items = entries if isinstance(entries, list) else [] if entries is None else [entries]
+    return tuple(_read_source(item, recipe_file) for item in items if isinstance(item, dict))
+
+
+def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Source:
+    kind = next(kind for kind in _KINDS if kind in entry)
+    addresses = entry[kind]
+    locations = [str(item) for item in addresses] if isinstance(addresses, list) else [str(addresses)]
+    sha256 = _text(entry.get("sha256"))
+    revision = _text(entry.get("rev"))
+    if kind == "url" and sha256 is None:
+        raise _unnamed(recipe_file, f"source {locations[0]} has no sha256", "add its sha256")
+    if kind == "git" and (revision is None or not _COMMIT.fullmatch(revision)):
+        found = f"rev {revision}" if revision else "no rev"
+        raise _unnamed(recipe_file, f"git source {locations[0]} has {found}", "name the full commit: rev: <40 digits>")
+    patches = entry.get("patches")
+    return Source(
+        kind=kind,
+        location=locations[0],
+        mirrors=tuple(locations[1:]),
+        sha256=sha256,
+        revision=revision,
+        patches=tuple(str(item) for item in patches) if isinstance(patches, list) else (),
+        target_directory=_text(entry.get("target_directory")),
+        entry=entry,
+    )
+
+
+def _unnamed(recipe_file: RecipeFile, message: str, hint: str) -> ConfigError:
+    return recipe_file.document.error(f"{message}, so what it gives may change", "source", hint=hint)
+
+
+def _text(value: YamlValue) -> str | None:
     return None if value is None else str(value)

@@ -2,31 +2,37 @@
 """Reading a tree: every file is read once and checked before anything is planned.
 
 All stacks are checked, not only the one asked for: a mistake in a shared file concerns every stack, and whoever made it
-should hear of it first.
+should hear of it first. The settings of a stack's validation method are checked by the validate stage, which comes
+later in the flow.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from channel_tools.errors import ConfigError
-from channel_tools.matrix.model import FoundationKind, LoadedTree, RecipeFile, VariantFile
-from channel_tools.matrix.nearest import nearest_names_hint
-from channel_tools.matrix.stacks import read_stacks
-from channel_tools.matrix.usage import find_used_keys
-from channel_tools.matrix.variants import check_keys_are_used, merge_variant_files, read_variant_file
-from channel_tools.yamlfile import read_yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rattler import MatchSpec
+from rattler.exceptions import InvalidMatchSpecError
+
+from channel_tools.matrix.model import FoundationKind, LoadedTree, RecipeFile, Stack, VariantFile
+from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
+from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
+from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from channel_tools.matrix.model import Stack
-    from channel_tools.settings import Tree
-    from channel_tools.yamlfile import YamlDocument
+    from pydantic_core import ErrorDetails
+
+    from channel_tools.system.settings import Tree
+    from channel_tools.system.yamlfile import YamlDocument
 
 PINS_FILE = "pins.yaml"
 RECIPE_FILE = "recipe.yaml"
+_Plain = bool | int | float | str | list[str] | dict[str, str]
+_Setting = _Plain | list[dict[str, _Plain]]
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
 def foundation_file(kind: FoundationKind) -> str:
@@ -42,8 +48,8 @@ def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
 def load_tree(tree: Tree) -> LoadedTree:
     """Read and check stacks, variant files and recipes; nothing is rendered yet.
 
-    Raises ConfigError (file, line, nearest names) for: no YAML, a key twice, a value that is no list, zip_keys that do
-    not fit, a key that no recipe uses, a stack that names a recipe or variant file which does not exist.
+    Raises ConfigError (file, line, nearest names) for: invalid YAML, a key twice, a value other than a list, zip_keys
+    that do not fit, a key that no recipe uses, a stack that names a recipe or variant file which does not exist.
     """
     document, stacks, default_stack = read_stacks(tree.stacks_file)
     recipes = {file.name: file for file in _read_recipes(tree.recipes)}
@@ -105,3 +111,111 @@ def _check_packages(document: YamlDocument, stacks: Mapping[str, Stack], recipes
                 )
                 hint = nearest_names_hint(name, recipes, what="recipe")
                 raise document.error(message, "stacks", stack.name, "packages", index, hint=hint)
+
+
+class _Model(BaseModel):
+    # descriptions are for editors; as docstrings of attributes they would be parsed from this file by every command
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class _ValidationModel(BaseModel):
+    """``method`` and that method's own settings: plain values, lists of text, text by name, lists of such mappings."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, title="Validation", defer_build=True)
+    __pydantic_extra__: dict[str, _Setting]
+
+    method: Literal["distributed", "switchml"] = Field(
+        description="How the installed stack is validated; its settings: docs/how-to/validate.md."
+    )
+
+
+class _StackModel(_Model):
+    """A stack: what ``--variant NAME`` builds, installs and validates."""
+
+    model_config = ConfigDict(title="Stack")
+
+    description: str = Field(description="One line for ``channel_tools list``.")
+    variants: list[str] = Field(
+        default=[], description="Variant files in this folder, beside those that hold for every stack."
+    )
+    packages: list[_Name] = Field(min_length=1, description="The recipes to build.")
+    install: list[str] = Field(min_length=1, description="MatchSpecs of what a user of the stack installs.")
+    validate_: _ValidationModel | None = Field(
+        alias="validate", default=None, description="How to validate it; without this key it cannot be validated."
+    )
+
+
+class _StacksModel(_Model):
+    """The stacks of a tree of recipes (variants/stacks.yaml)."""
+
+    model_config = ConfigDict(title="Stacks")
+
+    default_stack: _Name = Field(description="The stack that commands take where no ``--variant`` is given.")
+    stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
+
+
+def stacks_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of stacks.yaml, for editors."""
+    return _StacksModel.model_json_schema()
+
+
+def read_stacks(path: Path) -> tuple[YamlDocument, Mapping[str, Stack], str]:
+    """Read the file: its document, the stacks in its order, and the default stack's name.
+
+    Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
+    """
+    document = read_yaml(path)
+    try:
+        model = _StacksModel.model_validate(document.value if document.value is not None else {})
+    except ValidationError as err:
+        raise _shape_error(document, err.errors()[0]) from None
+    stacks = {name: _make_stack(document, name, item) for name, item in model.stacks.items()}
+    if model.default_stack not in stacks:
+        message = f"default_stack names {model.default_stack!r}, which is not a stack of this file"
+        hint = nearest_names_hint(model.default_stack, stacks, what="stack")
+        raise document.error(message, "default_stack", hint=hint)
+    return document, stacks, model.default_stack
+
+
+def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
+    install = [
+        _normalised_spec(document, spec, ("stacks", name, "install", index)) for index, spec in enumerate(model.install)
+    ]
+    return Stack(
+        name=name,
+        description=model.description,
+        variants=tuple(model.variants),
+        packages=tuple(model.packages),
+        install=tuple(install),
+        validation={} if model.validate_ is None else model.validate_.model_dump(),
+    )
+
+
+def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> str:
+    """The command line's form (``libtoy=*=udp*``) becomes the one that every client takes (``libtoy * udp*``)."""
+    try:
+        return str(MatchSpec(spec))
+    except InvalidMatchSpecError as err:
+        message = f"{spec!r} is not a valid MatchSpec: {' '.join(str(err).split())}"
+        raise document.error(message, *key_path, hint="write for example  pytorch-switchml  or  numpy >=2") from None
+
+
+def _shape_error(document: YamlDocument, detail: ErrorDetails) -> ConfigError:
+    location = detail["loc"]
+    name = ".".join(str(part) for part in location)
+    hint = "the keys of this file stand in docs/reference/variants.md"
+    if detail["type"] == "extra_forbidden":
+        return document.error(f"unknown key {name}", *location, hint=hint)
+    if detail["type"] == "missing":
+        return document.error(f"{name} is missing", *location, hint=hint)
+    found = f", found {detail['input']!r}" if isinstance(detail["input"], str | int | float | bool) else ""
+    return document.error(f"{name}: {detail['msg']}{found}" if name else detail["msg"], *location, hint=hint)
+
+
+def find_stack(loaded: LoadedTree, name: str | None) -> Stack:
+    """The stack called ``name``, the default one for None. Raises UsageError with the nearest names."""
+    wanted = loaded.default_stack if name is None else name
+    if (stack := loaded.stacks.get(wanted)) is not None:
+        return stack
+    message = f"{wanted!r} is not a stack of {loaded.tree.stacks_file}"
+    raise UsageError(message, hint=nearest_names_hint(wanted, loaded.stacks, what="stack"))

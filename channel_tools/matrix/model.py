@@ -7,6 +7,7 @@ parts of it, and its bytes decide the digest.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.settings import Tree
-    from channel_tools.yamlfile import YamlDocument, YamlValue
+    from channel_tools.system.settings import Tree
+    from channel_tools.system.yamlfile import YamlDocument, YamlValue
 
 FoundationKind = Literal["registry", "conda-forge"]
 VariantScalar = str | int | bool
@@ -166,6 +167,7 @@ class RenderedPackage:
         )
 
 
+@functools.cache
 def requirement_name(requirement: Requirement) -> str:
     """The package that a requirement names, normalised to lower case."""
     text = requirement.name if isinstance(requirement, Pin) else requirement

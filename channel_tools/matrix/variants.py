@@ -1,33 +1,45 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Variant configuration files: plain keys with lists of values, the part that conda-build and rattler-build share.
+"""Variant configuration files, and which of their keys a recipe can use.
 
-Selectors, templates and conditions are refused: with them a file would mean different things to the two tools. Numbers
-with a point are refused too, since YAML reads an unquoted 3.10 as 3.1.
+Only plain keys with lists of values are accepted, the part that conda-build and rattler-build share. Selectors,
+templates and conditions are errors: with them a file would mean different things to the two tools. So are numbers with
+a point, since YAML reads an unquoted 3.10 as 3.1.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from channel_tools.matrix.model import VariantFile, VariantMatrix, VariantScalar
-from channel_tools.matrix.nearest import nearest_names_hint
-from channel_tools.yamlfile import read_yaml
+from channel_tools.system.errors import nearest_names_hint
+from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.errors import ConfigError
-    from channel_tools.yamlfile import YamlDocument, YamlValue
+    from channel_tools.system.errors import ConfigError
+    from channel_tools.system.yamlfile import YamlDocument, YamlValue
 
 ZIP_KEYS = "zip_keys"
 # Keys that the engines themselves read: no recipe has to name them.
 ENGINE_KEYS = frozenset({"target_platform", "build_platform", "host_platform", "channel_sources", "channel_targets"})
 _OLD_FORMAT_KEYS = frozenset({"pin_run_as_build", "extend_keys"})
+_JINJA_WORDS = frozenset({"if", "else", "and", "or", "not", "in", "is", "compiler", "stdlib"})
+_TEMPLATE = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOOLCHAIN = re.compile(r"\b(compiler|stdlib)\(\s*['\"]([A-Za-z0-9_-]+)['\"]\s*\)")
+_CONDITION_KEYS = frozenset({"if", "skip"})
+_PINNED_GROUPS = frozenset({"build", "host"})
+_PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def read_variant_file(path: Path) -> VariantFile:
-    """Read one file. Raises ConfigError (file, line) when it is no YAML, has a key twice or a value that is no list."""
+    """Read one file.
+
+    Raises ConfigError (file, line) when it is not valid YAML, or has a key twice or a value other than a list.
+    """
     document = read_yaml(path)
     value = document.value
     if value is None:
@@ -111,7 +123,7 @@ def _check_zip_group(
             raise document.error(message, ZIP_KEYS, index, position, hint=hint)
     if len({len(values[key]) for key in group}) > 1:
         counts = ", ".join(f"{key} has {len(values[key])} ({_origin(key, files)})" for key in group)
-        message = f"keys in one group of zip_keys need equally many values: {counts}"
+        message = f"keys in one group of zip_keys must have equally many values: {counts}"
         raise document.error(message, ZIP_KEYS, index, hint="give every key of the group as many values")
 
 
@@ -134,12 +146,64 @@ def _unused_key(file: VariantFile, key: str, used_keys: frozenset[str]) -> Confi
     return file.document.error(message, key, hint=hint if hint.startswith("did") else "remove the key or use it")
 
 
-_JINJA_WORDS = frozenset({"if", "else", "and", "or", "not", "in", "is", "compiler", "stdlib"})
-
-
 def _kind(value: YamlValue) -> str:
     if isinstance(value, dict):
         return "mapping"
     if isinstance(value, list):
         return "list"
     return "text" if isinstance(value, str) else "nothing" if value is None else "number"
+
+
+def find_used_keys(recipe: YamlValue) -> frozenset[str]:
+    """Every variant key that the recipe may use: in templates, conditions and use_keys, by name in build and host."""
+    return frozenset(_keys_in(recipe, parent=""))
+
+
+def _keys_in(value: YamlValue, *, parent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _keys_in_entry(key, item, parent)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _keys_in(item, parent=parent)
+    elif isinstance(value, str):
+        yield from _keys_in_text(value)
+
+
+def _keys_in_entry(key: str, item: YamlValue, parent: str) -> Iterator[str]:
+    if key in _CONDITION_KEYS:
+        for text in _texts(item):
+            yield from _keys_in_expression(text)
+    if key == "use_keys":
+        yield from _texts(item)
+    if parent == "requirements" and key in _PINNED_GROUPS:
+        yield from (_key_of_package(text) for text in _texts(item) if not text.startswith("$"))
+    yield from _keys_in(item, parent=key)
+
+
+def _texts(value: YamlValue) -> Iterator[str]:
+    """The strings in a list whose items may be conditional."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        yield from (text for key, item in value.items() if key in {"then", "else"} for text in _texts(item))
+
+
+def _keys_in_text(text: str) -> Iterator[str]:
+    for expression in _TEMPLATE.findall(text):
+        yield from _keys_in_expression(expression)
+
+
+def _keys_in_expression(expression: str) -> Iterator[str]:
+    yield from _IDENTIFIER.findall(expression)
+    for function, language in _TOOLCHAIN.findall(expression):
+        yield f"{language}_{function}"
+        yield f"{language}_{function}_version"
+
+
+def _key_of_package(spec: str) -> str:
+    match = _PACKAGE_NAME.match(spec)
+    return match.group().replace("-", "_").replace(".", "_").lower() if match else ""

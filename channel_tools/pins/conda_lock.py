@@ -3,6 +3,10 @@
 
 The content hash covers the packages of a platform as they were locked, so a file of ours that was cut off or edited is
 known as such before anything is installed. Files of other tools are read as far as they go.
+
+The format has no place for specs, virtual packages, sizes or constraints. They are kept in its ``custom_metadata`` as
+lines of text under keys of our own, one JSON record per package, so that a change of one package shows as a change of
+one line.
 """
 
 from __future__ import annotations
@@ -12,33 +16,27 @@ import json
 import math
 import re
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.errors import ConfigError, IntegrityError
-from channel_tools.pins.conda_lock_model import (
-    OWN_SCHEMA,
-    RECORDS_KEY,
-    SCHEMA_KEY,
-    SPECS_KEY,
-    STACK_KEY,
-    VIRTUAL_KEY,
-    CondaLockFile,
-    OwnRecord,
-    PackageEntry,
-)
 from channel_tools.pins.explicit import package_of_address
-from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
-from channel_tools.yamlfile import parse_yaml
+from channel_tools.pins.lock import (
+    WRITE_AGAIN,
+    Lock,
+    LockedPackage,
+    NoArch,
+    PlatformLock,
+)
+from channel_tools.system.errors import ConfigError, IntegrityError
+from channel_tools.system.yamlfile import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from channel_tools.pins.conda_lock_model import Metadata
-    from channel_tools.yamlfile import YamlDocument
+    from channel_tools.system.yamlfile import YamlDocument
 
 _SOURCES = ["variants/stacks.yaml"]
 _DEPENDENCY = re.compile(r"([A-Za-z0-9_.-]+)\s*(.*)")
@@ -46,7 +44,90 @@ _HEADER = """\
 # Written by channel_tools pins. Change it with: channel_tools pins --update
 # Install it with: channel_tools env create --lock FILE PREFIX, or conda-lock install
 """
-_AGAIN = "write it again: channel_tools pins"
+
+OWN_SCHEMA = "1"
+SCHEMA_KEY = "channel_tools_schema"
+STACK_KEY = "channel_tools_stack"
+SPECS_KEY = "channel_tools_specs"
+VIRTUAL_KEY = "channel_tools_virtual_packages"
+RECORDS_KEY = "channel_tools_records"
+
+_Text = Annotated[str, Field(min_length=1)]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ChannelEntry(_Model):
+    """A channel; where its address needs variables, they are named."""
+
+    url: _Text
+    used_env_vars: list[str] = []
+
+
+class Metadata(_Model):
+    """Where the lock comes from. Members that say nothing about what to install are let through unread."""
+
+    content_hash: dict[str, str]
+    channels: list[ChannelEntry]
+    platforms: Annotated[list[_Text], Field(min_length=1)]
+    sources: list[str]
+    time_metadata: dict[str, str] | None = None
+    git_metadata: dict[str, str] | None = None
+    inputs_metadata: dict[str, dict[str, str]] | None = None
+    custom_metadata: dict[str, str] | None = None
+
+
+class Hashes(_Model):
+    """Of the package file."""
+
+    md5: _Md5 | None = None
+    sha256: _Sha256 | None = None
+
+
+class PackageEntry(_Model):
+    """One package for one platform."""
+
+    name: _Text
+    version: _Text
+    manager: Literal["conda", "pip"]
+    platform: _Text
+    dependencies: dict[str, str] = {}
+    url: _Text
+    hash: Hashes
+    source: dict[str, str] | None = None
+    build: str | None = None
+    category: str = "main"
+    optional: bool
+
+
+class CondaLockFile(_Model):
+    """The whole file."""
+
+    version: Literal[1] = 1
+    metadata: Metadata
+    package: list[PackageEntry]
+
+
+class OwnRecord(_Model):
+    """What one package's entry leaves out or says otherwise; members as in LockedPackage."""
+
+    platform: _Text
+    name: _Text
+    subdir: _Text | None = None
+    file_name: _Text | None = None
+    channel: _Text | None = None
+    build_number: int = 0
+    size_bytes: int = 0
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    noarch: NoArch | None = None
+    python_site_packages_path: str | None = None
+    license: str | None = None
+    timestamp_ms: int | None = None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -89,7 +170,9 @@ def parse_conda_lock(text: str, path: Path) -> Lock:
     except ValidationError as err:
         first = err.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise document.error(f"{where}: {first['msg']}", *first["loc"], hint=f"no conda-lock.yml; {_AGAIN}") from None
+        raise document.error(
+            f"{where}: {first['msg']}", *first["loc"], hint=f"not a conda-lock.yml; {WRITE_AGAIN}"
+        ) from None
     own = model.metadata.custom_metadata or {}
     records = _own_records(own, document)
     virtual = _virtual_packages(own)
@@ -170,7 +253,7 @@ def _dependencies(depends: Iterable[str]) -> dict[str, str]:
 def _check_version(document: YamlDocument) -> None:
     value = document.value
     if not isinstance(value, dict) or "metadata" not in value:
-        raise ConfigError("no conda-lock.yml: it has no metadata", path=document.path, hint=_AGAIN)
+        raise ConfigError("not a conda-lock.yml: it has no metadata", path=document.path, hint=WRITE_AGAIN)
     version = value.get("version", 1)
     if version != 1:
         message = f"version {version!r} of conda-lock.yml; this program reads version 1"
@@ -184,7 +267,9 @@ def _packages(
     for index, entry in enumerate(model.package):
         where = ("package", index)
         if entry.platform not in by_platform:
-            raise document.error(f"{entry.name}: {entry.platform} is none of metadata.platforms", *where, hint=_AGAIN)
+            raise document.error(
+                f"{entry.name}: {entry.platform} is not among metadata.platforms", *where, hint=WRITE_AGAIN
+            )
         if entry.manager == "pip":
             hint = "lock conda packages only, or install the file with conda-lock"
             raise document.error(f"{entry.name}: a pip package, which this program does not install", *where, hint=hint)
@@ -231,7 +316,7 @@ def _own_records(own: Mapping[str, str], document: YamlDocument) -> dict[tuple[s
         records = [OwnRecord.model_validate_json(line) for line in own.get(RECORDS_KEY, "").splitlines()]
     except ValidationError as err:
         message = f"{RECORDS_KEY} is damaged: {err.errors()[0]['msg']}"
-        raise document.error(message, *where, RECORDS_KEY, hint=_AGAIN) from None
+        raise document.error(message, *where, RECORDS_KEY, hint=WRITE_AGAIN) from None
     return {(record.platform, record.name): record for record in records}
 
 
@@ -248,4 +333,4 @@ def _check_content(lock: Lock, metadata: Metadata, path: Path) -> None:
                 f"{path}: the packages for {platform.platform} are not those that were locked (content hash {found}, "
                 f"expected {written}): the file was cut off or edited"
             )
-            raise IntegrityError(message, hint=f"take the file from where it was written, or {_AGAIN}")
+            raise IntegrityError(message, hint=f"take the file from where it was written, or {WRITE_AGAIN}")

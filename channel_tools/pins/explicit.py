@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Explicit lists (CEP 23): one address with its sha256 per line, read by every conda client without a solver.
+"""Explicit lists (CEP 23) and environment.yml: text that conda's clients read, one file per platform.
 
-The hash is written bare, as ``conda list --explicit --sha256`` does. What the list has no place for stands in comments,
-among them the number of packages: a list that was cut off at a line's end would otherwise pass for a whole one.
+An explicit list has one address with its sha256 per line and needs no solver. The hash is written bare, as
+``conda list --explicit --sha256`` does. What the list has no place for stands in comments, among them the number of
+packages: a list that was cut off at a line's end would otherwise pass for a whole one. environment.yml pins every
+package to version and build; it is written only, since it holds no hashes. ``nodefaults``, which should keep other
+channels out, is not in it: conda 26.7 asks for a channel of that name.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
-from channel_tools.addresses import file_name_of, without_credentials
-from channel_tools.errors import ConfigError
-from channel_tools.pins.model import Lock, LockedPackage, PlatformLock
+import yaml
+
+from channel_tools.conda.addresses import file_name_of, without_credentials
+from channel_tools.conda.package import split_file_name
+from channel_tools.pins.lock import Lock, LockedPackage, PlatformLock
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,16 +29,13 @@ _COMMENT = re.compile(r"#\s*(platform|virtual packages|packages):\s*(.*)")
 _ENTRY = re.compile(r"(?P<url>(?P<channel>[a-z0-9+.-]+://.*)/(?P<subdir>[a-z0-9-]+)/(?P<file>[^/#\s]+))#(?P<hash>\S+)")
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _SHOWN = 100
-_FILE_NAME = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)\.(?:conda|tar\.bz2)")
 _HINT = "expected ADDRESS/SUBDIR/NAME-VERSION-BUILD.conda#SHA256; write the list with: channel_tools pins"
 
 
 def render_explicit(lock: Lock, platform: PlatformLock) -> str:
     """The list for one platform, dependencies first."""
     lines = [
-        f"# Written by channel_tools pins for the stack {lock.stack}.",
-        f"# platform: {platform.platform}",
-        f"# virtual packages: {' '.join(platform.virtual_packages)}",
+        *_header(lock, platform),
         f"# packages: {len(platform.packages)}",
         MARK,
         *(f"{package.url}#{package.sha256}" for package in platform.packages),
@@ -39,10 +43,28 @@ def render_explicit(lock: Lock, platform: PlatformLock) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_environment(lock: Lock, platform: PlatformLock) -> str:
+    """environment.yml for one platform."""
+    content = {
+        "name": lock.stack,
+        "channels": list(lock.channels),
+        "dependencies": [f"{package.name}={package.version}={package.build}" for package in platform.packages],
+    }
+    return "\n".join(_header(lock, platform)) + "\n" + yaml.safe_dump(content, sort_keys=False, width=math.inf)
+
+
+def _header(lock: Lock, platform: PlatformLock) -> list[str]:
+    return [
+        f"# Written by channel_tools pins for the stack {lock.stack}.",
+        f"# platform: {platform.platform}",
+        f"# virtual packages: {' '.join(platform.virtual_packages)}",
+    ]
+
+
 def parse_explicit(text: str, path: Path) -> Lock:
     """The lock that a list holds; it has no stack, specs and sizes.
 
-    Raises ConfigError (file, line) for what is no entry, an entry without sha256, or fewer packages than were written.
+    Raises ConfigError (file, line) for a line that is not an entry or has no sha256, and for missing packages.
     """
     comments: dict[str, str] = {}
     packages: list[LockedPackage] = []
@@ -62,15 +84,16 @@ def parse_explicit(text: str, path: Path) -> Lock:
 
 
 def package_of_address(url: str, *, sha256: str, md5: str | None) -> LockedPackage:
-    """What a package's address and hashes alone say of it. Raises ValueError when the address is of no package."""
+    """What a package's address and hashes alone say of it. Raises ValueError for the address of anything else."""
     entry = _ENTRY.fullmatch(f"{url}#{sha256}")
-    found = _FILE_NAME.fullmatch(file_name_of(url))
+    found = split_file_name(file_name_of(url), old_format=True)
     if entry is None or found is None:
-        raise ValueError(f"no package's address: {without_credentials(url)}")
+        raise ValueError(f"not the address of a package: {without_credentials(url)}")
+    name, version, build = found
     return LockedPackage(
-        name=found.group("name").lower(),
-        version=found.group("version"),
-        build=found.group("build"),
+        name=name.lower(),
+        version=version,
+        build=build,
         build_number=0,
         subdir=entry.group("subdir"),
         file_name=file_name_of(url),

@@ -2,30 +2,33 @@
 """The files that pin a stack, by name, as text. conda-lock.yml is always among them: updates start from it.
 
 Files for one platform have its name in theirs only where there are several platforms. Files that were written here say
-so in their first line; such files stay in step with the lock, and nothing else in the folder is touched.
+so in their first line; such files stay in step with the lock, and nothing else in the folder is touched. A lock is read
+in any of the formats that lock files by hash; which one it is shows in the text, not in the name.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from channel_tools.errors import UsageError
-from channel_tools.files import write_text_atomically
-from channel_tools.pins.conda_lock import render_conda_lock
-from channel_tools.pins.environment_file import render_environment
-from channel_tools.pins.explicit import render_explicit
-from channel_tools.pins.pixi import render_pixi_lock, render_pixi_manifest
+from channel_tools.conda.addresses import has_credentials, without_credentials
+from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
+from channel_tools.pins.explicit import MARK, parse_explicit, render_environment, render_explicit
+from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
+from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.files import write_text_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from channel_tools.pins.model import Lock
+    from channel_tools.pins.lock import Lock, PlatformLock
 
 PinFormat = Literal["environment", "explicit", "conda-lock", "pixi"]
 FORMATS: tuple[PinFormat, ...] = ("environment", "explicit", "conda-lock", "pixi")
 CONDA_LOCK = "conda-lock.yml"
 _OURS = "# Written by channel_tools pins"
+_READABLE = "conda-lock.yml, an explicit list (@EXPLICIT) or pixi.lock"
 _PATTERNS: Mapping[PinFormat, str] = {
     "environment": "environment*.yml",
     "explicit": "explicit*.txt",
@@ -84,3 +87,55 @@ def _written_before(folder: Path, kind: PinFormat) -> list[Path]:
 def _is_ours(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace") as stream:
         return stream.readline().startswith(_OURS)
+
+
+def read_lock(path: Path) -> Lock:
+    """The lock in ``path``. What its format does not hold is empty (see LockedPackage).
+
+    Raises ConfigError when it is absent, none of the formats, of a newer schema, names a package twice, or has
+    credentials in an address; IntegrityError when a file of ours was cut off or edited.
+    """
+    text = _read_text(path)
+    lines = [line.strip() for line in text.splitlines()]
+    if MARK in lines:
+        lock = parse_explicit(text, path)
+    elif any(line.startswith("environments:") for line in text.splitlines()):
+        lock = read_pixi_lock(path)
+    elif any(line.startswith("metadata:") for line in text.splitlines()):
+        lock = parse_conda_lock(text, path)
+    else:
+        raise ConfigError(f"not a lock; expected {_READABLE}", path=path, hint="write one: channel_tools pins")
+    for platform in lock.platforms:
+        _check_packages(platform, path)
+    _check_addresses(lock, path)
+    return lock
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"byte {err.start} is not UTF-8", path=path, hint=f"expected {_READABLE}") from None
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror}", path=path, hint=f"name {_READABLE}") from None
+
+
+def _check_packages(platform: PlatformLock, path: Path) -> None:
+    counts = Counter(package.name for package in platform.packages)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        message = f"{', '.join(twice)}: more than one package of this name for {platform.platform}"
+        raise ConfigError(message, path=path, hint="keep one, or write the lock again: channel_tools pins")
+    other = [package for package in platform.packages if package.subdir not in {platform.platform, "noarch"}]
+    if other:
+        message = f"{other[0].file_name}: a package for {other[0].subdir} among those for {platform.platform}"
+        raise ConfigError(message, path=path, hint="write the lock again: channel_tools pins")
+
+
+def _check_addresses(lock: Lock, path: Path) -> None:
+    addresses = [*lock.channels, *(package.url for one in lock.platforms for package in one.packages)]
+    for address in addresses:
+        if has_credentials(address):
+            message = f"credentials in the address {without_credentials(address)}: a lock must be fit to be passed on"
+            hint = "take them out; give the channel's address with its token by --channel instead"
+            raise ConfigError(message, path=path, hint=hint)

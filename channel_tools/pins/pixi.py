@@ -17,17 +17,22 @@ import rattler
 from rattler import LockChannel, LockFile, LockPlatform
 from rattler.exceptions import EnvironmentCreationError, ParseCondaLockError
 
-from channel_tools.errors import ConfigError
-from channel_tools.pins.model import Lock, PlatformLock
-from channel_tools.pins.records import in_installation_order, locked_package, repodata_record
+from channel_tools.pins.lock import (
+    WRITE_AGAIN,
+    Lock,
+    PlatformLock,
+    in_installation_order,
+    locked_package,
+    repodata_record,
+)
 from channel_tools.pins.virtual import split_virtual_package
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ENVIRONMENT = "default"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_AGAIN = "write it again: channel_tools pins"
 
 
 def render_pixi_manifest(lock: Lock) -> str:
@@ -82,9 +87,9 @@ def read_pixi_lock(path: Path) -> Lock:
         environment = file.environment(_ENVIRONMENT)
     except (EnvironmentCreationError, ParseCondaLockError, ValueError, OSError) as err:
         reason = " ".join(str(err).split())
-        raise ConfigError(f"no pixi.lock that can be read: {reason}", path=path, hint=_AGAIN) from None
+        raise ConfigError(f"cannot be read as a pixi.lock: {reason}", path=path, hint=WRITE_AGAIN) from None
     if environment is None:
-        raise ConfigError("it has no environment 'default'", path=path, hint=_AGAIN)
+        raise ConfigError("it has no environment 'default'", path=path, hint=WRITE_AGAIN)
     platforms = []
     for platform in sorted(environment.platforms(), key=lambda one: one.name):
         if pip := environment.pypi_packages_for_platform(platform):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import rattler
 from rattler.exceptions import InvalidVersionError
 
-from channel_tools.errors import UsageError
+from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def to_generic(packages: Iterable[str]) -> list[rattler.GenericVirtualPackage]:
         try:
             parsed = rattler.Version(version)
         except InvalidVersionError as err:
-            raise UsageError(f"{text}: {version!r} is no version: {err}", hint=_HINT) from None
+            raise UsageError(f"{text}: {version!r} is not a version: {err}", hint=_HINT) from None
         generic.append(rattler.GenericVirtualPackage(rattler.PackageName(name), parsed, rattler.BuildString(build)))
     return generic
 
@@ -101,10 +101,10 @@ def _by_name(packages: Iterable[str]) -> dict[str, str]:
 def _parse_override(text: str, platforms: Sequence[str]) -> tuple[str | None, str, str]:
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is no virtual package", hint=_HINT)
+        raise UsageError(f"{text!r} is not a virtual package", hint=_HINT)
     parts: Mapping[str, str | None] = found.groupdict()
     platform = parts["platform"]
     if platform is not None and platform not in platforms:
-        message = f"{text}: {platform} is none of the platforms to lock ({', '.join(platforms)})"
+        message = f"{text}: {platform} is not among the platforms to lock ({', '.join(platforms)})"
         raise UsageError(message, hint=f"add --platform {platform}")
     return platform, str(parts["name"]), str(parts["value"])

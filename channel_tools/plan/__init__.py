@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which packages are built, in which order, under which names, and why; and the recipe folders they are built from."""
 
-from channel_tools.plan.buildfiles import DiskFiles
 from channel_tools.plan.foundation import Foundation, open_foundation
 from channel_tools.plan.model import (
     BuildFile,
@@ -9,22 +8,30 @@ from channel_tools.plan.model import (
     Plan,
     PlannedPackage,
     PublishedPackage,
-    UnservedPackage,
+    UnsatisfiablePackage,
+    plan_to_json,
 )
-from channel_tools.plan.planner import detect_virtual_packages, make_plan
+from channel_tools.plan.planner import (
+    SUPPORTED_PLATFORMS,
+    current_platform,
+    detect_virtual_packages,
+    judge_again,
+    make_plan,
+)
 from channel_tools.plan.render import render_folder
-from channel_tools.plan.serialise import plan_to_json
 
 __all__ = [
+    "SUPPORTED_PLATFORMS",
     "BuildFile",
-    "DiskFiles",
     "Foundation",
     "OwnPin",
     "Plan",
     "PlannedPackage",
     "PublishedPackage",
-    "UnservedPackage",
+    "UnsatisfiablePackage",
+    "current_platform",
     "detect_virtual_packages",
+    "judge_again",
     "make_plan",
     "open_foundation",
     "plan_to_json",

@@ -3,30 +3,46 @@
 
 Own packages stand before a conda-forge foundation with strict priority, as the channel does when they are built; with
 the registry foundation they are in one channel with its packages, and compete with them. A set of requirements without
-a solution is an answer here, not an error: the variant is unserved, for a reason that can be read.
+a solution is an answer here, not an error: the variant is unsatisfiable, for a reason that can be read.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import re
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from rattler import ChannelPriority, Gateway, MatchSpec, PackageRecord, RepoDataRecord, Version, solve
+from rattler import (
+    Channel,
+    ChannelPriority,
+    Gateway,
+    MatchSpec,
+    PackageRecord,
+    RepoDataRecord,
+    SparseRepoData,
+    Version,
+    solve,
+    solve_with_sparse_repodata,
+)
 from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
 from rattler.package import BuildString
 
-from channel_tools.errors import NetworkError
 from channel_tools.matrix.model import requirement_name
+from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rattler import Channel, GenericVirtualPackage, PackageName, Subdir
+    from rattler import GenericVirtualPackage, PackageName, Subdir
 
     from channel_tools.matrix.model import Requirement, VariantScalar
     from channel_tools.plan.foundation import Foundation, RunExports
 
+_SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
+"""What an environment asks for, and what lies beneath."""
 _OWN_CHANNEL = "file:///own-packages-being-planned"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
@@ -36,7 +52,7 @@ _BARE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
 
 
-class UnservedError(Exception):
+class UnsatisfiableError(Exception):
     """The foundation cannot serve an environment; the text is the reason for a reader."""
 
 
@@ -80,60 +96,94 @@ class OwnRecords:
 
     def __init__(self) -> None:
         self.packages: dict[str, OwnPackage] = {}
-        self.unserved: dict[str, str] = {}
+        self.unsatisfiable: dict[str, str] = {}
         """Reasons of own packages without any record, by name."""
-        self._records: dict[str, list[RepoDataRecord]] = {}
+        self._by_name: dict[str, list[OwnPackage]] = {}
 
     def add(self, package: OwnPackage) -> None:
         """Let later solves see ``package``."""
-        record = PackageRecord(
-            name=package.name,
-            version=package.version,
-            build=BuildString(package.build_string),
-            build_number=package.build_number,
-            subdir=package.subdir,
-            noarch="generic" if package.subdir == "noarch" else None,
-            depends=list(package.depends),
-        )
-        record.track_features = list(package.track_features)
-        url = f"{_OWN_CHANNEL}/{package.subdir}/{package.file_name}"
-        entry = RepoDataRecord(record, package.file_name, url, _OWN_CHANNEL)
-        self._records.setdefault(package.name, []).append(entry)
+        self._by_name.setdefault(package.name, []).append(package)
         self.packages[package.file_name] = package
 
     def remove(self, package: OwnPackage) -> None:
-        """Take back what turned out to be unserved."""
+        """Take back what turned out to be unsatisfiable."""
         del self.packages[package.file_name]
-        self._records[package.name] = [r for r in self._records[package.name] if r.file_name != package.file_name]
+        self._by_name[package.name].remove(package)
 
-    def has_none_of(self, names: frozenset[str]) -> bool:
-        """Whether no package has any of these names."""
-        return not any(found and name in names for name, found in self._records.items())
+    def requirements(self, name: str) -> frozenset[str]:
+        """The names that packages called ``name`` require."""
+        return frozenset(requirement_name(item) for package in self._by_name.get(name, ()) for item in package.depends)
 
-    def file_names(self, platform: str, name: str) -> tuple[str, ...]:
-        """What it has of a name, in the order in which it came."""
-        return tuple(record.file_name for record in self._records.get(name, []) if record.subdir == platform)
+    def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
+        """The files of packages with these names, by name, in the order in which they came."""
+        return {
+            name: tuple(package.file_name for package in found)
+            for name, found in self._by_name.items()
+            if found and name in names
+        }
 
     async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
-        """As the solver asks for them."""
-        return [record for record in self._records.get(name.normalized, []) if record.subdir == str(platform)]
+        """The records of a name, as the gateway asks for them."""
+        return [record for record in self.records(name.normalized) if record.subdir == str(platform)]
 
     def package_names(self, platform: Subdir) -> list[str]:
         """The names this source knows for a platform."""
         wanted = str(platform)
-        return sorted(name for name, found in self._records.items() if any(item.subdir == wanted for item in found))
+        return sorted(name for name, found in self._by_name.items() if any(item.subdir == wanted for item in found))
+
+    def records(self, name: str) -> list[RepoDataRecord]:
+        """The records of a name."""
+        return [_record(package) for package in self._by_name.get(name, [])]
 
 
-class _Watched:
-    """Own records, and which of them one solve asked for: its answer follows from these and the foundation alone."""
+def _record(package: OwnPackage) -> RepoDataRecord:
+    record = PackageRecord(
+        name=package.name,
+        version=package.version,
+        build=BuildString(package.build_string),
+        build_number=package.build_number,
+        subdir=package.subdir,
+        noarch="generic" if package.subdir == "noarch" else None,
+        depends=list(package.depends),
+    )
+    record.track_features = list(package.track_features)
+    url = f"{_OWN_CHANNEL}/{package.subdir}/{package.file_name}"
+    return RepoDataRecord(record, package.file_name, url, _OWN_CHANNEL)
+
+
+def _repodata(package: OwnPackage) -> dict[str, object]:
+    """The same as an entry of repodata.json."""
+    return {
+        "name": package.name,
+        "version": package.version,
+        "build": package.build_string,
+        "build_number": package.build_number,
+        "subdir": package.subdir,
+        **({"noarch": "generic"} if package.subdir == "noarch" else {}),
+        "depends": list(package.depends),
+        **({"track_features": " ".join(package.track_features)} if package.track_features else {}),
+    }
+
+
+def _index(subdir: str, packages: Sequence[OwnPackage]) -> SparseRepoData:
+    """Own packages of a subdir as repodata that the solver reads without asking Python for each name."""
+    records = {package.file_name: _repodata(package) for package in packages}
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records}))
+        file.flush()
+        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, file.name)  # which maps it: the name may go
+
+
+class _RecordingSource:
+    """Own records, and the names that one solve asked them for: its result follows from these and the foundation."""
 
     def __init__(self, own: OwnRecords) -> None:
         self._own = own
-        self.asked: set[tuple[str, str]] = set()
+        self.asked: set[str] = set()
         self.listed = False
 
     async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
-        self.asked.add((str(platform), name.normalized))
+        self.asked.add(name.normalized)
         return await self._own.fetch_package_records(platform, name)
 
     def package_names(self, platform: Subdir) -> list[str]:
@@ -142,40 +192,50 @@ class _Watched:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
-    """What a solve came to, and what it saw of own packages: files by platform and name, and why names have none.
+class _Solved:
+    """The result of a solve, and all that it depends on beside its requirements and the foundation.
 
-    ``reach`` are the names that it could come upon where own packages were left out, since none has such a name.
+    ``names`` are all that it can have looked up, ``files`` the own packages among them, ``unsatisfiable`` the reasons
+    why own packages that it names have no record.
     """
 
-    seen: Mapping[tuple[str, str], tuple[str, ...]]
-    reach: frozenset[str]
-    unserved: Mapping[str, str | None]
+    names: frozenset[str]
+    files: Mapping[str, tuple[str, ...]]
+    unsatisfiable: Mapping[str, str | None]
     packages: tuple[Resolved, ...]
     reason: str | None
 
     def holds_for(self, own: OwnRecords) -> bool:
-        """Whether the same solve would come to the same now; own packages of one file name have one content."""
-        return (
-            own.has_none_of(self.reach)
-            and all(own.file_names(*place) == files for place, files in self.seen.items())
-            and all(own.unserved.get(name) == reason for name, reason in self.unserved.items())
+        """Whether the same solve would give the same now; own packages of one file name have one content."""
+        return own.among(self.names) == self.files and all(
+            own.unsatisfiable.get(name) == reason for name, reason in self.unsatisfiable.items()
         )
 
 
-class SolveMemory:
-    """What was solved already, for solvers of one foundation, platform and machine: stacks share most environments."""
+class SolveCache:
+    """Solves already made for one foundation, platform and machine: stacks share most environments."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[tuple[str, ...], ...], list[_Answer]] = {}
+        self._solved: dict[_SolveKey, list[_Solved]] = {}
+        self._indexes: dict[tuple[str, ...], list[SparseRepoData]] = {}
 
-    def recall(self, key: tuple[tuple[str, ...], ...], own: OwnRecords) -> _Answer | None:
-        """The answer to an earlier solve of the same requirements that saw the same own packages."""
-        return next((answer for answer in self._answers.get(key, ()) if answer.holds_for(own)), None)
+    def get(self, key: _SolveKey, own: OwnRecords) -> _Solved | None:
+        """An earlier solve of the same requirements that saw the same own packages."""
+        return next((solved for solved in self._solved.get(key, ()) if solved.holds_for(own)), None)
 
-    def keep(self, key: tuple[tuple[str, ...], ...], answer: _Answer) -> None:
-        """For later ones."""
-        self._answers.setdefault(key, []).append(answer)
+    def put(self, key: _SolveKey, solved: _Solved) -> None:
+        """Remember a solve that depends on nothing but what ``solved`` says."""
+        self._solved.setdefault(key, []).append(solved)
+
+    def indexes(self, packages: Sequence[OwnPackage]) -> list[SparseRepoData]:
+        """Repodata of own packages; those of one file name have one content."""
+        place = tuple(package.file_name for package in packages)
+        if place not in self._indexes:
+            subdirs: dict[str, list[OwnPackage]] = {}
+            for package in packages:
+                subdirs.setdefault(package.subdir, []).append(package)
+            self._indexes[place] = [_index(subdir, found) for subdir, found in subdirs.items()]
+        return self._indexes[place]
 
 
 class EnvironmentSolver:
@@ -188,73 +248,90 @@ class EnvironmentSolver:
         own: OwnRecords,
         platform: str,
         virtual_packages: Sequence[GenericVirtualPackage],
-        memory: SolveMemory | None = None,
+        cache: SolveCache | None = None,
     ) -> None:
         self.own = own
-        self._memory = memory or SolveMemory()
+        self._cache = cache or SolveCache()
         self._foundation = foundation
         self._platforms = [platform, "noarch"]
         self._virtual_packages = list(virtual_packages)
-        self._gateway = Gateway()
+
+    @functools.cached_property
+    def _gateway(self) -> Gateway:
+        return Gateway()
 
     async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.
 
-        ``beneath`` are requirements of ``specs`` themselves, where a reason is looked for first. Raises UnservedError
-        when there is no solution, NetworkError when the foundation's index cannot be reached.
+        ``beneath`` are requirements of ``specs`` themselves, where a reason is looked for first. Raises
+        UnsatisfiableError when there is no solution, NetworkError when the foundation's index cannot be reached.
         """
         if not specs:
             return []
         key = (tuple(specs), tuple(beneath))
-        answer = self._memory.recall(key, self.own) or await self._solve_anew(key)
-        if answer.reason is not None:
-            raise UnservedError(answer.reason)
-        return list(answer.packages)
+        solved = self._cache.get(key, self.own) or await self._solve_anew(key)
+        if solved.reason is not None:
+            raise UnsatisfiableError(solved.reason)
+        return list(solved.packages)
 
-    async def _solve_anew(self, key: tuple[tuple[str, ...], ...]) -> _Answer:
-        watched = _Watched(self.own)
-        named = {requirement_name(spec) for specs in key for spec in specs}
-        reach = self._foundation.reach(named)
-        alone = reach if reach is not None and self.own.has_none_of(reach) else None
-        packages: tuple[Resolved, ...] = ()
+    async def _solve_anew(self, key: _SolveKey) -> _Solved:
+        named = frozenset(requirement_name(spec) for specs in key for spec in specs)
+        reach = self._foundation.reach(named, self.own.requirements)
+        source = _RecordingSource(self.own)
+        records: list[RepoDataRecord] = []
         reason = None
         try:
-            packages = tuple(await self._solve(key[0], [watched] if alone is None else []))
+            specs = [MatchSpec(spec) for spec in key[0]]
+            records = await (self._solve(specs, source) if reach is None else self._solve_files(specs, reach))
         except SolverError as err:
             reason = await self._explain([*key[1], *key[0]], str(err))
         except InvalidMatchSpecError as err:
-            reason = f"a requirement is no MatchSpec: {_one_line(str(err))}"
-        places = watched.asked | {(platform, name) for platform in self._platforms for name in named}
-        answer = _Answer(
-            seen={place: self.own.file_names(*place) for place in places},
-            reach=alone or frozenset(),
-            unserved={name: self.own.unserved.get(name) for name in named},
-            packages=packages,
+            reason = f"a requirement is not a valid MatchSpec: {_one_line(str(err))}"
+        names = (source.asked if reach is None else reach) | named
+        solved = _Solved(
+            names=frozenset(names),
+            files=self.own.among(frozenset(names)),
+            unsatisfiable={name: self.own.unsatisfiable.get(name) for name in named},
+            packages=tuple(sorted((self._resolved(record) for record in records), key=lambda item: item.name)),
             reason=reason,
         )
-        if not watched.listed:  # else it may depend on any of them
-            self._memory.keep(key, answer)
-        return answer
+        if not source.listed:  # else it may depend on any of them
+            self._cache.put(key, solved)
+        return solved
 
-    async def _solve(self, specs: Sequence[str], own: Sequence[_Watched]) -> list[Resolved]:
+    async def _solve_files(self, specs: Sequence[MatchSpec], reach: frozenset[str]) -> list[RepoDataRecord]:
+        """Solve against indexes on disk and the own packages with names in ``reach``."""
+        own = [self.own.packages[file] for files in self.own.among(reach).values() for file in files]
         try:
-            records = await solve(
-                [*own, *self._foundation.sources],
-                [MatchSpec(spec) for spec in specs],
+            return await solve_with_sparse_repodata(
+                specs,
+                [*self._cache.indexes(own), *cast("Sequence[SparseRepoData]", self._foundation.sources)],
+                virtual_packages=self._virtual_packages,
+                channel_priority=self._priority,
+            )
+        except OSError as err:  # a record that cannot be parsed, too
+            raise self._unreadable(err) from None
+
+    async def _solve(self, specs: Sequence[MatchSpec], own: _RecordingSource) -> list[RepoDataRecord]:
+        try:
+            return await solve(
+                [own, *self._foundation.sources],
+                specs,
                 gateway=self._gateway,
                 platforms=self._platforms,  # type: ignore[arg-type]  # plain names are taken as subdirs
                 virtual_packages=self._virtual_packages,
-                channel_priority=ChannelPriority.Disabled
-                if self._foundation.shares_channel
-                else ChannelPriority.Strict,
+                channel_priority=self._priority,
             )
         except (GatewayError, FetchRepoDataError) as err:
-            raise self._unreachable(err) from None
-        return sorted((self._resolved(record) for record in records), key=lambda item: item.name)
+            raise self._unreadable(err) from None
 
-    def _unreachable(self, err: Exception) -> NetworkError:
+    def _unreadable(self, err: Exception) -> NetworkError:
         message = f"the index of {self._foundation.label} cannot be read: {_one_line(str(err))}"
         return NetworkError(message, hint="check the address and the route to it, or take --foundation registry")
+
+    @property
+    def _priority(self) -> ChannelPriority:
+        return ChannelPriority.Disabled if self._foundation.shares_channel else ChannelPriority.Strict
 
     def _resolved(self, record: RepoDataRecord) -> Resolved:
         own = self.own.packages.get(record.file_name) if record.url.startswith(_OWN_CHANNEL) else None
@@ -282,15 +359,9 @@ class EnvironmentSolver:
         if name.startswith("__"):
             present = {package.name.normalized for package in self._virtual_packages}
             return None if name in present else f"{text}: this machine does not have {name}"
-        groups = await self._gateway.query(
-            cast("list[Channel]", [self.own, *self._foundation.sources]),
-            self._platforms,  # type: ignore[arg-type]  # as in solve
-            [name],
-            recursive=False,
-        )
-        records = [record for group in groups for record in group]
-        if not records and name in self.own.unserved:
-            return self.own.unserved[name]
+        records = await self._records(name)
+        if not records and name in self.own.unsatisfiable:
+            return self.own.unsatisfiable[name]
         if not records and name in self._foundation.optional:
             how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
             return f"{name}: {self._foundation.label} makes it only when it is asked for; {how}"
@@ -301,6 +372,19 @@ class EnvironmentSolver:
             return None
         where = "this channel" if any(r.url.startswith(_OWN_CHANNEL) for r in records) else self._foundation.label
         return f"{text}: {where} has only {_known_versions(records, spec)}"
+
+    async def _records(self, name: str) -> list[RepoDataRecord]:
+        """Every record of a name, own and the foundation's."""
+        if self._foundation.requirements is not None:
+            indexes = cast("Sequence[SparseRepoData]", self._foundation.sources)
+            return [*self.own.records(name), *(record for index in indexes for record in index.load_records(name))]
+        groups = await self._gateway.query(
+            cast("list[Channel]", [self.own, *self._foundation.sources]),
+            self._platforms,  # type: ignore[arg-type]  # as in solve
+            [name],
+            recursive=False,
+        )
+        return [record for group in groups for record in group]
 
 
 def _known_versions(records: Sequence[RepoDataRecord], spec: MatchSpec) -> str:

@@ -12,15 +12,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from rattler import Channel, SparseRepoData
 
-from channel_tools.errors import FoundationError
+from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.matrix.model import requirement_name
+from channel_tools.system.errors import FoundationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from channel_tools.matrix.model import FoundationKind
 
@@ -55,12 +55,17 @@ class Foundation:
     """Whether its packages lie in one channel with what is built here, so that neither goes before the other."""
     optional: frozenset[str] = frozenset()
     """Packages that it could have but makes only when they are asked for."""
-    needs: Mapping[str, frozenset[str]] | None = None
+    requirements: Mapping[str, frozenset[str]] | None = None
     """The names that packages of each name require, in any version; None where that is not known."""
 
-    def reach(self, names: Iterable[str]) -> frozenset[str] | None:
-        """All names that a solve for ``names`` can come upon in this channel; None where that is not known."""
-        if self.needs is None:
+    def reach(
+        self, names: Iterable[str], also: Callable[[str], frozenset[str]] = lambda _name: frozenset()
+    ) -> frozenset[str] | None:
+        """All names that a solve for ``names`` can look up; None where that is not known.
+
+        ``also`` gives what packages of a name from elsewhere require.
+        """
+        if self.requirements is None:
             return None
         found: set[str] = set()
         waiting = list(names)
@@ -68,7 +73,7 @@ class Foundation:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += self.needs.get(name, ())
+                waiting += self.requirements.get(name, frozenset()) | also(name)
         return frozenset(found)
 
 
@@ -97,17 +102,14 @@ def open_foundation(
         shares_channel=kind == "registry",
         optional=optional,
         # conda-forge's index is far too long to be read for this
-        needs=_read_needs(folder, subdirs) if kind == "registry" else None,
+        requirements=_read_requirements(folder, subdirs) if kind == "registry" else None,
     )
 
 
 def _folder_of(location: Path | str) -> Path | None:
     if isinstance(location, Path):
         return location
-    if location.startswith("file://"):
-        return Path(unquote(urlsplit(location).path))
-    is_folder = "://" not in location and ("/" in location or Path(location).is_dir())
-    return Path(location).expanduser() if is_folder else None
+    return local_path(channel_address(location))
 
 
 def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:
@@ -118,18 +120,18 @@ def _open_index(channel: Channel, subdir: str, path: Path) -> SparseRepoData:
         raise FoundationError(f"{path}: the index cannot be read: {reason}", hint="index the channel again") from None
 
 
-def _read_needs(folder: Path, subdirs: list[str]) -> dict[str, frozenset[str]]:
-    needs: dict[str, frozenset[str]] = {}
+def _read_requirements(folder: Path, subdirs: list[str]) -> dict[str, frozenset[str]]:
+    requirements: dict[str, frozenset[str]] = {}
     for subdir in subdirs:
         try:
             content = json.loads((folder / subdir / "repodata.json").read_bytes())
             for record in [*content.get("packages", {}).values(), *content.get("packages.conda", {}).values()]:
                 names = frozenset(requirement_name(depend) for depend in record["depends"])
-                needs[record["name"]] = needs.get(record["name"], frozenset()) | names
+                requirements[record["name"]] = requirements.get(record["name"], frozenset()) | names
         except (ValueError, KeyError, AttributeError, TypeError) as err:
             message = f"{folder / subdir / 'repodata.json'}: the index cannot be read: {err!r}"
             raise FoundationError(message, hint="index the channel again") from None
-    return needs
+    return requirements
 
 
 def _read_run_exports(folder: Path, subdirs: list[str]) -> dict[str, RunExports]:
@@ -143,7 +145,7 @@ def _read_run_exports(folder: Path, subdirs: list[str]) -> dict[str, RunExports]
             entries = {**content.get("packages", {}), **content.get("packages.conda", {})}
             found |= {f"{subdir}/{name}": read_run_exports(entry["run_exports"]) for name, entry in entries.items()}
         except (ValueError, KeyError, AttributeError, TypeError) as err:
-            message = f"{path}: no run_exports.json of CEP 12: {err}"
+            message = f"{path}: not a valid run_exports.json (CEP 12): {err}"
             raise FoundationError(message, hint="index the channel again") from None
     return found
 

@@ -1,29 +1,48 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything that decides a package's content, as one flat mapping, and the digest over it.
+"""Everything that decides a package's content, as one flat mapping, the digest over it, and what changed in it.
 
 Keys are ``kind:name``: ``recipe:tests``, ``file:src/udp.cc``, ``source:<address>``, ``variant:python``,
 ``package:libswitchml`` and ``foundation:host/libgrpc``. Values are a hash, or text short enough to show. The mapping
 travels in the package's metadata, so that a later plan can name what changed.
+
+Which files go into a build follows one rule for the digest and the rendered folder, so what is not hashed cannot be
+used. It knows no .gitignore: the same tree must give the same digest from an archive as from a clone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.plan.model import SCHEMA_VERSION
+from channel_tools.plan.model import SCHEMA_VERSION, BuildFile
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from channel_tools.matrix.model import RenderedPackage
+    from channel_tools.matrix.model import RecipeFile, RenderedPackage
     from channel_tools.plan.environments import Resolved
-    from channel_tools.plan.model import BuildFile, EnvironmentName
-    from channel_tools.yamlfile import YamlValue
+    from channel_tools.plan.model import EnvironmentName, PublishedPackage
+    from channel_tools.system.yamlfile import YamlValue
 
 HASH_DIGITS = 7
 _HASH_PLACE = "{hash}"
+OUTSIDE_FOLDER = "_tree"
+"""Where files from outside the recipe's folder stand in a rendered folder, by their path in the tree."""
+_SKIPPED_FOLDERS = re.compile(
+    r"__pycache__|\..*_cache|\.git|\.hg|\.svn|\.idea|\.vscode|\.venv|.*\.egg-info|_?build|cmake-build-.*|build-.*|output"
+)
+_SKIPPED_FILES = re.compile(r".*\.py[co]|.*~|\.#.*|#.*#|.*\.sw[op]|.*\.orig|.*\.rej|\.DS_Store|\.tmp-.*")
+_GENERATED = frozenset({"recipe.yaml", "variants.yaml", "conda_build_config.yaml"})
+_SCRIPT_SUFFIXES = frozenset({".sh", ".bash", ".bat", ".py"})
+_OUTSIDE_OF_RECIPE_DIR = re.compile(r"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
+_HASHED_KINDS = frozenset({"recipe", "file", "source", "package"})
+_SHOWN_SHA256 = 12
 
 
 def build_string_template(rendered: RenderedPackage) -> str:
@@ -83,3 +102,169 @@ def digest_of(inputs: Mapping[str, str]) -> str:
 def _hash_of(value: YamlValue | Mapping[str, YamlValue] | Mapping[str, object]) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+class TreeFiles:
+    """The files of a tree as one command finds them: listed, checked and hashed once for all variants."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._of_builds: dict[tuple[object, ...], tuple[BuildFile, ...]] = {}
+        self._listed: dict[Path, list[Path]] = {}
+        self._hashes: dict[Path, str] = {}
+
+    def of_build(self, rendered: RenderedPackage) -> tuple[BuildFile, ...]:
+        """The files of a build by target; README files beside the recipe count only where the recipe names them.
+
+        Raises ConfigError (file, line) when the recipe names a file that does not exist or lies outside the tree, or
+        when a script reaches out of the recipe's folder.
+        """
+        names = [
+            name
+            for source in rendered.sources
+            for name in [*([source.location] if source.kind == "path" else []), *source.patches]
+        ]
+        licenses = license_files(rendered.recipe)
+        place = (rendered.recipe_file.path, tuple(names), tuple(licenses))
+        if place not in self._of_builds:
+            self._of_builds[place] = self._collect(rendered.recipe_file, names, licenses)
+        return self._of_builds[place]
+
+    def _collect(self, recipe_file: RecipeFile, names: Sequence[str], licenses: Sequence[str]) -> tuple[BuildFile, ...]:
+        folder = recipe_file.folder
+        named = [path for name in names for path in self._files_at(recipe_file, name, key_path=("source",))]
+        for name in licenses:
+            path = located(folder, name)
+            if ".." in PurePosixPath(name).parts or (path.parent == folder and path.is_file()):
+                named += self._files_at(recipe_file, name, key_path=("about", "license_file"))
+        wanted = frozenset(named)
+        inside = [path for path in self._list(folder) if path in wanted or not _is_left_out(path, folder)]
+        for path in (recipe_file.path, *inside):
+            _check_stays_inside(path)
+        files = (self._build_file(path, folder) for path in dict.fromkeys([*inside, *named]))
+        return tuple(sorted(files, key=lambda file: file.target))
+
+    def _build_file(self, path: Path, folder: Path) -> BuildFile:
+        if path not in self._hashes:
+            self._hashes[path] = sha256_of_file(path)
+        return BuildFile(
+            path=path,
+            name=Path(os.path.relpath(path, folder)).as_posix(),
+            target=target_of(path, folder, self.root),
+            sha256=self._hashes[path],
+            executable=bool(path.stat().st_mode & 0o100),
+        )
+
+    def _list(self, folder: Path) -> list[Path]:
+        """All files below ``folder`` that the skip rule leaves, sorted by their path."""
+        if folder not in self._listed:
+            found: list[Path] = []
+            for parent, folders, names in os.walk(folder):
+                folders[:] = [name for name in folders if not _SKIPPED_FOLDERS.fullmatch(name)]
+                found += [Path(parent, name) for name in names if not _SKIPPED_FILES.fullmatch(name)]
+            self._listed[folder] = sorted(path for path in found if path.is_file())
+        return self._listed[folder]
+
+    def _files_at(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> list[Path]:
+        """The file, or those of the folder, that the recipe names by a path."""
+        path = located(recipe_file.folder, name)
+        if not path.is_relative_to(self.root):
+            message = f"{name} lies outside the tree {self.root}"
+            hint = "move it into the tree: a rendered recipe holds all it needs"
+            raise recipe_file.document.error(message, *key_path, hint=hint)
+        if path.is_dir():
+            return self._list(path)
+        if path.is_file():
+            return [path]
+        message = f"the recipe names {name}, which does not exist"
+        hint = f"correct the name or add {path.relative_to(self.root)}"
+        raise recipe_file.document.error(message, *key_path, hint=hint)
+
+
+def target_of(path: Path, folder: Path, root: Path) -> str:
+    """Where a file or folder of the tree stands in the rendered folder of the recipe in ``folder``."""
+    if path.is_relative_to(folder):
+        return path.relative_to(folder).as_posix()
+    return str(PurePosixPath(OUTSIDE_FOLDER, path.relative_to(root).as_posix()))
+
+
+def located(folder: Path, text: str) -> Path:
+    """The path that a recipe in ``folder`` means by ``text``, without ``..``; links are not followed."""
+    return Path(os.path.normpath(folder / text))
+
+
+def _is_left_out(path: Path, folder: Path) -> bool:
+    return path.parent == folder and (path.name in _GENERATED or path.name.upper().startswith("README"))
+
+
+def license_files(recipe: YamlValue | object) -> Sequence[str]:
+    """``about.license_file`` of an evaluated recipe as a list."""
+    about = recipe.get("about") if isinstance(recipe, dict) else None
+    value = about.get("license_file") if isinstance(about, dict) else None
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
+
+
+def _check_stays_inside(path: Path) -> None:
+    if path.suffix not in _SCRIPT_SUFFIXES and path.name != "recipe.yaml":
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if _OUTSIDE_OF_RECIPE_DIR.search(line.decode("utf-8", "replace")):
+            message = "the script reaches out of the recipe's folder through RECIPE_DIR"
+            hint = (
+                "name the files as a source of the recipe (`source: - path: ../other/src`), then they are rendered too"
+            )
+            raise ConfigError(message, path=path, line=number, hint=hint)
+
+
+def find_predecessor(
+    name: str, inputs: Mapping[str, str], published: Iterable[PublishedPackage], *, current: Collection[str]
+) -> PublishedPackage | None:
+    """The published package that this one replaces: same name, most alike, and itself no part of the plan.
+
+    ``current`` are the digests of the plan: a package that is still wanted is nobody's predecessor.
+    """
+    candidates = [item for item in published if item.name == name and item.digest not in current]
+    return max(candidates, key=lambda item: (*_likeness(inputs, item.inputs), item.file_name), default=None)
+
+
+def _likeness(new: Mapping[str, str], old: Mapping[str, str]) -> tuple[int, int]:
+    equal = [key for key, value in new.items() if old.get(key) == value]
+    return sum(key.startswith("variant:") for key in equal), len(equal)
+
+
+def reasons_for(inputs: Mapping[str, str], predecessor: PublishedPackage | None) -> tuple[str, ...]:
+    """``new``, or one line per input that differs, in the inputs' order."""
+    if predecessor is None:
+        return ("new",)
+    old = predecessor.inputs
+    keys = [*inputs, *(key for key in sorted(old) if key not in inputs)]
+    changed = [_describe(key, old.get(key), inputs.get(key)) for key in keys if old.get(key) != inputs.get(key)]
+    return tuple(changed) or ("changed: the way digests are made",)
+
+
+def _describe(key: str, old: str | None, new: str | None) -> str:
+    kind, _, name = key.partition(":")
+    if kind == "package" and old is not None and new is not None:
+        return f"rebuilt dependency {name}"
+    what = name if kind == "file" else f"{_words(kind)} {name}"
+    if old is None or new is None:
+        return f"{'added' if old is None else 'removed'}: {what}"
+    return f"changed: {what}" if kind in _HASHED_KINDS else f"changed: {what}{_from_to(kind, old, new)}"
+
+
+def _words(kind: str) -> str:
+    return {"recipe": "recipe section", "package": "dependency"}.get(kind, kind)
+
+
+def _from_to(kind: str, old: str, new: str) -> str:
+    if kind != "foundation":
+        return f" {old} -> {new}"
+    before, after = old.split(" "), new.split(" ")
+    if before[:2] == after[:2]:
+        return f" {'-'.join(before[:2])} (same name, other bytes: {_short(before)} -> {_short(after)})"
+    return f" {'-'.join(before[:2])} -> {'-'.join(after[:2])}"
+
+
+def _short(words: list[str]) -> str:
+    return words[-1][:_SHOWN_SHA256]

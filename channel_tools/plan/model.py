@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the plan stage: what is built, what is skipped, what cannot be served, and why.
+"""The values of the plan stage and their JSON form (docs/reference/plan-json.md).
 
 A package that a foundation cannot serve has no digest (its environments do not exist), so it is a type of its own.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from channel_tools.conda.package import PackageKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 Status = Literal["build", "skip"]
 EnvironmentName = Literal["build", "host"]
+JsonValue = None | bool | int | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,9 +97,14 @@ class PlannedPackage:
         """The package file inside its subdir."""
         return f"{self.folder_name}.conda"
 
+    @property
+    def key(self) -> PackageKey:
+        """Its place in a channel."""
+        return PackageKey(self.subdir, self.file_name)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnservedPackage:
+class UnsatisfiablePackage:
     """A variant that the foundation cannot serve, with the reason in plain words."""
 
     rendered: RenderedPackage
@@ -108,9 +116,47 @@ class Plan:
     """Packages in an order in which they can be built, and those that cannot."""
 
     packages: tuple[PlannedPackage, ...]
-    unserved: tuple[UnservedPackage, ...]
+    unsatisfiable: tuple[UnsatisfiablePackage, ...]
 
     @property
     def to_build(self) -> tuple[PlannedPackage, ...]:
         """What is not in the channel yet, or forced."""
         return tuple(package for package in self.packages if package.status == "build")
+
+
+def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
+    """The plan as plain values, in the plan's order."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "packages": [_planned(package) for package in plan.packages],
+        "unserved": [_unsatisfiable(package) for package in plan.unsatisfiable],
+    }
+
+
+def _planned(package: PlannedPackage) -> dict[str, JsonValue]:
+    return {
+        **_common(package.rendered),
+        "build_string": package.build_string,
+        "file_name": package.file_name,
+        "status": package.status,
+        "reasons": list(package.reasons),
+        "digest": package.digest,
+        "waits_for": list(package.waits_for),
+        "inputs": dict(package.inputs),
+    }
+
+
+def _unsatisfiable(package: UnsatisfiablePackage) -> dict[str, JsonValue]:
+    return {**_common(package.rendered), "status": "unserved", "reason": package.reason}
+
+
+def _common(rendered: RenderedPackage) -> dict[str, JsonValue]:
+    return {
+        "stack": rendered.stack,
+        "name": rendered.name,
+        "version": rendered.version,
+        "build_number": rendered.build_number,
+        "subdir": rendered.subdir,
+        "recipe": rendered.recipe_file.name,
+        "variant": dict(rendered.variant),
+    }

@@ -12,29 +12,44 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rattler import GenericVirtualPackage, VirtualPackage
+from rattler import GenericVirtualPackage, Subdir, VirtualPackage
 
-from channel_tools.errors import ConfigError
-from channel_tools.plan.buildfiles import collect_build_files
-from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, SolveMemory, UnservedError
-from channel_tools.plan.graph import CycleFoundError, topological_order
-from channel_tools.plan.inputs import digest_of, environment_inputs, file_inputs, final_build_string, recipe_inputs
-from channel_tools.plan.model import Plan, PlannedPackage, UnservedPackage
-from channel_tools.plan.pins import resolve_pin
-from channel_tools.plan.resolve import own_run_exports, resolve_environments
-from channel_tools.plan.why import find_predecessor, reasons_for
+from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, SolveCache, UnsatisfiableError
+from channel_tools.plan.inputs import (
+    TreeFiles,
+    digest_of,
+    environment_inputs,
+    file_inputs,
+    final_build_string,
+    find_predecessor,
+    reasons_for,
+    recipe_inputs,
+)
+from channel_tools.plan.model import Plan, PlannedPackage, UnsatisfiablePackage
+from channel_tools.plan.resolve import own_run_exports, resolve_environments, resolve_pin
+from channel_tools.system.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.conda.package import PackageKey
     from channel_tools.matrix.model import RenderedPackage, Requirement
-    from channel_tools.plan.buildfiles import FileReader
     from channel_tools.plan.foundation import Foundation
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
 
 FORCED = "--force"
+SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
+
+
+def current_platform() -> str:
+    """This machine's subdir, as conda names it. Raises UsageError where no recipe of ours can be built."""
+    platform = str(Subdir.current())
+    if platform not in SUPPORTED_PLATFORMS:
+        message = f"this machine is {platform}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"
+        raise UsageError(message, hint="run the command on a Linux machine")
+    return platform
 
 
 def detect_virtual_packages() -> list[GenericVirtualPackage]:
@@ -49,39 +64,47 @@ def make_plan(
     foundation: Foundation,
     published: Mapping[str, PublishedPackage],
     virtual_packages: Sequence[GenericVirtualPackage],
-    reader: FileReader,
     force: bool = False,
 ) -> Plan:
     """Plan every package: its digest and name, whether it is built, and what it waits for.
 
     ``published`` are the channel's own packages by file name. Raises ConfigError for a cycle or a recipe that names
     missing files, NetworkError when the foundation's index cannot be reached. A variant that the foundation cannot
-    serve is no error: it is listed in ``Plan.unserved``.
+    serve is no error: it is listed in ``Plan.unsatisfiable``.
     """
     stacks: dict[str, list[RenderedPackage]] = {}
     for package in rendered:
         stacks.setdefault(package.stack, []).append(package)
-    planned: dict[str, PlannedPackage] = {}
-    unserved: dict[tuple[object, ...], UnservedPackage] = {}
-    memories: dict[str, SolveMemory] = {}
-    for packages in stacks.values():
-        platform = packages[0].platform
-        solver = EnvironmentSolver(
-            foundation=foundation,
-            own=OwnRecords(),
-            platform=platform,
-            virtual_packages=virtual_packages,
-            memory=memories.setdefault(platform, SolveMemory()),
-        )
-        planner = _StackPlanner(root=root, reader=reader, solver=solver, results={})
-        # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
-        found, missing = asyncio.run(planner.plan(packages))
-        planned |= {f"{item.subdir}/{item.file_name}": item for item in found if item.file_name not in planned}
-        for item in missing:  # stacks share packages: each is told once
-            variant = tuple(sorted(item.rendered.variant.items()))
-            unserved.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
+    planned: dict[PackageKey, PlannedPackage] = {}
+    unsatisfiable: dict[tuple[object, ...], UnsatisfiablePackage] = {}
+    files = TreeFiles(root)
+    caches: dict[str, SolveCache] = {}
+
+    async def plan_stacks() -> None:
+        for packages in stacks.values():
+            platform = packages[0].platform
+            solver = EnvironmentSolver(
+                foundation=foundation,
+                own=OwnRecords(),
+                platform=platform,
+                virtual_packages=virtual_packages,
+                cache=caches.setdefault(platform, SolveCache()),
+            )
+            found, missing = await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
+            planned.update((package.key, package) for package in found)
+            for item in missing:  # stacks share packages: each is reported once
+                variant = tuple(sorted(item.rendered.variant.items()))
+                unsatisfiable.setdefault((item.rendered.name, item.rendered.version, variant, item.reason), item)
+
+    # py-rattler is asynchronous; this is the one place of the stage where its coroutines are run
+    asyncio.run(plan_stacks())
     made = _with_reasons(tuple(planned.values()), published, force=force)
-    return Plan(packages=made, unserved=tuple(unserved.values()))
+    return Plan(packages=made, unsatisfiable=tuple(unsatisfiable.values()))
+
+
+def judge_again(plan: Plan, published: Mapping[str, PublishedPackage], *, force: bool = False) -> Plan:
+    """A plan as it is once other packages are in the channel: what is built and why, by ``published`` alone."""
+    return replace(plan, packages=_with_reasons(plan.packages, published, force=force))
 
 
 def _with_reasons(
@@ -92,7 +115,7 @@ def _with_reasons(
     for package in packages:
         existing = published.get(package.file_name)
         if existing is not None and existing.digest == package.digest:
-            results.append(replace(package, status="build", reasons=(FORCED,)) if force else package)
+            results.append(replace(package, status="build" if force else "skip", reasons=(FORCED,) if force else ()))
         else:
             predecessor = find_predecessor(package.name, package.inputs, published.values(), current=current)
             results.append(replace(package, status="build", reasons=reasons_for(package.inputs, predecessor)))
@@ -103,35 +126,36 @@ def _with_reasons(
 class _StackPlanner:
     """Plans one stack; ``results`` and the solver's own records grow from the leaves upward."""
 
-    root: Path
-    reader: FileReader
+    files: TreeFiles
     solver: EnvironmentSolver
     results: dict[str, tuple[PlannedPackage, OwnPackage]]
 
-    async def plan(self, packages: Sequence[RenderedPackage]) -> tuple[list[PlannedPackage], list[UnservedPackage]]:
+    async def plan(
+        self, packages: Sequence[RenderedPackage]
+    ) -> tuple[list[PlannedPackage], list[UnsatisfiablePackage]]:
         by_name: dict[str, list[RenderedPackage]] = {}
         for package in packages:
             by_name.setdefault(package.name, []).append(package)
-        unserved = []
+        unsatisfiable = []
         for name in _build_order(by_name):
             for rendered in by_name[name]:
                 try:
                     await self._plan_package(rendered)
-                except UnservedError as err:
-                    self.solver.own.unserved.setdefault(name, str(err))
-                    unserved.append(UnservedPackage(rendered=rendered, reason=str(err)))
-        return [planned for planned, _ in self.results.values()], unserved
+                except UnsatisfiableError as err:
+                    self.solver.own.unsatisfiable.setdefault(name, str(err))
+                    unsatisfiable.append(UnsatisfiablePackage(rendered=rendered, reason=str(err)))
+        return [planned for planned, _ in self.results.values()], unsatisfiable
 
     async def _plan_package(self, rendered: RenderedPackage) -> None:
         environments = await resolve_environments(rendered, self.solver, self._find_sibling)
-        files = collect_build_files(rendered, self.root, self.reader)
+        files = self.files.of_build(rendered)
         inputs = _all_inputs(rendered, files, environments)
         digest = digest_of(inputs)
         own = _own_package(rendered, digest, environments.depends)
         self.solver.own.add(own)
         try:
             waits_for = await self._waits_for(rendered, own, environments)
-        except UnservedError:
+        except UnsatisfiableError:
             self.solver.own.remove(own)
             raise
         planned = PlannedPackage(
@@ -218,16 +242,49 @@ def _track_features(rendered: RenderedPackage) -> tuple[str, ...]:
 
 
 def _build_order(by_name: Mapping[str, Sequence[RenderedPackage]]) -> list[str]:
-    needs = {
+    dependencies = {
         name: frozenset().union(*(package.requirement_names() for package in items)) for name, items in by_name.items()
     }
     try:
-        return topological_order(needs)
+        return topological_order(dependencies)
     except CycleFoundError as err:
         files = [by_name[name][0].recipe_file.path for name in err.cycle[:-1]]
         seen = f" (with {', '.join(str(path) for path in files[1:])})" if files[1:] else ""
-        message = f"packages need each other in a cycle: {' -> '.join(err.cycle)}{seen}"
-        hint = (
-            "what a package needs to be built, run and tested must not need it; move a test to the package built last"
-        )
+        message = f"packages depend on each other in a cycle: {' -> '.join(err.cycle)}{seen}"
+        hint = "what builds, runs or tests a package must not depend on it; move a test to the package built last"
         raise ConfigError(message, path=files[0], hint=hint) from None
+
+
+class CycleFoundError(Exception):
+    """Names that depend on each other in a cycle; the first is repeated at the end of ``cycle``."""
+
+    def __init__(self, cycle: tuple[str, ...]) -> None:
+        super().__init__(" -> ".join(cycle))
+        self.cycle = cycle
+
+
+def topological_order(dependencies: Mapping[str, Collection[str]]) -> list[str]:
+    """The keys, each after all it depends on; other names and itself are ignored.
+
+    >>> topological_order({"app": ["lib"], "lib": ["gcc"], "tool": []})
+    ['lib', 'app', 'tool']
+
+    Raises CycleFoundError.
+    """
+    order: dict[str, None] = {}
+    for name in dependencies:
+        _visit(name, dependencies, order, ())
+    return list(order)
+
+
+def _visit(
+    name: str, dependencies: Mapping[str, Collection[str]], order: dict[str, None], path: tuple[str, ...]
+) -> None:
+    if name in order:
+        return
+    if name in path:
+        raise CycleFoundError((*path[path.index(name) :], name))
+    for item in dependencies:
+        if item != name and item in dependencies[name]:
+            _visit(item, dependencies, order, (*path, name))
+    order[name] = None

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import yaml
 
-from channel_tools.errors import UsageError
-from channel_tools.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported
 from channel_tools.matrix.expand import is_pin, read_pin
 from channel_tools.matrix.model import Pin, requirement_name
-from channel_tools.plan.buildfiles import license_files, located, target_of
+from channel_tools.plan.inputs import license_files, located, target_of
 from channel_tools.plan.model import SCHEMA_VERSION
-from channel_tools.plan.pins import pin_expression
-from channel_tools.yamlfile import YamlValue, read_yaml
+from channel_tools.plan.resolve import pin_expression
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported
+from channel_tools.system.yamlfile import YamlValue, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from channel_tools.plan.model import PlannedPackage
-    from channel_tools.settings import Tree
+    from channel_tools.system.settings import Tree
 
 EXTRA_KEY = "channel_tools"
 _RECIPE = "recipe.yaml"
@@ -63,7 +63,7 @@ def render_folder(
     check_destination(destination, tree)
     folder = destination / package.folder_name
     if os.path.lexists(folder) and not _is_rendered(folder):
-        message = f"{folder}: exists and is no rendered recipe of this package; it is left alone"
+        message = f"{folder}: exists, but is not a rendered recipe of this package; nothing was changed"
         raise UsageError(message, hint="move it away, or render to another folder")
     with disk_full_reported(destination), atomic_path(folder) as temporary:
         _write_folder(package, temporary, tree, places)
@@ -77,7 +77,9 @@ def check_destination(destination: Path, tree: Tree) -> None:
     """Raise UsageError when rendered folders must not be written to ``destination``."""
     place = Path(os.path.normpath(destination.absolute()))
     if place.exists() and not place.is_dir():
-        raise UsageError(f"{destination}: is a file; rendered recipes need a folder", hint="name another place")
+        raise UsageError(
+            f"{destination}: is a file; expected a folder for the rendered recipes", hint="name another place"
+        )
     if place == tree.root:
         raise UsageError(
             f"{destination}: is the tree itself", hint="name a folder in or beside it, such as output/render"

@@ -2,20 +2,24 @@
 """The build and host environments of one package, and the requirements that its users will have.
 
 This follows what the engine does when it builds (variant pins, then strong run_exports of build into host, then
-run_exports and pins into run), so that a plan sees what a build will see.
+run_exports and pins into run), so that a plan sees what a build will see. An evaluated recipe holds pins as mappings
+that the engine does not read back: they are written as template text again, which the engine itself resolves when it
+builds; the MatchSpecs made here serve planning and pins between the outputs of one recipe.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from rattler import Version
+
 from channel_tools.matrix.expand import read_requirements
 from channel_tools.matrix.model import Pin, requirement_name
-from channel_tools.plan.environments import UnservedError, pin_by_variant
+from channel_tools.plan.environments import UnsatisfiableError, pin_by_variant
 from channel_tools.plan.foundation import RunExports
 from channel_tools.plan.model import OwnPin
-from channel_tools.plan.pins import resolve_pin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +27,11 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RenderedPackage, Requirement
     from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, Resolved
     from channel_tools.plan.model import EnvironmentName
-    from channel_tools.yamlfile import YamlValue
+    from channel_tools.system.yamlfile import YamlValue
 
     FindSibling = Callable[[RenderedPackage, str], OwnPackage | None]
+
+_EXPRESSION = re.compile(r"x(\.x)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +50,8 @@ async def resolve_environments(
 ) -> ResolvedEnvironments:
     """Solve build and host, and work out the run requirements.
 
-    ``find_sibling`` gives the planned output that a ``pin_subpackage`` means. Raises UnservedError when the foundation
-    cannot serve an environment, ConfigError for a ``pin_compatible`` of what is in no environment.
+    ``find_sibling`` gives the planned output that a ``pin_subpackage`` means. Raises UnsatisfiableError when the
+    foundation cannot serve an environment, ConfigError for a ``pin_compatible`` of what is in no environment.
     """
     siblings = _siblings(rendered, find_sibling)
     exports = _Exports(rendered)
@@ -144,7 +150,7 @@ def _siblings(rendered: RenderedPackage, find_sibling: FindSibling) -> dict[Pin,
         sibling = find_sibling(rendered, pin.name)
         if sibling is None:
             message = f"{pin.name}: {rendered.name} pins this output of its recipe, which is not served"
-            raise UnservedError(message)
+            raise UnsatisfiableError(message)
         siblings[pin] = sibling
     return siblings
 
@@ -164,3 +170,45 @@ def _own_pins(
     for name in dict.fromkeys(requirement_name(item) for item in asked if isinstance(item, str)):
         if (record := own.get(name)) is not None:
             yield OwnPin(environment=environment, name=name, spec=f"{name} =={record.version} {record.build}")
+
+
+def pin_expression(pin: Pin) -> str:
+    """The template text that means ``pin``, every bound written out."""
+    arguments = [_quote(pin.name)]
+    if pin.exact:
+        arguments.append("exact=True")
+    else:
+        arguments += [f"lower_bound={_quote(pin.lower_bound)}", f"upper_bound={_quote(pin.upper_bound)}"]
+        arguments += [f"build={_quote(pin.build)}"] if pin.build is not None else []
+    return f"${{{{ {pin.function}({', '.join(arguments)}) }}}}"
+
+
+def resolve_pin(pin: Pin, version: str, build_string: str) -> str:
+    """The MatchSpec that ``pin`` gives for a package of this version and build string."""
+    if pin.exact:
+        return f"{pin.name} =={version} {build_string}"
+    bounds = [
+        *([f">={_lower(pin.lower_bound, version)}"] if pin.lower_bound is not None else []),
+        *([f"<{_upper(pin.upper_bound, version)}"] if pin.upper_bound is not None else []),
+    ]
+    text = f"{pin.name} {','.join(bounds) or '*'}"
+    return text if pin.build is None else f"{text} {pin.build}"
+
+
+def _lower(bound: str, version: str) -> str:
+    if not _EXPRESSION.fullmatch(bound):
+        return bound
+    parsed = Version(version).remove_local()
+    return str(parsed.with_segments(0, min(bound.count("x"), parsed.segment_count)))
+
+
+def _upper(bound: str, version: str) -> str:
+    if not _EXPRESSION.fullmatch(bound):
+        return bound
+    segments = bound.count("x")
+    parsed = Version(version).remove_local().extend_to_length(segments)
+    return str(parsed.with_segments(0, segments).bump_segment(segments - 1).with_alpha())
+
+
+def _quote(value: str | None) -> str:
+    return "None" if value is None else f"'{value}'"

@@ -1,42 +1,52 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the publish stage, and what every place that can be published to has to offer.
+"""The values of the publish stage: sets of package files, plans, reports, and what a label holds.
 
-A label is a channel of its own: ``main`` is the target's address itself, any other lies at ``label/NAME`` below it, as
-on anaconda.org. So every label can be read by every client from static files, and promoting is linking.
+Names of packages (in reports, listings and the server's protocol) are texts, ``subdir/file name``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
+
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageRef
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel import Foundation
-    from channel_tools.channel.patches import Patch
-    from channel_tools.channel.retention import Retention, RetentionPlan
-    from channel_tools.progress import Progress
-
-MAIN_LABEL = "main"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class PackageFile:
-    """A package file that can be published; ``foundation`` says that it was not built from a recipe of ours."""
+class PackageFile(PackageRef):
+    """A package file that can be published."""
 
-    subdir: str
-    file_name: str
     path: Path
-    sha256: str
-    size_bytes: int
-    foundation: bool
 
-    @property
-    def key(self) -> str:
-        """``subdir/file name``, its name in a channel."""
-        return f"{self.subdir}/{self.file_name}"
+    def ref(self) -> PackageRef:
+        """The file without its path, as it is sent to others."""
+        return PackageRef(
+            subdir=self.subdir,
+            file_name=self.file_name,
+            sha256=self.sha256,
+            size_bytes=self.size_bytes,
+            foundation=self.foundation,
+        )
+
+    @classmethod
+    def of(cls, ref: PackageRef, path: Path) -> PackageFile:
+        """The package whose bytes lie at ``path``."""
+        return cls(
+            subdir=ref.subdir,
+            file_name=ref.file_name,
+            sha256=ref.sha256,
+            size_bytes=ref.size_bytes,
+            foundation=ref.foundation,
+            path=path,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,30 +61,45 @@ class PackageSet:
     files: tuple[PackageFile, ...]
     foundation: Foundation
 
+    def by_name(self) -> dict[str, PackageFile]:
+        """The files by ``subdir/file name``."""
+        return {str(file.key): file for file in self.files}
+
+    def plan(self, label: str, *, upload: Iterable[str], link: Iterable[str], present: Iterable[str]) -> PublishPlan:
+        """The plan to publish the set under ``label`` when a comparison found these names."""
+        files = self.by_name()
+        return PublishPlan(
+            packages=self,
+            label=label,
+            upload=tuple(files[name] for name in upload),
+            link=tuple(files[name] for name in link),
+            present=tuple(files[name] for name in present),
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class LabelPackage:
+class LabelPackage(PackageRef):
     """A package under a label; ``hidden`` says why new solves do not see it (None: they do), ``yanked`` why people
     took it back (None: they did not).
     """
 
-    subdir: str
-    file_name: str
     name: str
     version: str
     build: str
     build_number: int
-    sha256: str
-    size_bytes: int
     depends: tuple[str, ...]
-    foundation: bool
     hidden: str | None
     yanked: str | None
 
     @property
-    def key(self) -> str:
-        """``subdir/file name``, its name in a channel."""
-        return f"{self.subdir}/{self.file_name}"
+    def index(self) -> Mapping[str, object]:
+        """Its index.json, as far as dependencies are resolved with it."""
+        return {
+            "version": self.version,
+            "build": self.build,
+            "build_number": self.build_number,
+            "depends": self.depends,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +107,7 @@ class PublishPlan:
     """What publishing a set under ``label`` would do; made without changing anything.
 
     ``upload`` are files the target lacks, ``link`` files whose bytes it has under another label, ``present`` files that
-    are in place. A name that the target holds with other bytes is no plan but a ChannelError.
+    are in place. A name that the target holds with other bytes makes planning fail with a ChannelError.
     """
 
     packages: PackageSet
@@ -99,7 +124,7 @@ class PublishPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishReport:
-    """What publishing did: the address that clients take for the label, and the files that are new there."""
+    """What publishing did: the address that clients take for the label, and the names of the new files there."""
 
     address: str
     label: str
@@ -108,60 +133,31 @@ class PublishReport:
     seconds: float
 
 
-class Target(Protocol):
-    """A place that packages are published to: a folder, a bucket, a server."""
+def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
+    """The set of package files that lie in ``.../subdir/name.conda``; packages of ours, built on ``foundation``.
 
-    @property
-    def address(self) -> str:
-        """Where clients read label ``main``, without credentials."""
-        ...
-
-    def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
-        """Compare with what is there, changing nothing. Raises ChannelError (a name has other bytes), NetworkError."""
-        ...
-
-    def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
-        """Carry the plan out so that readers see the whole set or nothing of it; running it again completes it.
-
-        Raises NetworkError, ChannelError, IntegrityError, DiskFullError; what was sent before is kept for the next run.
-        """
-        ...
-
-    def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Show the packages ``keys`` (``subdir/file name``) of label ``source`` under ``label`` as well, same bytes.
-
-        Raises UsageError where the target has no labels, ChannelError for names that ``source`` does not list.
-        """
-        ...
-
-
-@runtime_checkable
-class CuratedTarget(Target, Protocol):
-    """A target whose published packages can be looked after. Each change is atomic for readers and safe to repeat.
-
-    All raise UsageError for a label that does not exist.
+    Raises UsageError for what is not a package file, and for two files of one name.
     """
+    files: dict[str, PackageFile] = {}
+    for path in paths:
+        file = _package_file(path)
+        known = files.setdefault(str(file.key), file)
+        if known.sha256 != file.sha256:
+            message = f"{path}: {known.path} has the same name and other bytes"
+            raise UsageError(message, hint="publish one of them")
+    name = paths[0].name if len(paths) == 1 else f"{len(files)} files"
+    return PackageSet(name=name, files=tuple(sorted(files.values())), foundation=foundation)
 
-    def labels(self) -> list[str]:
-        """The labels that there are, main first; none before anything was published."""
-        ...
 
-    def packages(self, label: str) -> tuple[LabelPackage, ...]:
-        """Everything that the label holds, hidden packages too, in order."""
-        ...
-
-    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
-        """Hide packages from new solves; their files stay for lock files."""
-        ...
-
-    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
-        """Undo yank."""
-        ...
-
-    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
-        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
-        ...
-
-    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
-        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
-        ...
+def _package_file(path: Path) -> PackageFile:
+    if not path.name.endswith(PACKAGE_SUFFIX) or not path.is_file():
+        message = f"{path}: no such package file; expected the path of a {PACKAGE_SUFFIX} file in its subdir's folder"
+        raise UsageError(message, hint="for example output/channel/linux-64/toy-1.0-0.conda")
+    absolute = path.absolute()
+    return PackageFile(
+        subdir=absolute.parent.name,
+        file_name=path.name,
+        path=absolute,
+        sha256=sha256_of_file(path),
+        size_bytes=path.stat().st_size,
+    )

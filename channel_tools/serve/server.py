@@ -1,44 +1,110 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The server: one process that holds the socket and watches, workers that answer, and a process for each job.
+"""The server: one process that opens the socket and supervises, workers that respond, and a process for each job.
 
 All are forks of the first, so they share what was imported and start at once. A worker that dies is replaced; workers
-that fail as soon as they start end the server. SIGTERM and SIGINT end it in order: no new connections, answers under
-way are finished; a second one ends it at once.
+that fail as soon as they start end the server. SIGTERM and SIGINT end it in order: no new connections, responses that
+have begun are finished; a second one ends it at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import ipaddress
 import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ChannelToolsError, UsageError
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.publish.labels import is_label
+from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.serve.access.guard import parse_public
+from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.serve.admission import raise_files_limit
 from channel_tools.serve.metrics import Metrics
-from channel_tools.serve.settings import ServeSettings, check_settings
 from channel_tools.serve.uploads.jobs import JobQueue
-from channel_tools.serve.uploads.store import JobStore, jobs_folder
 from channel_tools.serve.worker import BACKLOG, SHUTDOWN_S, WorkerParts, work
+from channel_tools.system.errors import ChannelToolsError, UsageError
+from channel_tools.system.workers import signals_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import ForkProcess
+    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 _EARLY_S = 2.0
 _FAILURES_LIMIT = 5
 _LOOK_S = 60.0
+_AGAIN_S = 1.0
 _CLEAN_S = 3600.0
 _JOBS_S = 20.0
 _fork = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServeSettings:
+    """A server: ``root`` holds the channels, ``public`` names channels (``NAME``, ``NAME/LABEL``) open to all readers.
+
+    ``access_log`` None writes the log to stderr. ``proxies`` are addresses whose ``X-Forwarded-For`` is believed.
+    ``connections`` is how many a process keeps, ``connections_each`` how many of them one address may have, unless it
+    is a proxy's.
+    """
+
+    root: Path
+    tokens_file: Path
+    host: str
+    port: int
+    workers: int
+    public: tuple[str, ...] = ()
+    access_log: Path | None = None
+    proxies: tuple[str, ...] = ()
+    connections: int = 1000
+    connections_each: int = 250
+
+
+def check_settings(settings: ServeSettings) -> None:
+    """Raise UsageError for a folder that cannot be served, and for a file of tokens that would be."""
+    root = settings.root
+    if not root.is_dir():
+        raise UsageError(f"{root}: there is no such folder", hint="name the folder that holds the channels' folders")
+    if (root / RECORD_FOLDER / "channel.json").is_file():
+        message = (
+            f"{root}: is a channel; expected the folder that holds channels, so that each has its name in its address"
+        )
+        raise UsageError(message, hint=f"serve {root.parent}; it is then served as /{root.name}/")
+    for channel, label in sorted(parse_public(settings.public)):
+        if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED or not is_label(label):
+            message = f"--public {channel}/{label}: not a valid name of a channel and label"
+            raise UsageError(message, hint="write NAME or NAME/LABEL")
+    for proxy in settings.proxies:
+        if proxy != "*" and not _is_network(proxy):
+            message = f"--proxy {proxy!r}: not an address"
+            raise UsageError(message, hint="write the proxy's IP address or network: 10.0.0.7, 10.0.0.0/8, ::1, or *")
+    _check_tokens_file(settings)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_tokens_file(settings: ServeSettings) -> None:
+    root, file = settings.root.resolve(), settings.tokens_file.resolve()
+    if not file.is_relative_to(root):
+        return
+    if not any(part.startswith(".") for part in file.relative_to(root).parts):
+        message = f"{settings.tokens_file}: is among the files that would be served"
+        raise UsageError(message, hint=f"keep it elsewhere, for example at {default_tokens_file(settings.root)}")
 
 
 def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
@@ -47,93 +113,130 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
     Raises UsageError (a folder or address that cannot be served), ChannelToolsError when the workers keep failing.
     """
     check_settings(settings)
-    with _listening(settings) as listener, _metrics_folder() as folder, _log_of(settings) as descriptor:
-        queue = JobQueue(settings.root, listener)
+    raise_files_limit()
+    with _listening(settings) as listener, _log_of(settings) as descriptor:
+        metrics = Metrics(1 + settings.workers)
+        queue = JobQueue(settings.root, listener, metrics)
         parts = WorkerParts(
-            settings=settings, listener=listener, log=descriptor, metrics=Metrics(folder), asking=queue.asking
+            settings=settings, listener=listener, log=descriptor, metrics=metrics, job_socket=queue.sending
         )
         supervisor = _Supervisor(parts, queue)
         try:
             supervisor.start()
             ready(_address(listener))
-            supervisor.watch()
+            supervisor.run()
         except KeyboardInterrupt:
             _log.info("ending")  # how a server is meant to end
         finally:
             try:
                 supervisor.stop()
-            except KeyboardInterrupt:  # asked a second time
+            except KeyboardInterrupt:  # the second one
                 supervisor.kill()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Worker:
+    """A process that responds; ``place`` is where it counts."""
+
+    process: ForkProcess
+    place: int
+    started_s: float
+
+
 class _Supervisor:
-    """Keeps the workers running and the jobs going."""
+    """Keeps the workers running and the jobs going.
+
+    Nothing that one job, one channel or a full disk does ends it: what fails is said, counted, and tried again later.
+    """
 
     def __init__(self, parts: WorkerParts, queue: JobQueue) -> None:
         self._parts = parts
         self._queue = queue
-        self._workers: dict[int, tuple[ForkProcess, float]] = {}
+        self._workers: dict[int, _Worker] = {}
         self._failures = 0
         self._cleaned_s = -_CLEAN_S
 
     def start(self) -> None:
-        while len(self._workers) < self._parts.settings.workers:
-            worker = _fork.Process(target=_begin_work, args=(self._parts, self._queue, os.getpid()))
-            worker.start()
-            self._workers[worker.sentinel] = (worker, time.monotonic())
+        """Begin the workers that are missing."""
+        taken = {worker.place for worker in self._workers.values()}
+        for place in range(1, 1 + self._parts.settings.workers):
+            if place not in taken:
+                process = _fork.Process(target=_begin_work, args=(self._parts, self._queue, os.getpid(), place))
+                with signals_held():
+                    process.start()
+                    self._workers[process.sentinel] = _Worker(process=process, place=place, started_s=time.monotonic())
 
-    def watch(self) -> None:
+    def run(self) -> None:
+        wait_s = 0.0
         while True:
-            ready = multiprocessing.connection.wait([*self._workers, *self._queue.watched], timeout=_LOOK_S)
+            ready = multiprocessing.connection.wait([*self._workers, *self._queue.waitables], timeout=wait_s)
             for sentinel in [one for one in self._workers if one in ready]:
-                self._replace(sentinel)
-            self._queue.attend(ready)
-            self._clean()
+                self._note_end(sentinel)
+            steps = (self.start, functools.partial(self._queue.handle, ready), self._clean)
+            failed = [step for step in steps if not self._done(step)]
+            if failed:
+                multiprocessing.connection.wait([], timeout=_AGAIN_S)
+            wait_s = _AGAIN_S if failed else _LOOK_S
+
+    def _done(self, step: Callable[[], None]) -> bool:
+        """Whether a step came to its end; else it is said why not."""
+        try:
+            step()
+        except (ChannelToolsError, OSError) as err:
+            _log.error("%s; tried again in a moment", err)
+        except Exception:  # noqa: BLE001 - the last resort: every channel would be gone
+            _log.exception("this is a defect in channel_tools; the server goes on")
+        else:
+            return True
+        self._parts.metrics.count_event("step_failed")
+        return False
 
     def stop(self) -> None:
-        self._parts.listener.close()  # once the workers have closed theirs, nobody waits for an answer in vain
-        for worker, _started_s in self._workers.values():
-            worker.terminate()
+        self._parts.listener.close()  # once the workers have closed theirs, nobody waits for a response in vain
+        processes = [worker.process for worker in self._workers.values()]
+        for process in processes:
+            process.terminate()
         deadline_s = time.monotonic() + SHUTDOWN_S + 5
-        for worker, _started_s in self._workers.values():
-            worker.join(max(0.1, deadline_s - time.monotonic()))
-            if worker.exitcode is None:
-                worker.kill()
-                worker.join()
+        for process in processes:
+            process.join(max(0.1, deadline_s - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
         self._queue.stop(_JOBS_S)
 
     def kill(self) -> None:
         """Wait for nothing any more."""
-        for worker, _started_s in self._workers.values():
-            worker.kill()
-            worker.join()
+        for worker in self._workers.values():
+            worker.process.kill()
+            worker.process.join()
 
-    def _replace(self, sentinel: int) -> None:
-        worker, started_s = self._workers.pop(sentinel)
-        worker.join()
-        self._parts.metrics.process_ended(worker.pid or 0)
-        code = worker.exitcode or 0
-        failed_early = code > 0 and time.monotonic() - started_s < _EARLY_S
+    def _note_end(self, sentinel: int) -> None:
+        """A worker has ended. Raises ChannelToolsError when one after the other does as soon as it began."""
+        worker = self._workers.pop(sentinel)
+        worker.process.join()
+        self._parts.metrics.count_event("worker_replaced")
+        code = worker.process.exitcode or 0
+        failed_early = code > 0 and time.monotonic() - worker.started_s < _EARLY_S
         self._failures = self._failures + 1 if failed_early else 0
         if self._failures >= _FAILURES_LIMIT:
             message = (
                 f"{self._failures} workers in a row failed as soon as they started, the last with exit code {code}"
             )
             raise ChannelToolsError(message, hint="the lines above say why")
-        _log.warning("a worker ended with exit code %s; another takes its place", code)
-        self.start()
+        _log.warning("a worker ended with exit code %s and is replaced", code)
 
     def _clean(self) -> None:
-        """Remove uploads that nobody came back to, now and then."""
+        """Remove abandoned uploads, once in a while."""
         if time.monotonic() - self._cleaned_s < _CLEAN_S:
             return
         self._cleaned_s = time.monotonic()
-        for removed in JobStore(jobs_folder(self._parts.settings.root), clock=time.time).remove_stale():
-            _log.info("the upload %s was given up and is removed", removed)
+        for removed in self._queue.remove_stale():
+            _log.info("removed the abandoned upload %s", removed)
 
 
-def _begin_work(parts: WorkerParts, queue: JobQueue, parent: int) -> None:
+def _begin_work(parts: WorkerParts, queue: JobQueue, parent: int, place: int) -> None:
     queue.close_in_child()
+    parts.metrics.take_place(place)
     work(parts, parent)
 
 
@@ -147,8 +250,9 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
-    except OSError as err:
-        message = f"{settings.host}:{settings.port}: cannot be listened on: {err.strerror or err}"
+    except (OSError, UnicodeError) as err:
+        reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host's name or address"
+        message = f"{settings.host}:{settings.port}: cannot listen on this address: {reason}"
         raise UsageError(message, hint="choose another --host or --port; 0 takes any free port") from None
     with listener:
         yield listener
@@ -160,21 +264,14 @@ def _address(listener: socket.socket) -> str:
 
 
 @contextlib.contextmanager
-def _metrics_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="channel-tools-metrics-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def _log_of(settings: ServeSettings) -> Iterator[int]:
     if settings.access_log is None:
         yield sys.stderr.fileno()
         return
     try:
-        descriptor = os.open(settings.access_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # no waiting for a pipe's reader
+        descriptor = os.open(settings.access_log, flags, 0o640)
+        os.set_blocking(descriptor, True)
     except OSError as err:
         message = f"{settings.access_log}: cannot be written: {err.strerror}"
         raise UsageError(message, hint="choose another --access-log") from None

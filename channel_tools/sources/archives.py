@@ -2,7 +2,7 @@
 """Reading every member of an archive before any engine unpacks it.
 
 An archive that is cut short, or whose members would be written outside of the folder that it is unpacked in, is refused
-with the member's name. What is no archive by its name (a patch, a single file) is taken as it is.
+with the member's name. What its name does not call an archive (a patch, a single file) is taken as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import IO, TYPE_CHECKING, cast
 
 import zstandard
 
-from channel_tools.errors import IntegrityError
+from channel_tools.system.archives import UnsafeMemberError, check_link, check_member_path
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
     """
     file_name = (name or path.name).lower()
     if file_name.endswith(_UNCHECKED):
-        raise _refused(path, "is an archive of a kind whose members cannot be checked (.7z)")
+        raise _refused(path, "an archive of a kind whose members cannot be checked (.7z)")
     try:
         if is_zip(file_name):
             _check_zip(path)
@@ -53,7 +54,9 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
         tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error,
         zstandard.ZstdError,
     ) as err:  # fmt: skip
-        raise _refused(path, f"is no complete archive: {str(err) or type(err).__name__}") from None
+        raise _refused(path, f"not a complete archive: {str(err) or type(err).__name__}") from None
+    except UnsafeMemberError as err:
+        raise _refused(path, str(err)) from None
 
 
 def is_zip(name: str) -> bool:
@@ -90,36 +93,33 @@ def _decompressed(raw: IO[bytes]) -> IO[bytes]:
 class _Members:
     """The rules that members keep, in the order in which they are unpacked."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._links: set[PurePosixPath] = set()
         self._count = 0
 
     def take(self, name: str) -> PurePosixPath:
         """A member's own path."""
         self._count += 1
+        check_member_path(name)
         place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or "\0" in name:
-            raise _refused(self._path, f"member {name!r} would be written outside of the folder it is unpacked in")
         below = next((parent for parent in place.parents if parent in self._links), None)
         if below is not None:
-            raise _refused(self._path, f"member {name!r} lies below the link {str(below)!r}")
+            raise UnsafeMemberError(f"member {name!r} would be written through the link {str(below)!r}")
         return place
 
     def take_link(self, name: str, target: str) -> None:
         """A symbolic link."""
         place = self.take(name)
-        if PurePosixPath(target).is_absolute() or _leaves(place.parent, target):
-            raise _refused(self._path, f"the link {name!r} leads to {target!r}, out of the archive")
+        check_link(name, target)
         self._links.add(place)
 
     def finish(self) -> None:
         if self._count == 0:
-            raise _refused(self._path, "is an archive without members")
+            raise UnsafeMemberError("an archive without members")
 
 
 def _check_tar(path: Path) -> None:
-    members = _Members(path)
+    members = _Members()
     with open_tar(path) as tar:
         for member in tar:
             if member.issym():
@@ -129,12 +129,12 @@ def _check_tar(path: Path) -> None:
             if member.islnk():
                 members.take(member.linkname)
             elif not (member.isreg() or member.isdir()):
-                raise _refused(path, f"member {member.name!r} is neither file, folder nor link")
+                raise UnsafeMemberError(f"member {member.name!r} is neither a file, a folder nor a link")
     members.finish()
 
 
 def _check_zip(path: Path) -> None:
-    members = _Members(path)
+    members = _Members()
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             is_link = stat.S_ISLNK(info.external_attr >> 16)
@@ -147,15 +147,6 @@ def _check_zip(path: Path) -> None:
             else:
                 members.take(info.filename)
     members.finish()
-
-
-def _leaves(folder: PurePosixPath, target: str) -> bool:
-    depth = len(folder.parts)
-    for part in PurePosixPath(target).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return True
-    return False
 
 
 def _refused(path: Path, what: str) -> IntegrityError:

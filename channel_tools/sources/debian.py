@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from debian.deb822 import Deb822
 
-from channel_tools.commands import run_command
-from channel_tools.errors import NetworkError
 from channel_tools.foundation.apt import Apt, complaints, host_sources
-from channel_tools.locks import exclusive_lock
+from channel_tools.system.errors import NetworkError
+from channel_tools.system.files import exclusive_lock
+from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Getting sources into the store: several at once, each from the first of its addresses that gives its very bytes.
+"""Fetching sources into the store: several at once, each from the first of its addresses that has the right bytes.
 
-An archive that no address of the recipe gives is looked for among Debian's source packages by its hash. What came is
-kept whatever becomes of the others; a part that was cut off is continued by the next run.
+An archive that no address of the recipe has is looked for among Debian's source packages by its hash. What was
+fetched is kept whatever becomes of the others; the next run continues a part that was cut off.
 """
 
 from __future__ import annotations
@@ -10,24 +10,34 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
-from channel_tools.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
-from channel_tools.files import disk_full_reported
-from channel_tools.sources.download import Cancelled, Download, download
-from channel_tools.sources.gitfetch import GitFetcher
+from channel_tools.conda.addresses import local_path
+from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.model import SUPPLY_HINT
+from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.files import disk_full_reported
+from channel_tools.system.http import Cancelled, Download, Retry, download
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from channel_tools.progress import Progress, Task
     from channel_tools.sources.debian import DebianFile
     from channel_tools.sources.model import NeededSource
     from channel_tools.sources.store import SourceStore
+    from channel_tools.system.http import HttpClient
+    from channel_tools.system.progress import Progress, Task
+
+SOURCE_RETRY = Retry(attempts=3)
+"""Fewer attempts than elsewhere: a source has other addresses."""
+_FTP_TIMEOUT_S = 30.0
+_CHUNK_BYTES = 1 << 18
 
 
 class ByHash(Protocol):
@@ -42,34 +52,35 @@ class ByHash(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Failure:
-    """Why a source could not be had: a reason per place that was asked."""
+    """Why a source could not be fetched: an error per place that was asked, which names the place."""
 
     need: NeededSource
-    reasons: tuple[tuple[str, ChannelToolsError], ...]
+    reasons: tuple[ChannelToolsError, ...]
 
     def __str__(self) -> str:
         head = f"{self.need.word} {self.need.identity} for {', '.join(self.need.packages)}:"
-        return "\n".join([head, *(f"  {place}: {error}" for place, error in self.reasons)])
+        return "\n".join([head, *(f"  {error}" for error in self.reasons)])
 
 
 def fetch_sources(
     needs: Sequence[NeededSource],
     store: SourceStore,
     *,
+    client: HttpClient,
     jobs: int,
     progress: Progress,
     debian: ByHash | None = None,
 ) -> None:
     """Fetch what the store lacks of ``needs``, at most ``jobs`` at once.
 
-    Raises at the end one error for all that could not be had: IntegrityError when some place gave other bytes, else
+    Raises at the end one error for all that could not be fetched: IntegrityError when some place has other bytes, else
     NetworkError. DiskFullError and an interrupt end it at once; parts are kept.
     """
     missing = [need for need in needs if store.find(need) is None]
     if not missing:
         return
     with progress.task(f"{len(missing)} sources", total=None, unit="bytes") as task:
-        run = _Run(store=store, progress=progress, task=task)
+        run = _Run(store=store, client=client, progress=progress, task=task)
         failures = run.fetch_all(missing, jobs)
         failures = run.ask_debian(failures, debian)
     if failures:
@@ -77,7 +88,7 @@ def fetch_sources(
 
 
 def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
-    wrong = any(isinstance(error, IntegrityError) for failure in failures for _place, error in failure.reasons)
+    wrong = any(isinstance(error, IntegrityError) for failure in failures for error in failure.reasons)
     kind: type[ChannelToolsError] = IntegrityError if wrong else NetworkError
     message = f"sources that could not be fetched ({len(failures)}):\n" + "\n".join(map(str, failures))
     return kind(message, hint=SUPPLY_HINT)
@@ -86,6 +97,7 @@ def _error(failures: Sequence[_Failure]) -> ChannelToolsError:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
     store: SourceStore
+    client: HttpClient
     progress: Progress
     task: Task
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -96,12 +108,12 @@ class _Run:
             results = [pool.submit(self._fetch, need) for need in needs]
             return [failure for result in results if (failure := result.result()) is not None]
         finally:
-            # after an interrupt nobody waits for a server that says nothing; parts bear being left at any moment
+            # after an interrupt nobody waits for a silent server; a part may be left at any moment
             self.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def ask_debian(self, failures: Sequence[_Failure], debian: ByHash | None) -> list[_Failure]:
-        """Take from Debian what it has of the files that failed; what fails still."""
+        """Take from Debian what it has of the files that failed; what still fails."""
         files = [failure for failure in failures if failure.need.kind == "url"]
         others = [failure for failure in failures if failure.need.kind != "url"]
         if debian is None or not files:
@@ -109,7 +121,8 @@ class _Run:
         try:
             found = debian.find({failure.need.identity for failure in files})
         except (NetworkError, FoundationError, CommandError) as err:
-            return [_with_reason(failure, "Debian's source packages", err) for failure in files] + others
+            error = _placed("Debian's source packages", err)
+            return [_with_reason(failure, error) for failure in files] + others
         remaining = []
         for failure in files:
             file = found.get(failure.need.identity)
@@ -122,7 +135,7 @@ class _Run:
                     self.store.add_file(path, failure.need, origin=str(file))
                 self.progress.note(f"{failure.need.names[0]}: {file}")
             except (NetworkError, IntegrityError) as err:
-                remaining.append(_with_reason(failure, str(file), err))
+                remaining.append(_with_reason(failure, _placed(str(file), err)))
         return remaining + others
 
     def _fetch(self, need: NeededSource) -> _Failure | None:
@@ -139,21 +152,34 @@ class _Run:
             raise Cancelled
 
     def _fetch_file(self, need: NeededSource) -> _Failure | None:
-        part = self.store.incoming / f"{need.identity}.part"
-        reasons: list[tuple[str, ChannelToolsError]] = []
+        reasons: list[ChannelToolsError] = []
         for url in need.urls:
-            wanted = Download(
-                url=url, part=part, sha256=need.identity, on_bytes=self.task.advance, cancelled=self.stopped.is_set
-            )
             try:
-                download(wanted)
-                self.store.put_file(part, need, origin=url, move=True)
+                self._fetch_from(url, need)
             except (NetworkError, IntegrityError) as err:
-                reasons.append((url, err))
+                reasons.append(err)
             else:
-                self.progress.note(f"{need.names[0]}: {url}")
+                self.progress.note(f"{need.names[0]}: {self.client.credentials.redact(url)}")
                 return None
         return _Failure(need=need, reasons=tuple(reasons))
+
+    def _fetch_from(self, url: str, need: NeededSource) -> None:
+        """Take the file from one address. Raises NetworkError, IntegrityError; both name the address."""
+        part = self.store.incoming / f"{need.identity}.part"
+        local = local_path(url)
+        if local is None and urlsplit(url).scheme == "ftp":
+            _download_ftp(url, part, on_bytes=self.task.advance)
+        elif local is None:
+            wanted = Download(
+                url=url, part=part, sha256=need.identity, on_bytes=self.task.advance, cancelled=self.stopped
+            )
+            download(self.client, wanted)
+        elif not local.is_file():
+            raise NetworkError(f"{url}: there is no such file")
+        try:
+            self.store.put_file(local or part, need, origin=url, move=local is None)
+        except IntegrityError as err:
+            raise _placed(url, err) from None
 
     def _fetch_commit(self, need: NeededSource) -> _Failure | None:
         folder = self.store.incoming / f"{self.store.entry(need).name}.git"
@@ -162,12 +188,28 @@ class _Run:
         try:
             self.store.put_commit(need, fetcher.find, origin=need.urls[0])
         except (NetworkError, IntegrityError, CommandError) as err:
-            return _Failure(need=need, reasons=((need.urls[0], err),))
+            return _Failure(need=need, reasons=(_placed(need.urls[0], err),))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self.progress.note(f"{need.names[0]}: {need.urls[0]}")
         return None
 
 
-def _with_reason(failure: _Failure, place: str, error: ChannelToolsError) -> _Failure:
-    return _Failure(need=failure.need, reasons=(*failure.reasons, (place, error)))
+def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> None:
+    """Fetch a whole file with the standard library: the rules of HTTP do not hold for FTP. Raises NetworkError."""
+    try:
+        with urllib.request.urlopen(url, timeout=_FTP_TIMEOUT_S) as stream, part.open("wb") as writing:  # noqa: S310
+            while chunk := stream.read(_CHUNK_BYTES):
+                writing.write(chunk)
+                on_bytes(len(chunk))
+    except (urllib.error.URLError, TimeoutError, ConnectionError, EOFError) as err:
+        raise NetworkError(f"{url}: {getattr(err, 'reason', '') or type(err).__name__}") from None
+
+
+def _placed(place: str, error: ChannelToolsError) -> ChannelToolsError:
+    """The same error, with the place that was asked named first."""
+    return type(error)(f"{place}: {error.message}", hint=error.hint)
+
+
+def _with_reason(failure: _Failure, error: ChannelToolsError) -> _Failure:
+    return replace(failure, reasons=(*failure.reasons, error))

@@ -9,9 +9,7 @@ members rebuilds every tree up to the commit: a Merkle proof without the reposit
 from __future__ import annotations
 
 import base64
-import fnmatch
 import os
-import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,18 +18,20 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 import zstandard
 
-from channel_tools.errors import IntegrityError
 from channel_tools.sources.archives import open_tar
-from channel_tools.sources.gitobjects import (
+from channel_tools.sources.git import (
     LINK_MODE,
     SUBMODULE_MODE,
     GitRepository,
     ObjectHash,
     TreeEntry,
     commit_fields,
+    exclusion,
     object_name,
     tree_name,
 )
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,15 +46,6 @@ _FILE_MODE, _PROGRAM_MODE = "100644", "100755"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
-    """A path of a commit that the archive does not hold: excluded, or the place of a submodule."""
-
-    path: str
-    mode: str
-    object: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
     """A commit whose files are in the archive below ``path`` (empty for the source's own commit)."""
 
@@ -62,7 +53,8 @@ class CommitProof:
     commit: str
     content: str
     """The commit object in base64."""
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[TreeEntry, ...]
+    """What the archive does not hold: excluded paths, and the places of submodules."""
     unusual_modes: dict[str, str]
     """Modes that old commits have beside today's, by path."""
 
@@ -94,7 +86,7 @@ def write_archive(
 ) -> tuple[CommitProof, ...]:
     """Write the files of ``commit`` to ``destination`` (.tar.zst) and return the proofs for its manifest.
 
-    Raises IntegrityError for objects that lack or are damaged, what ``find`` raises.
+    Raises IntegrityError for objects that are missing or damaged, and what ``find`` raises.
     """
     excluded = exclusion(excludes)
     proofs: list[CommitProof] = []
@@ -131,11 +123,7 @@ class _TreeWriter:
         entries = repository.entries(commit)
         prefix = f"{path}/" if path else ""
         time_s = int(commit_fields(content)["committer"].split()[-2])
-        left_out = [
-            LeftOut(path=entry.path, mode=entry.mode, object=entry.object)
-            for entry in entries
-            if entry.mode == SUBMODULE_MODE or self._excluded(prefix + entry.path)
-        ]
+        left_out = [entry for entry in entries if entry.mode == SUBMODULE_MODE or self._excluded(prefix + entry.path)]
         absent = {item.path for item in left_out}
         kept = [entry for entry in entries if entry.path not in absent]
         waiting = iter(kept)
@@ -201,7 +189,7 @@ def verify_archive(path: Path, manifest: GitManifest) -> None:
         owner = next(owner for owner in paths if not owner or entry.path.startswith(f"{owner}/"))
         members[owner].append(replace(entry, path=entry.path.removeprefix(f"{owner}/" if owner else "")))
     if not manifest.commits or manifest.commits[0].commit != manifest.commit or manifest.commits[0].path:
-        raise _broken(path, "its manifest begins with another commit")
+        raise _invalid(path, "its manifest begins with another commit")
     for proof in manifest.commits:
         _verify_commit(path, proof, members[proof.path])
     _verify_links(path, manifest)
@@ -210,14 +198,14 @@ def verify_archive(path: Path, manifest: GitManifest) -> None:
 def _verify_commit(path: Path, proof: CommitProof, kept: Sequence[TreeEntry]) -> None:
     content = base64.b64decode(proof.content)
     if object_name("commit", content, like=proof.commit) != proof.commit:
-        raise _broken(path, f"the commit object of {proof.path or 'the source'} does not hash to {proof.commit}")
+        raise _invalid(path, f"the commit object of {proof.path or 'the source'} does not hash to {proof.commit}")
     entries = [replace(entry, mode=proof.unusual_modes.get(entry.path, entry.mode)) for entry in kept]
-    entries += [TreeEntry(path=item.path, mode=item.mode, object=item.object) for item in proof.left_out]
+    entries += proof.left_out
     tree = tree_name(entries, like=proof.commit)
     expected = commit_fields(content)["tree"]
     if tree != expected:
         what = f"the files of {proof.path or 'the source'} make tree {tree}, commit {proof.commit} names {expected}"
-        raise _broken(path, what)
+        raise _invalid(path, what)
 
 
 def _verify_links(path: Path, manifest: GitManifest) -> None:
@@ -230,7 +218,7 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
     }
     for proof in manifest.commits[1:]:
         if named.get(proof.path) != proof.commit:
-            raise _broken(
+            raise _invalid(
                 path, f"submodule {proof.path} is at {proof.commit}, its parent names {named.get(proof.path)}"
             )
     is_excluded = exclusion(manifest.excludes)
@@ -240,7 +228,7 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
             full = (f"{proof.path}/" if proof.path else "") + item.path
             is_submodule = item.mode == SUBMODULE_MODE and (full in present or not manifest.submodules)
             if not is_submodule and not is_excluded(full):
-                raise _broken(path, f"{full} is missing, though no exclude names it")
+                raise _invalid(path, f"{full} is missing, though no exclude names it")
 
 
 def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
@@ -248,7 +236,7 @@ def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
     with open_tar(path) as tar:
         for member in tar:
             if not member.name.startswith(top):
-                raise _broken(path, f"member {member.name!r} stands outside of its folder {manifest.top}")
+                raise _invalid(path, f"member {member.name!r} is outside the folder {manifest.top}")
             name = member.name.removeprefix(top)
             if member.issym():
                 target = os.fsencode(member.linkname)
@@ -256,7 +244,7 @@ def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
                 continue
             stream = tar.extractfile(member)
             if stream is None:
-                raise _broken(path, f"member {member.name!r} is no file")
+                raise _invalid(path, f"member {member.name!r} is not a file")
             digest = ObjectHash("blob", member.size, like=manifest.commit)
             while chunk := stream.read(_CHUNK_BYTES):
                 digest.update(chunk)
@@ -272,17 +260,10 @@ def encode_manifest(manifest: GitManifest) -> bytes:
 def decode_manifest(content: bytes, path: Path) -> GitManifest:
     """The manifest that ``path`` holds. Raises IntegrityError for anything else."""
     try:
-        return msgspec.json.decode(content, type=GitManifest)
+        return decode_json(content, GitManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as err:
-        raise _broken(path, f"is no manifest of a git source: {err}") from None
+        raise _invalid(path, f"not a manifest of a git source: {err}") from None
 
 
-def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a path is excluded: ``*`` also matches ``/``, and a folder's own name means all below it."""
-    patterns = [pattern for glob in globs for pattern in (glob, f"{glob.rstrip('/')}/*")]
-    expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)) if patterns else None
-    return lambda path: expression is not None and expression.match(path) is not None
-
-
-def _broken(path: Path, what: str) -> IntegrityError:
+def _invalid(path: Path, what: str) -> IntegrityError:
     return IntegrityError(f"{path}: {what}", hint="channel_tools sources verify moves damaged entries aside")

@@ -9,6 +9,9 @@ Builds get ``file:`` addresses into the store and the sha256, the plainest way t
 addresses are left out there, so that no build downloads by itself. What a source is stands in the address
 (``.../sha256/<sha256>/...``, ``.../git/<commit>...``), and every folder rendered for a build says in
 ``extra.channel_tools.sources`` which upstream addresses that is: whoever cleans a package's metadata finds them by it.
+
+Verifying hashes everything again: files by their sha256, git sources up to their commits. A damaged entry is moved
+aside, never deleted: builds then say that the source is missing, and the bytes are still there to be looked at.
 """
 
 from __future__ import annotations
@@ -23,17 +26,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.errors import IntegrityError
-from channel_tools.files import (
-    TEMPORARY_PREFIX,
-    atomic_path,
-    disk_full_reported,
-    link_or_copy,
-    remove_leftovers,
-    sha256_of_file,
-    write_bytes_atomically,
-)
-from channel_tools.locks import exclusive_lock
 from channel_tools.sources.archives import check_archive
 from channel_tools.sources.gitarchive import (
     GitManifest,
@@ -43,18 +35,29 @@ from channel_tools.sources.gitarchive import (
     write_archive,
 )
 from channel_tools.sources.model import NeededSource, StoredSource
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import (
+    TEMPORARY_PREFIX,
+    atomic_path,
+    disk_full_reported,
+    exclusive_lock,
+    link_or_copy,
+    remove_leftovers,
+    sha256_of_file,
+    write_bytes_atomically,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from channel_tools.sources.gitarchive import FindRepository
-
+    from channel_tools.system.progress import Progress
 
 MANIFEST = "manifest.json"
 ORIGIN = ".origin.json"
 _LOCK_WAIT_S = 3600.0
-_CHUNK_BYTES = 1 << 20
 _SHORT = 12
 _FILE_MODE = 0o644
 
@@ -106,7 +109,7 @@ class SourceStore:
 
     @contextlib.contextmanager
     def locked_entry(self, entry: Path) -> Iterator[None]:
-        """As locked, by the entry's folder."""
+        """Hold the right to make or change the entry in this folder."""
         lock_file = self.folder / ".locks" / f"{entry.name}.lock"
         with (
             disk_full_reported(self.folder),
@@ -138,7 +141,7 @@ class SourceStore:
             return self.manifest(need).origin
         path = self.entry(need) / ORIGIN
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Origin).origin
+            return decode_json(path.read_bytes(), Origin).origin
         except (FileNotFoundError, msgspec.DecodeError):
             return "unknown"
 
@@ -148,13 +151,17 @@ class SourceStore:
             return self.put_file(file, need, origin=origin)
 
     def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
-        """As add_file, for a caller that holds the lock; with ``move`` a file on the same file system is renamed."""
+        """Do what add_file does, for a caller that holds the lock; with ``move`` the file is renamed and not copied."""
         if (found := self.find(need)) is not None:
             return found
         entry = self.entry(need)
         remove_leftovers(entry)
         with disk_full_reported(self.folder), atomic_path(entry / need.names[0]) as temporary:
-            sha256 = _moved(file, temporary) if move else _copied(file, temporary)
+            if move:
+                file.rename(temporary)
+            else:
+                shutil.copyfile(file, temporary)
+            sha256 = sha256_of_file(temporary)
             if sha256 != need.identity:
                 message = f"{file}: {temporary.stat().st_size} bytes with sha256 {sha256}, expected {need.identity}"
                 raise IntegrityError(message, hint="it is cut short or another release; fetch it again")
@@ -170,7 +177,7 @@ class SourceStore:
             return self.put_commit(need, find, origin=origin)
 
     def put_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
-        """As add_commit, for a caller that holds the lock."""
+        """Do what add_commit does, for a caller that holds the lock."""
         if (found := self.find(need)) is not None:
             return found
         entry = self.entry(need)
@@ -218,7 +225,7 @@ class SourceStore:
         """What the store holds for ``need``. Raises IntegrityError when it holds nothing."""
         found = self.find(need)
         if found is None:
-            raise IntegrityError(f"{self.entry(need)}: is not in the store", hint="channel_tools sources list")
+            raise IntegrityError(f"{self.entry(need)}: not in the store", hint="channel_tools sources list")
         return found
 
     def move_aside(self, entry: Path) -> Path:
@@ -230,7 +237,7 @@ class SourceStore:
         return holder / entry.name
 
     def _remove_leftovers_of(self, entry: Path) -> None:
-        """What killed writers of this one entry left: folders are made under temporary names beside it."""
+        """Delete what killed writers of this one entry left: folders under temporary names beside it."""
         for holder in entry.parent.glob(f"{TEMPORARY_PREFIX}*"):
             if (holder / entry.name).exists():
                 shutil.rmtree(holder, ignore_errors=True)
@@ -250,15 +257,70 @@ def files_in(entry: Path) -> list[Path]:
     )
 
 
-def _moved(source: Path, destination: Path) -> str:
-    source.rename(destination)
-    return sha256_of_file(destination)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DamagedEntry:
+    """An entry whose bytes are not what its name says, and where it is now (None: it was left where it is)."""
+
+    entry: Path
+    problem: str
+    moved_to: Path | None
 
 
-def _copied(source: Path, destination: Path) -> str:
-    digest = hashlib.sha256()
-    with source.open("rb") as reading, destination.open("wb") as writing:
-        while chunk := reading.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            writing.write(chunk)
-    return digest.hexdigest()
+def stored_entries(store: SourceStore) -> list[Path]:
+    """Every entry of the store, damaged or not, sorted."""
+    return sorted(
+        entry
+        for folder in (store.files, store.commits)
+        if folder.is_dir()
+        for entry in folder.iterdir()
+        if not entry.name.startswith(TEMPORARY_PREFIX) and (folder == store.commits or files_in(entry))
+    )
+
+
+def verify_store(store: SourceStore, *, dry_run: bool, progress: Progress) -> tuple[int, list[DamagedEntry]]:
+    """How many entries there are, and those that are damaged; they are moved aside unless ``dry_run``."""
+    entries = stored_entries(store)
+    damaged = []
+    with progress.task("verifying sources", total=len(entries)) as task:
+        for entry in entries:
+            try:
+                check_entry(store, entry)
+            except (IntegrityError, FileNotFoundError) as err:
+                moved_to = None if dry_run else store.move_aside(entry)
+                damaged.append(DamagedEntry(entry=entry, problem=str(err), moved_to=moved_to))
+            task.advance(detail=entry.name)
+    return len(entries), damaged
+
+
+def check_entry(store: SourceStore, entry: Path) -> None:
+    """Hash one entry. Raises IntegrityError when it is not what its name says."""
+    if entry.parent == store.commits:
+        _check_commit(store, entry)
+        return
+    for path in files_in(entry):
+        found = sha256_of_file(path)
+        if found != entry.name:
+            raise IntegrityError(f"{path}: has sha256 {found}, expected {entry.name}")
+        check_archive(path)
+
+
+def _check_commit(store: SourceStore, entry: Path) -> None:
+    manifest = decode_manifest((entry / MANIFEST).read_bytes(), entry / MANIFEST)
+    archive = entry / archive_name(manifest.top)
+    found = sha256_of_file(archive)
+    if found != manifest.sha256 or archive.stat().st_size != manifest.size_bytes:
+        raise IntegrityError(f"{archive}: has sha256 {found}, expected {manifest.sha256}")
+    named = NeededSource(
+        kind="git",
+        identity=manifest.commit,
+        urls=(manifest.origin,),
+        names=(manifest.top,),
+        excludes=manifest.excludes,
+        submodules=manifest.submodules,
+    )
+    if (names := {path.name for path in entry.iterdir()}) != {MANIFEST, archive.name}:
+        raise IntegrityError(f"{entry}: holds {', '.join(sorted(names))}; expected {MANIFEST} and {archive.name}")
+    if store.entry(named).name != entry.name:
+        raise IntegrityError(f"{entry}: holds {store.entry(named).name}")
+    check_archive(archive)
+    verify_archive(archive, manifest)

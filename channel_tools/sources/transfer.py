@@ -18,15 +18,15 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.errors import IntegrityError, UsageError
-from channel_tools.files import atomic_path, disk_full_reported, sha256_of_file
-from channel_tools.sources.store import SourceStore, files_in
-from channel_tools.sources.verify import check_entry
+from channel_tools.sources.store import SourceStore, check_entry, files_in
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import atomic_path, disk_full_reported, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from channel_tools.progress import Progress, Task
+    from channel_tools.system.progress import Progress, Task
 
 MANIFEST_MEMBER = "sources.json"
 DEFAULT_NAME = "sources.tar"
@@ -96,7 +96,7 @@ def import_file(store: SourceStore, file: Path, *, dry_run: bool, progress: Prog
             try:
                 _unpack(source, staged, progress)
             except tarfile.TarError as err:
-                raise _refused(source, f"is no complete export: {err}") from None
+                raise _refused(source, f"not a complete export: {err}") from None
             entries = _staged_entries(staged)
             for entry in entries:
                 check_entry(staged, entry)
@@ -164,7 +164,7 @@ def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo |
     if member is None or member.name != MANIFEST_MEMBER or stream is None or member.size > _MAX_MANIFEST_BYTES:
         raise _refused(source, f"does not begin with {MANIFEST_MEMBER}")
     try:
-        manifest = msgspec.json.decode(stream.read(), type=ExportManifest)
+        manifest = decode_json(stream.read(), ExportManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as err:
         raise _refused(source, f"{MANIFEST_MEMBER} cannot be read: {err}") from None
     if manifest.schema != _SCHEMA:
@@ -172,7 +172,7 @@ def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo |
     seen: set[str] = set()
     for name in (item.path for item in manifest.files):
         if not _PLACE.fullmatch(name) or Path(name).name in {".", ".."}:
-            raise _refused(source, f"lists {name!r}, which is no place of a source store")
+            raise _refused(source, f"lists {name!r}, which is not a path of a source store")
         if name in seen:
             raise _refused(source, f"lists {name!r} twice")
         seen.add(name)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.validate.cases import Case, Speed
-    from channel_tools.validate.rank_values import RankCase, RankPath, RankSpeed
+    from channel_tools.validate.ranks import RankCase, RankPath, RankSpeed
 
 _MB = 1e6
 

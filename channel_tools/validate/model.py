@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from channel_tools.environments import EnvironmentResult
 
 SCHEMA_VERSION = 1
 
@@ -104,24 +108,6 @@ class HostFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReportedPackage:
-    """One package of the validated environment."""
-
-    name: str
-    version: str
-    build: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentFacts:
-    """The validated environment and what installing it took."""
-
-    packages: tuple[ReportedPackage, ...]
-    seconds: float
-    size_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationReport:
     """Everything that a validation of one stack found; ``started`` is UTC in ISO 8601."""
 
@@ -132,7 +118,7 @@ class ValidationReport:
     seconds: float
     tool_version: str
     host: HostFacts
-    environment: EnvironmentFacts
+    environment: EnvironmentResult
     result: MethodResult
 
     @property

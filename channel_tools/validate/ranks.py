@@ -1,106 +1,197 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ranks of the SwitchML validation: run under torchrun beside the switch, and what each of them writes."""
+"""Runs a worker script as ranks under a launcher, and reads what each of them wrote.
+
+torchrun gives every rank a session of its own, which a signal to torchrun's group does not reach: launchers end their
+ranks on SIGTERM, and each rank asked the kernel to end it with the launcher.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from channel_tools.validate.launch import WORKERS, RankJob, read_results, run_job, torchrun
-from channel_tools.validate.rank_values import RankCase, RankFacts, RankPath, RankSpeed
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.processes import Deadline, Program, running_program, wait_for_any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
-    from channel_tools.validate.processes import Deadline
-    from channel_tools.validate.switch import RunningSwitch
-
-WORKER = WORKERS / "switchml_allreduce.py"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankCounts:
-    """Growth of the plugin's counters: jobs and elements by dtype, fallbacks by reason; zeros left out."""
-
-    jobs: dict[str, int]
-    elements: dict[str, int]
-    fallbacks: dict[str, int]
-    failed_jobs: int
+WORKERS = Path(__file__).parent / "workers"
+_DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_DIED_UNDER_HYDRA = re.compile(r"PID (\d+) RUNNING AT .*\n=\s*EXIT CODE: (\d+)")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedCase(RankCase):
-    """With what the plugin counted for it."""
+class Companion(Protocol):
+    """A program that has to run as long as the ranks do."""
 
-    counts: RankCounts
+    @property
+    def program(self) -> Program:
+        """The running program."""
+
+    def failure(self) -> ValidationError:
+        """The error for when it ended by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CountedPath(RankPath):
-    """With what the plugin counted for it."""
+class RankJob:
+    """A worker script and how to start it: ``launcher`` is the command up to the program that each rank runs."""
 
-    counts: RankCounts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginLibrary:
-    """The transport library that the plugin loaded."""
-
-    path: str
-    version: str
-    transport: str
+    name: str
+    launcher: tuple[str | Path, ...]
+    worker: Path
+    variables: Mapping[str, str]
+    ranks: int
+    document: Mapping[str, object]
+    """The plan, as the worker reads it."""
+    folder: Path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DelegatedTotals:
-    """Completed jobs of one dtype."""
-
-    jobs: int
-    elements: int
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginStats:
-    """The plugin's own report at the end of a rank."""
-
-    active: bool
-    version: str
-    library: PluginLibrary | None
-    delegated: dict[str, DelegatedTotals]
-    fallbacks: dict[str, int]
-    failed_jobs: int
+def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
+    """The environment's torchrun, which starts the program with its own Python."""
+    return (
+        prefix / "bin" / "python", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
+        f"--nproc-per-node={ranks}",
+    )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankResult(RankFacts):
-    """Everything that one rank wrote."""
+def rank_variables() -> dict[str, str]:
+    """What ranks of every method run with."""
+    return {
+        # without it gloo looks for the interface of the host's name, which a laptop or container may not resolve
+        "GLOO_SOCKET_IFNAME": "lo",
+        # ranks share the cores; more threads than cores only slow each other down
+        "OMP_NUM_THREADS": "1",
+        # the worker scripts lie in this package, which they must leave as it is
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
-    cases: tuple[CountedCase, ...]
-    speeds: tuple[RankSpeed[CountedPath], ...]
-    stats: PluginStats
+
+def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion] = ()) -> None:
+    """Run the job to its end.
+
+    Raises ValidationError within seconds when a rank or the launcher fails or a companion ends, and when ``deadline``
+    passes; the message says which rank, why, and where the others were.
+    """
+    plan_file = job.folder / "plan.json"
+    plan_file.write_text(json.dumps(job.document, indent=1), encoding="utf-8")
+    temporary = job.folder / "tmp"  # launchers' own folders, which they leave behind when they are killed
+    temporary.mkdir()
+    env = {**job.variables, "TMPDIR": str(temporary)}
+    command = [*job.launcher, job.worker, plan_file]
+    with running_program(job.name, command, env=env, cwd=job.folder, log=job.folder / "ranks.log") as launcher:
+        ready = wait_for_any([launcher.descriptor, *(one.program.descriptor for one in companions)], deadline)
+        for companion in companions:
+            if companion.program.has_ended():
+                raise companion.failure()
+        if not ready:
+            raise ValidationError(
+                f"the ranks were not done within {deadline.limit_s:g} s: {_whereabouts(job)}",
+                hint=f"give more time with --timeout; their log is {launcher.log}",
+            )
+        if launcher.process.wait() != 0:
+            raise _rank_failure(launcher, job)
 
 
-def run_ranks(
-    *,
-    prefix: Path,
-    variables: Mapping[str, str],
-    ranks: int,
-    document: Mapping[str, object],
-    folder: Path,
-    switch: RunningSwitch,
-    deadline: Deadline,
-) -> tuple[RankResult, ...]:
-    """Run the worker script as ``ranks`` processes and return their results by rank. Raises as run_job."""
-    job = RankJob(
-        name="torchrun",
-        launcher=torchrun(prefix, ranks),
-        worker=WORKER,
-        variables=variables,
-        ranks=ranks,
-        document=document,
-        folder=folder,
+def read_results(job: RankJob, kind: type[T], *, hint: str) -> tuple[T, ...]:
+    """What each rank wrote, by rank. Raises ValidationError with ``hint`` when it has another shape."""
+    return tuple(_read_result(job.folder / f"rank-{rank}.json", kind, hint) for rank in range(job.ranks))
+
+
+def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
+    """Say which rank failed and why; the ranks that the launcher ended because of it are left out."""
+    hint = f"the ranks' log is {launcher.log}"
+    errors = {rank: job.folder / f"rank-{rank}.error" for rank in range(job.ranks)}
+    said = [f"rank {rank}: {path.read_text(encoding='utf-8')}" for rank, path in errors.items() if path.is_file()]
+    died = _dead_rank(launcher.log.read_text(encoding="utf-8", errors="replace"), job)
+    if died and not errors.get(died[0], job.folder).is_file():
+        said.insert(0, f"rank {died[0]}: ended by itself with {died[1]}")
+    if said:
+        return ValidationError("\n".join([*said, f"ranks stood at: {_whereabouts(job)}"]), hint=hint)
+    return ValidationError(f"{job.name}: {launcher.end_in_words()}\n{launcher.tail()}", hint=hint)
+
+
+def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:
+    """The rank that the launcher says has ended, and how."""
+    if by_torchrun := _DIED_UNDER_TORCHRUN.search(log):
+        return int(by_torchrun[2]), f"exit status {by_torchrun[1]} (negative: a signal)"
+    if by_hydra := _DIED_UNDER_HYDRA.search(log):
+        for rank in range(job.ranks):
+            process = job.folder / f"rank-{rank}.pid"
+            if process.is_file() and process.read_text(encoding="utf-8") == by_hydra[1]:
+                return rank, f"exit status or signal {by_hydra[2]}"
+    return None
+
+
+def _whereabouts(job: RankJob) -> str:
+    steps = {rank: job.folder / f"rank-{rank}.at" for rank in range(job.ranks)}
+    return ", ".join(
+        f"rank {rank}: {path.read_text(encoding='utf-8') if path.is_file() else 'setting up'}"
+        for rank, path in steps.items()
     )
-    run_job(job, deadline=deadline, companions=[switch])
-    return read_results(job, RankResult, hint="install a torch-switchml of this channel's version")
+
+
+def _read_result(path: Path, kind: type[T], hint: str) -> T:
+    if not path.is_file():
+        raise ValidationError(f"{path.name}: the rank ended without a result", hint=f"see the log in {path.parent}")
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except PydanticValidationError as err:
+        fault = err.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        message = f"{path}: {where}: {fault['msg']}, found {fault['input']!r}"
+        raise ValidationError(message, hint=hint) from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCase:
+    """One case as one rank saw it."""
+
+    name: str
+    seconds: float
+    max_error: float
+    mismatches: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPath:
+    """One way (the stack's, plain gloo) of a measured size on one rank; seconds per measured call."""
+
+    seconds: tuple[float, ...]
+    mismatches: int
+
+
+P_co = TypeVar("P_co", bound=RankPath, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPaths(Generic[P_co]):
+    """Both ways."""
+
+    default: P_co
+    plain: P_co
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankSpeed(Generic[P_co]):
+    """One measured size on one rank."""
+
+    dtype: str
+    numel: int
+    paths: RankPaths[P_co]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFacts:
+    """What every rank says of itself."""
+
+    rank: int
+    world_size: int
+    python: str
+    torch: str

@@ -11,8 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ValidationError
-from channel_tools.files import write_text_atomically
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.files import write_text_atomically
 from channel_tools.validate.model import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "tool_version": report.tool_version,
         "host": asdict(report.host),
         "environment": {
-            "packages": [asdict(package) for package in report.environment.packages],
+            "packages": [
+                {"name": one.name, "version": one.version, "build": one.build} for one in report.environment.records
+            ],
             "seconds": round(report.environment.seconds, 3),
             "size_bytes": report.environment.size_bytes,
         },

@@ -8,6 +8,8 @@ removed after a run that reached its report; after one that broke off the logs i
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -16,27 +18,29 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from channel_tools import __version__
-from channel_tools.environments import activated_environment, create_environment, find_foreign_paths
-from channel_tools.errors import ValidationError
-from channel_tools.validate.context import MethodContext
-from channel_tools.validate.host import describe_host
-from channel_tools.validate.methods import find_method
-from channel_tools.validate.model import Check, EnvironmentFacts, ReportedPackage, ValidationReport
-from channel_tools.validate.processes import Deadline
+from channel_tools.conda.addresses import channel_address, local_path
+from channel_tools.environments import activated_environment, create_environment, find_outside_paths
+from channel_tools.system.errors import ConfigError, ValidationError
+from channel_tools.system.processes import Deadline
+from channel_tools.system.work_folder import make_work_folder
+from channel_tools.validate.distributed.method import DistributedMethod
+from channel_tools.validate.method import MethodContext, ValidationMethod
+from channel_tools.validate.model import Check, HostFacts, ValidationReport
+from channel_tools.validate.switchml.method import SwitchmlMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.environments import EnvironmentResult
-    from channel_tools.progress import Progress
+    from channel_tools.system.progress import Progress
 
 DEFAULT_TIMEOUT_S = 600.0
 _FINDINGS_SHOWN = 3
 _ENVIRONMENT = "env"
+_CPUINFO = Path("/proc/cpuinfo")
+METHODS: dict[str, ValidationMethod] = {"distributed": DistributedMethod(), "switchml": SwitchmlMethod()}
+"""One method per way of starting ranks and counting what carried their data; a new one is registered here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,14 +108,14 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         seconds=time.monotonic() - clock,
         tool_version=__version__,
         host=describe_host(),
-        environment=_environment_facts(environment),
+        environment=environment,
         result=replace(result, checks=(standing, *result.checks)),
     )
 
 
 @contextlib.contextmanager
 def _run_folder(request: ValidationRequest) -> Iterator[Path]:
-    request.work.mkdir(parents=True, exist_ok=True)
+    make_work_folder(request.work)
     folder = Path(tempfile.mkdtemp(prefix=f"validate-{request.stack}-", dir=request.work)).absolute()
     try:
         yield folder
@@ -131,7 +135,7 @@ def _run_folder(request: ValidationRequest) -> Iterator[Path]:
 def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:
     forbidden = [*request.forbidden, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
     sources = [*_local_folders(request.channels), request.package_cache]
-    findings = find_foreign_paths(prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
+    findings = find_outside_paths(prefix, [path.absolute() for path in forbidden], recorded_sources=sources)
     shown = [f"{finding.file} {'links to' if finding.is_link else 'names'} {finding.names}" for finding in findings]
     more = f"; {len(shown) - _FINDINGS_SHOWN} more" if len(shown) > _FINDINGS_SHOWN else ""
     return Check(
@@ -144,18 +148,33 @@ def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:
 
 def _local_folders(channels: Sequence[str]) -> Iterator[Path]:
     for channel in channels:
-        if "://" not in channel:
-            yield Path(channel)
-        elif channel.startswith("file://"):
-            yield Path(url2pathname(urlsplit(channel).path))
+        if (folder := local_path(channel_address(channel))) is not None:
+            yield folder
 
 
-def _environment_facts(environment: EnvironmentResult) -> EnvironmentFacts:
-    return EnvironmentFacts(
-        packages=tuple(
-            ReportedPackage(name=record.name, version=record.version, build=record.build)
-            for record in environment.records
-        ),
-        seconds=environment.seconds,
-        size_bytes=environment.size_bytes,
+def find_method(stack: str, name: str) -> ValidationMethod:
+    """The method of that name. Raises ConfigError naming the known ones."""
+    method = METHODS.get(name)
+    if method is None:
+        known = ", ".join(sorted(METHODS))
+        raise ConfigError(f"stack {stack}: validate: method: found {name!r}, expected one of {known}")
+    return method
+
+
+def describe_host() -> HostFacts:
+    """This machine; ``processor`` is "" where the system does not say."""
+    return HostFacts(
+        system=f"{platform.system()} {platform.release()}",
+        machine=platform.machine(),
+        processor=_processor(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else ""),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def _processor(cpuinfo: str) -> str:
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return ""

@@ -10,13 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from channel_tools.audit.gate import Gate
-from channel_tools.audit.run import telling_paths
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+from channel_tools.audit.run import Gate, distinctive_paths
+from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult
 from channel_tools.build.schedule import build_packages
 from channel_tools.channel import channel_writer, open_channel
-from channel_tools.progress import SilentProgress
-from channel_tools.signals import Terminated, raise_on_termination
+from channel_tools.conda.archive import PackageInfo
+from channel_tools.system.errors import Terminated, signals_raised
+from channel_tools.system.progress import SilentProgress
 
 BUILD = "h_0"
 
@@ -32,39 +32,40 @@ def toy_job(folder: Path, name: str, *waits_for: str) -> BuildJob:
 
 
 def build(
-    folder: Path, jobs: list[BuildJob], *, max_jobs: int = 2, conda_build: Path | None = None
+    folder: Path,
+    jobs: list[BuildJob],
+    *,
+    max_jobs: int = 2,
+    conda_build: Path | None = None,
+    work: Path | None = None,
 ) -> list[BuildResult]:
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
-    places = BuildPlaces(work=folder / "work", logs=folder / "logs", cache=folder / "cache")
-    gate = Gate(channel=folder / "channel", build_paths=telling_paths([folder / "work"]))
+    places = BuildPlaces(work=work or folder / "work", logs=folder / "logs", cache=folder / "cache")
+    gate = Gate(channel=folder / "channel", build_paths=distinctive_paths([places.work, folder / "recipes"]))
 
-    def admit(package: Path) -> None:
-        gate.admit(package)
+    def admit(package: Path) -> PackageInfo | None:
+        return gate.admit(package).info
 
     with channel_writer(open_channel(folder / "channel")) as writer:
         build_packages(
             jobs,
+            BuildOptions(platform="linux-64", max_jobs=max_jobs, cores=2, environ=os.environ, conda_build=conda_build),
             writer=writer,
             places=places,
-            platform="linux-64",
-            max_jobs=max_jobs,
-            cores=2,
-            environ=os.environ,
             progress=SilentProgress(),
             admit=admit,
             on_result=results.append,
-            conda_build=conda_build,
         )
     return results
 
 
 def main(arguments: list[str]) -> int:
     """Build the named toys; the exit status."""
-    raise_on_termination()
     folder = Path(arguments[0])
     try:
-        build(folder, [toy_job(folder, name) for name in arguments[1:]])
+        with signals_raised():
+            build(folder, [toy_job(folder, name) for name in arguments[1:]])
     except Terminated as err:
         return 128 + err.number
     except KeyboardInterrupt:

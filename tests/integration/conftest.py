@@ -11,21 +11,23 @@ import functools
 import http
 import http.server
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from filelock import FileLock
 
-from channel_tools.settings import Settings, make_settings
+from channel_tools.system.settings import Settings, make_settings
+from tests.support.programs import in_namespaces, program
 
 if TYPE_CHECKING:
-    from tests.integration.buckets import Bucket, Server
+    from tests.support.s3 import Bucket, Server
 
 ROOT = Path(__file__).parents[2]
 BUILD_LIMIT_S = 900
@@ -35,7 +37,7 @@ OUT_OF_REACH = {4: "the foundation cannot be made", 5: "the registries cannot be
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Server]:
     """An S3 server on loopback."""
-    from tests.integration.buckets import running_server  # noqa: PLC0415 - its libraries take half a second to import
+    from tests.support.s3 import running_server  # noqa: PLC0415 - its libraries take half a second to import
 
     with running_server() as server:
         yield server
@@ -44,7 +46,7 @@ def s3_server() -> Iterator[Server]:
 @pytest.fixture
 def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """An empty bucket, with credentials for it in the environment."""
-    from tests.integration.s3 import ACCESS_KEY, SECRET_KEY  # noqa: PLC0415 - as above
+    from tests.support.s3 import ACCESS_KEY, SECRET_KEY  # noqa: PLC0415 - as above
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
@@ -55,25 +57,15 @@ def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.fixture(scope="session")
-def nginx(tmp_path_factory: pytest.TempPathFactory) -> str:
+def nginx() -> str:
     """The program."""
-    from tests.integration.nginx import NoNginxError, find_nginx  # noqa: PLC0415 - as above
-
-    try:
-        return find_nginx(tmp_path_factory.mktemp("nginx"))
-    except NoNginxError as err:
-        pytest.skip(str(err))
+    return program("nginx")
 
 
 @pytest.fixture
 def without_network() -> tuple[str, ...]:
     """What to put before a command so that it runs where there is loopback alone."""
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("a network namespace needs unshare (util-linux) and ip (iproute2)")
-    probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"no network namespaces: {probe.stderr.strip()}")
-    return ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    return (*in_namespaces("net"), "sh", "-c", f'{program("ip")} link set lo up && exec "$@"', "sh")
 
 
 class Served(Protocol):
@@ -87,13 +79,56 @@ def own_settings() -> Settings:
     return make_settings(root=ROOT, output=None, environ=os.environ, cwd=ROOT)
 
 
-@pytest.fixture(scope="session")
-def stack_channel(own_settings: Settings) -> Path:
-    """The channel folder with the default stack in it."""
-    command = [sys.executable, "-m", "channel_tools", "build", "--root", str(ROOT)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
+_STACK_BUILD = pytest.StashKey[subprocess.Popen[bytes]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have one worker begin the stack's build, if a test needs it: the files of those tests come after others.
+
+    Whoever then asks for the stack waits for this build and runs the same command after it, which says what went wrong.
+    """
+    needed = any("stack_channel" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not session.config.option.collectonly and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        session.config.stash[_STACK_BUILD] = subprocess.Popen(
+            [sys.executable, "-c", "from tests.integration.conftest import build_into_output as run; run('build')"],
+            cwd=ROOT,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the build where the run ended before it: what was built stays."""
+    if (build := session.config.stash.get(_STACK_BUILD, None)) is not None:
+        if build.poll() is None:
+            os.killpg(build.pid, signal.SIGTERM)
+        build.wait()
+
+
+def build_into_output(
+    *words: str, before: Sequence[str] = (), limit_s: float = BUILD_LIMIT_S
+) -> subprocess.CompletedProcess[str]:
+    """The command with ``words``, which writes to the clone's own output folder; ``before`` comes in front of it.
+
+    Workers take turns, since a channel has one writer at a time. The test skips where the machine cannot reach what
+    the foundation is made from.
+    """
+    command = [*before, sys.executable, "-m", "channel_tools", *words, "--root", str(ROOT)]
+    lock = ROOT / "output" / "tests.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with FileLock(lock):
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
     if result.returncode in OUT_OF_REACH:
         pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")
+    return result
+
+
+@pytest.fixture(scope="session")
+def stack_channel(own_settings: Settings) -> Path:
+    """The channel folder with the default stack in it; the first worker that needs it makes it, the others wait."""
+    result = build_into_output("build")
     assert result.returncode == 0, result.stderr
     return own_settings.channel
 
@@ -116,7 +151,7 @@ def served() -> Served:
     def serve(folder: Path) -> Iterator[str]:
         handler = functools.partial(_Handler, directory=str(folder))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"

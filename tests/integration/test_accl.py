@@ -6,29 +6,23 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.errors import ValidationError
-from channel_tools.matrix import find_stack, load_tree
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
-from channel_tools.validate import ValidationRequest, distributed, validate_stack
-from channel_tools.validate.context import MethodContext
-from channel_tools.validate.distributed import DistributedMethod
-from channel_tools.validate.model import MethodResult
-from channel_tools.validate.processes import Deadline
+from channel_tools.environments import activated_environment
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings
+from channel_tools.validate import validate_stack
+from channel_tools.validate.distributed import method as distributed
 from tests.integration.conftest import ROOT
-from tests.integration.upstream import build_from_upstream
-from tests.processes import processes_naming
+from tests.support.processes import processes_naming
+from tests.support.stacks import DistributedRun, build_from_upstream, failed, install_stack
 
 pytestmark = pytest.mark.integration
 
 STACK = "accl"
-SUBDIR = "linux-64"
 LIMIT_S = 900
 FEW: dict[str, object] = {"dtypes": ["int32"], "ops": ["SUM"], "ddp": False, "max_numel": 2000}
 KILLS_THE_EMULATOR = """
@@ -54,43 +48,12 @@ def channel(own_settings: Settings) -> Path:
 
 @pytest.fixture(scope="module")
 def prefix(own_settings: Settings, channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_environment(
-        tmp_path_factory.mktemp("accl") / "env",
-        find_stack(load_tree(own_settings.tree), STACK).install,
-        [channel.as_uri()],
-        package_cache=own_settings.package_cache,
-        subdir=SUBDIR,
-        progress=SilentProgress(),
-    ).prefix
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """Few allreduces of the stack's backend in the installed environment."""
-
-    prefix: Path
-    folder: Path
-    options: dict[str, object]
-
-    def __call__(self, **options: object) -> MethodResult:
-        context = MethodContext(
-            stack=STACK,
-            prefix=self.prefix,
-            variables=activated_environment(self.prefix, environ=os.environ),
-            ranks=2,
-            options={**self.options, **FEW, **options},
-            folder=self.folder,
-            deadline=Deadline.after(LIMIT_S),
-            progress=SilentProgress(),
-        )
-        return DistributedMethod().run(context)
+    return install_stack(own_settings, channel, tmp_path_factory.mktemp(STACK) / "env", STACK)
 
 
 @pytest.fixture
-def run(own_settings: Settings, prefix: Path, tmp_path: Path) -> Run:
-    validation = find_stack(load_tree(own_settings.tree), STACK).validation
-    options: dict[str, object] = {name: value for name, value in validation.items() if name != "method"}
-    return Run(prefix=prefix, folder=tmp_path, options=options)
+def run(own_settings: Settings, prefix: Path, tmp_path: Path) -> DistributedRun:
+    return DistributedRun(settings=own_settings, stack=STACK, prefix=prefix, folder=tmp_path, few=FEW, limit_s=LIMIT_S)
 
 
 def test_the_process_group_reduces_over_the_emulator(prefix: Path) -> None:
@@ -109,22 +72,8 @@ def test_the_process_group_reduces_over_the_emulator(prefix: Path) -> None:
     assert {f"rank {rank} of 2: all right" for rank in range(2)} <= set(done.stdout.splitlines())
 
 
-def test_the_stack_keeps_its_promises(own_settings: Settings, channel: Path, prefix: Path, run: Run) -> None:
-    request = ValidationRequest(
-        stack=STACK,
-        method="distributed",
-        options=run.options,
-        specs=find_stack(load_tree(own_settings.tree), STACK).install,
-        channels=(channel.as_uri(),),
-        ranks=2,
-        subdir=SUBDIR,
-        package_cache=own_settings.package_cache,
-        work=run.folder,
-        forbidden=(own_settings.tree.root, own_settings.output),
-        prefix=prefix,
-        timeout_s=LIMIT_S,
-    )
-    report = validate_stack(request, environ=os.environ, progress=SilentProgress())
+def test_the_stack_keeps_its_promises(prefix: Path, run: DistributedRun) -> None:
+    report = validate_stack(run.whole(), environ=os.environ, progress=SilentProgress())
     assert report.failed_checks == ()
     (carried,) = [check for check in report.result.checks if check.name.startswith("accl-emulator carried")]
     assert carried.found.startswith("rank 0: ")
@@ -132,15 +81,14 @@ def test_the_stack_keeps_its_promises(own_settings: Settings, channel: Path, pre
     assert processes_naming(prefix) == []
 
 
-def test_another_backend_is_not_taken_for_it(run: Run) -> None:
-    failed = {check.name for check in run(backend="gloo").checks if not check.passed}
-    assert failed >= {
+def test_another_backend_is_not_taken_for_it(run: DistributedRun) -> None:
+    assert failed(run(backend="gloo")) >= {
         "accl-emulator carried every allreduce, by its own log",
         "the profiler saw every allreduce of the cases as accl::all_reduce",
     }
 
 
-def test_an_emulator_that_dies_ends_the_run_and_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulator_that_dies_ends_the_run_and_is_named(run: DistributedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = run.folder / "killing.py"
     worker.write_text(KILLS_THE_EMULATOR, encoding="utf-8")
     monkeypatch.setattr(distributed, "WORKER", worker)

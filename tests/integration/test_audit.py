@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from channel_tools.channel import Foundation, create_channel
-from channel_tools.errors import VerificationError
-from channel_tools.packages.reader import stream_component
+from channel_tools.conda.archive import stream_component
+from channel_tools.system.errors import VerificationError
 from tests.integration.build_driver import build
 from tests.integration.test_build import published, toy
 from tests.integration.test_main_job import STACK, tool

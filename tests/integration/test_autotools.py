@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from channel_tools.commands import run_command
 from channel_tools.environments import activated_environment
-from channel_tools.settings import Settings
-from tests.integration.conftest import BUILD_LIMIT_S, OUT_OF_REACH, ROOT
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
 
 pytestmark = pytest.mark.integration
 
@@ -43,14 +42,10 @@ show_LDADD = libtoy.la
 
 @pytest.fixture(scope="module")
 def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    command = [sys.executable, "-m", "channel_tools", "foundation", "build", "--root", str(ROOT)]
-    command += [word for tool in _TOOLS for word in ("--with", tool)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
-    if result.returncode in OUT_OF_REACH:
-        pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")
+    result = build_into_output("foundation", "build", *(word for tool in _TOOLS for word in ("--with", tool)))
     assert result.returncode == 0, result.stderr
     place = tmp_path_factory.mktemp("autotools") / "env"
-    driver = [sys.executable, "-m", "tests.integration.install_driver", str(own_settings.foundation)]
+    driver = [sys.executable, "-m", "tests.integration.clients", "create", str(own_settings.foundation)]
     driver += [str(own_settings.package_cache), str(place), *_TOOLS, "make", "gcc_linux-64"]
     run_command(driver, cwd=ROOT, timeout_s=_PATIENCE_S)
     return place

@@ -4,10 +4,10 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +18,11 @@ import yaml
 from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
-from channel_tools.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
+from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
+from channel_tools.system.work_folder import choose_work_folder
 from tests.integration.build_driver import BUILD, build, toy_job
-from tests.processes import assert_ended
+from tests.support.processes import assert_ended
+from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
@@ -74,6 +76,31 @@ def published(folder: Path) -> list[str]:
     names = [package.name for package in published_packages(channel_of(folder))]
     assert sorted(row["name"] for row in repodata["packages.conda"].values()) == names
     return names
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("my trée $;&(a:b,c%#d\ne=f'\"`\\", id="odd"), pytest.param("a" * 200, id="long")]
+)
+def test_a_package_is_built_wherever_its_recipe_and_channel_lie(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    create_channel(folder / "channel", Foundation(kind="registry"))
+    # as many scripts do, this one leaves out the quotes
+    script = "cd $SRC_DIR; mkdir -p $PREFIX/share; cp $RECIPE_DIR/recipe.yaml $PREFIX/share/toy"
+    jobs = [toy(folder, "toy", script=script), toy(folder, "after", "toy", test="test -f $PREFIX/share/toy")]
+    with tempfile.TemporaryDirectory() as short:
+        work = choose_work_folder(output=folder, cache=folder / "cache", environ={"TMPDIR": short})
+        assert str(work).startswith(short)
+        results = build(folder, jobs, work=work)
+        assert sorted(path.name for path in work.iterdir()) == [".lock", ".lock.owner"]
+    assert [result.status for result in results] == ["built", "built"]
+    assert published(folder) == ["after", "toy"]
+
+
+def test_a_name_too_long_for_a_prefix_is_refused_before_anything_is_built(folder: Path) -> None:
+    jobs = [toy(folder, "toy"), toy(folder, "n" * 120)]
+    with pytest.raises(ConfigError, match="bytes longer than the 255 allowed"):
+        build(folder, jobs)
+    assert not (folder / "work").exists()
 
 
 def test_a_chain_is_built_tested_and_published(folder: Path) -> None:
@@ -133,7 +160,7 @@ def test_independent_packages_are_built_at_once(folder: Path) -> None:
         pytest.param(
             {"script": "mkdir $PREFIX/bin; printf '\\0%s' $PREFIX > $PREFIX/bin/x"},
             BuildError,
-            ["the engine refused it", "bin/x which contains host prefix placeholder"],
+            ["the build engine failed", "bin/x which contains host prefix placeholder"],
             id="prefix in a binary file",
         ),
         pytest.param(
@@ -215,9 +242,7 @@ def test_a_build_sees_no_tool_of_the_host_but_the_systems(
 
 @pytest.fixture
 def conda_build() -> Path:
-    if shutil.which("conda-build") is None:
-        pytest.skip("conda-build is not on the PATH")
-    return find_conda_build(os.environ)
+    return find_conda_build({**os.environ, "PATH": f"{Path(program('conda-build')).parent}:{os.environ['PATH']}"})
 
 
 def test_conda_build_builds_tests_and_publishes_the_same_names(folder: Path, conda_build: Path) -> None:

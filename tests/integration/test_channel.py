@@ -17,11 +17,12 @@ import msgspec
 import pytest
 from rattler import MatchSpec
 
-from channel_tools.channel import Channel, add_packages, channel_writer, index_channel, refresh
-from channel_tools.progress import SilentProgress
-from channel_tools.publish.curation import hotfix, yank
+from channel_tools.channel import Channel, add_packages, channel_writer, index_channel
+from channel_tools.channel import records as refresh
 from channel_tools.publish.folder import FolderTarget
-from tests.integration.channel_drivers import unpack
+from channel_tools.publish.maintenance import hotfix, yank
+from channel_tools.system.progress import SilentProgress
+from tests.support.readers import unpack
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
 
@@ -33,7 +34,7 @@ _PATIENCE_S = 240
 
 def drive(*arguments: object) -> object:
     """Run one of the programs beside this file and return what it printed."""
-    command = [sys.executable, "-m", "tests.integration.channel_drivers", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.integration.clients", *map(str, arguments)]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -205,7 +206,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
     with _Server(folder) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/channel", server.asked

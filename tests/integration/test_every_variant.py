@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,11 +12,11 @@ import yaml
 from rattler import GenericVirtualPackage, PackageName, Version
 from rattler.package import BuildString
 
-from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stack, load_tree
-from channel_tools.plan import DiskFiles, Plan, make_plan, open_foundation, render_folder
-from channel_tools.settings import Tree
-from channel_tools.workflow.platforms import SUPPORTED
-from tests.integration.stand_in import write_stand_in
+from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stacks, load_tree
+from channel_tools.plan import SUPPORTED_PLATFORMS, Plan, make_plan, open_foundation, render_folder
+from channel_tools.system.settings import Tree
+from tests.support.made_up_foundation import write_made_up_foundation
+from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
@@ -39,12 +38,12 @@ def stacks() -> list[str]:
 @functools.cache
 def rendered(stack: str, platform: str) -> tuple[RenderedPackage, ...]:
     loaded = tree()
-    return tuple(expand_stack(loaded, loaded.stacks[stack], foundation_kind="conda-forge", platform=platform))
+    return tuple(expand_stacks(loaded, [loaded.stacks[stack]], foundation_kind="conda-forge", platform=platform))
 
 
 def planned(stack: str, platform: str, folder: Path) -> Plan:
     packages = rendered(stack, platform)
-    channel = write_stand_in(folder / "conda-forge", packages, platform)
+    channel = write_made_up_foundation(folder / "conda-forge", packages, platform)
     virtual = [
         GenericVirtualPackage(PackageName(name), Version(version), BuildString("0"))
         for name, version in (("__glibc", "2.39"), ("__linux", "6.1"), ("__unix", "0"), ("__cuda", "13.9"))
@@ -55,15 +54,14 @@ def planned(stack: str, platform: str, folder: Path) -> Plan:
         foundation=open_foundation(channel, kind="conda-forge", platform=platform),
         published={},
         virtual_packages=virtual,
-        reader=DiskFiles(),
     )
 
 
-@pytest.mark.parametrize("platform", SUPPORTED)
+@pytest.mark.parametrize("platform", SUPPORTED_PLATFORMS)
 @pytest.mark.parametrize("stack", stacks())
 def test_every_variant_is_planned_under_a_name_of_its_own(stack: str, platform: str, tmp_path: Path) -> None:
     plan = planned(stack, platform, tmp_path)
-    assert [f"{item.rendered.name}: {item.reason}" for item in plan.unserved] == []
+    assert [f"{item.rendered.name}: {item.reason}" for item in plan.unsatisfiable] == []
     names = [package.file_name for package in plan.packages]
     assert len(set(names)) == len(names) == len(rendered(stack, platform))
     assert names or (platform == "linux-aarch64" and stack in _X86_ONLY)
@@ -71,9 +69,7 @@ def test_every_variant_is_planned_under_a_name_of_its_own(stack: str, platform: 
 
 @pytest.mark.parametrize("stack", stacks())
 def test_conda_build_takes_every_folder_and_names_it_alike(stack: str, tmp_path: Path) -> None:
-    conda_render = shutil.which("conda-render")
-    if conda_render is None:
-        pytest.skip("conda-build is not on the PATH")
+    conda_render = program("conda-render")
     plan = planned(stack, "linux-64", tmp_path)
     for package in plan.packages:
         folder = render_folder(package, tmp_path / "recipes", tree=_TREE)

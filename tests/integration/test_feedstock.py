@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import yaml
 
 from channel_tools.feedstock import FeedstockRequest
 from channel_tools.matrix import load_tree
-from channel_tools.settings import Settings, Tree
-from channel_tools.workflow.exporting import export_feedstock
+from channel_tools.system.settings import Settings, Tree
+from channel_tools.workflow.render import export_feedstock
+from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
@@ -25,10 +25,7 @@ _REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.
 
 @pytest.fixture
 def smithy() -> str:
-    program = shutil.which("conda-smithy")
-    if program is None:
-        pytest.skip("conda-smithy is not on the PATH")
-    return program
+    return program("conda-smithy")
 
 
 def run(*words: str | Path, cwd: Path) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import find_foreign_paths
-from channel_tools.settings import Settings
+from channel_tools.environments import find_outside_paths
+from channel_tools.system.settings import Settings, make_settings
 from tests.integration.conftest import ROOT, Served
+from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
@@ -54,9 +54,9 @@ def test_what_is_built_is_not_built_again(stack_channel: Path) -> None:
 
 def test_other_pythons_are_listed_with_the_reason(stack_channel: Path) -> None:
     del stack_channel
-    unserved = tool_json("plan")["unserved"]
-    assert isinstance(unserved, list)
-    reasons = [item["reason"] for item in unserved if item["variant"].get("python", "").startswith("3.12")]
+    unsatisfiable = tool_json("plan")["unserved"]
+    assert isinstance(unsatisfiable, list)
+    reasons = [item["reason"] for item in unsatisfiable if item["variant"].get("python", "").startswith("3.12")]
     assert reasons
     assert all("python 3.12" in reason for reason in reasons)
 
@@ -80,18 +80,23 @@ def test_an_environment_comes_from_the_channel_alone(
     assert shown.stdout.startswith("2.0 ")
     forbidden = [own_settings.tree.root, own_settings.output, Path(sys.prefix)]
     sources = [stack_channel, own_settings.package_cache]
-    assert find_foreign_paths(prefix, forbidden, recorded_sources=sources) == ()
+    assert find_outside_paths(prefix, forbidden, recorded_sources=sources) == ()
 
 
-def test_validate_counts_what_the_switch_carried(stack_channel: Path, own_settings: Settings) -> None:
-    del stack_channel
-    report = tool_json("validate", "--ranks", "2")
+def test_validate_counts_what_the_switch_carried(stack_channel: Path, tmp_path: Path) -> None:
+    """In an output folder of its own: other tests that validate the stack write their report under the same name."""
+    (tmp_path / "channel").symlink_to(stack_channel)
+    report = tool_json("validate", "--ranks", "2", "--output", tmp_path)
     assert report["passed"] is True
-    transports = report["transports"]
+    transports, bandwidth = report["transports"], report["bandwidth"]
     assert isinstance(transports, list)
-    carried = {row["name"]: row["elements"] for row in transports if row["counted_by"] != "switch"}
-    assert carried["switchml"] > 0
-    assert json.loads((own_settings.reports / "udp.json").read_text()) == report
+    assert isinstance(bandwidth, list)
+    carried = {row["name"]: row["elements"] > 0 for row in transports if row["counted_by"] != "switch"}
+    assert carried == {"switchml": True, "gloo": True}
+    assert len(bandwidth) == 6
+    assert json.loads((tmp_path / "report" / "udp.json").read_text()) == report
+    settings = make_settings(root=ROOT, output=tmp_path, environ=os.environ, cwd=ROOT)
+    assert list(settings.work.iterdir()) == []
 
 
 def test_a_second_run_at_the_same_time_is_told_so(stack_channel: Path) -> None:
@@ -122,9 +127,7 @@ def test_another_foundation_is_refused_for_this_channel(stack_channel: Path) -> 
 
 
 def test_conda_build_gives_the_same_names(stack_channel: Path, tmp_path: Path) -> None:
-    conda_build = shutil.which("conda-build")
-    if conda_build is None:
-        pytest.skip("conda-build is not on the PATH")
+    conda_build = program("conda-build")
     folders = tool_json("render", "-o", tmp_path / "recipes")["folders"]
     assert isinstance(folders, list)
     folder = next(Path(name) for name in folders if Path(name).name.startswith("libswitchml-"))

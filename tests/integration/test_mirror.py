@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mirroring through the command line; the far side runs in a network namespace where not even loopback is up."""
+"""Mirroring through the command line; the importing site runs in a network namespace where not even loopback is up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from channel_tools.channel import Channel, open_channel, verify_channel
-from channel_tools.files import sha256_of_file
-from tests.integration.serving import make_token, running
-from tests.integration.wheelhouse import fill_wheel_cache
+from channel_tools.system.files import sha256_of_file
+from tests.support.programs import in_namespaces, program
+from tests.support.serving import make_token, running
+from tests.support.tars import unpack_tar
+from tests.support.wheelhouse import fill_wheel_cache
 from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, toy_channel
 
 pytestmark = pytest.mark.integration
@@ -62,7 +64,7 @@ class Tool:
         self, *words: object, offline: bool = False, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
-        outside = ["unshare", "--user", "--map-root-user", "--net"] if offline else []
+        outside = in_namespaces("net") if offline else ()
         return subprocess.run(
             [*outside, sys.executable, "-m", "channel_tools", *map(str, words)],
             cwd=self.tree,
@@ -84,34 +86,21 @@ def channel(tmp_path: Path) -> Channel:
     return toy_channel(tmp_path)
 
 
-@pytest.fixture
-def needs_namespaces() -> None:
-    if shutil.which("unshare") is None:
-        pytest.skip("network namespaces need util-linux's unshare")
-    refused = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True, text=True, check=False
-    )
-    if refused.returncode != 0:
-        pytest.skip(f"no network namespaces: {refused.stderr.strip()}")
-
-
-@pytest.mark.usefixtures("needs_namespaces")
 def test_the_far_side_needs_no_network(tmp_path: Path, tool: Tool, channel: Channel) -> None:
-    keys, bundle, far = tmp_path / "keys", tmp_path / "bundle.tar", tmp_path / "far"
+    keys, bundle, destination = tmp_path / "keys", tmp_path / "bundle.tar", tmp_path / "destination"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
     tool("mirror", "create", "--keys", keys, "--to", bundle, "--channel", channel.path, "--without-tool")
     shutil.move(channel.path, tmp_path / "out of reach")
     tool("mirror", "verify", bundle, "--root-sha256", fingerprint, offline=True)
-    words = ("mirror", "import", bundle, "--to", far, "--root-sha256", fingerprint, "--json")
+    words = ("mirror", "import", bundle, "--to", destination, "--root-sha256", fingerprint, "--json")
     address = json.loads(tool(*words, offline=True))["addresses"]["channel"]
     tool("env", "create", "--channel", address, tmp_path / "env", offline=True)
     assert (tmp_path / "env" / "share" / "toy.txt").read_text() == "hello\n"
     assert (tmp_path / "env" / "share" / "zlib.txt").read_text() == "hello\n"
 
 
-@pytest.mark.usefixtures("needs_namespaces")
 def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, channel: Channel) -> None:
-    keys, far = tmp_path / "keys", tmp_path / "far"
+    keys, destination = tmp_path / "keys", tmp_path / "destination"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
     tool("pins", "--channel", channel.path, "-o", tmp_path / "pins")
     lock = tmp_path / "pins" / "conda-lock.yml"
@@ -129,12 +118,12 @@ def test_the_far_sides_locks_name_its_own_channel(tmp_path: Path, tool: Tool, ch
         "--without-tool",
     )
     shutil.move(channel.path, tmp_path / "out of reach")
-    tool("mirror", "import", tmp_path / "bundle", "--to", far, "--root-sha256", fingerprint, offline=True)
+    tool("mirror", "import", tmp_path / "bundle", "--to", destination, "--root-sha256", fingerprint, offline=True)
     names = {"conda-lock.yml", "environment.yml", "explicit.txt", "pixi.lock", "pixi.toml"}
-    assert names == {path.name for path in (far / "locks" / "toy").iterdir()}
+    assert names == {path.name for path in (destination / "locks" / "toy").iterdir()}
     for name in names:
-        text = (far / "locks" / "toy" / name).read_text()
-        assert (far / "channels" / "channel").as_uri() in text
+        text = (destination / "locks" / "toy" / name).read_text()
+        assert (destination / "channels" / "channel").as_uri() in text
         assert channel.address not in text
 
 
@@ -157,12 +146,12 @@ def test_a_bundle_whose_making_was_killed_is_completed_by_the_next_run(tmp_path:
     ("what", "expected"), [("disk-full", {"done", "before"}), ("disk-full-unasked", {"done", "midway"})]
 )
 def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expected: set[str]) -> None:
-    script = 'mount -t tmpfs -o size=20m none "$0" || exit 99; exec "$@"'
+    script = f'{program("mount")} -t tmpfs -o size=20m none "$0" || exit 99; exec "$@"'
     (tmp_path / "disk").mkdir()
-    driver = [sys.executable, "-m", "tests.integration.mirror_drivers", what, str(tmp_path), str(tmp_path / "disk")]
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(tmp_path / "disk"), *driver]
+    driver = [sys.executable, "-m", "tests.integration.mirror_kills", what, str(tmp_path), str(tmp_path / "disk")]
+    command = [*in_namespaces("mount"), "sh", "-c", script, str(tmp_path / "disk"), *driver]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
-    if result.returncode == 99 or "unshare" in result.stderr:
+    if result.returncode == 99:
         pytest.skip(f"no small disk can be mounted: {result.stderr}")
     assert result.returncode == 0, result.stderr
     outcome = json.loads(result.stdout)
@@ -172,7 +161,7 @@ def test_a_full_disk_breaks_nothing_and_is_said(tmp_path: Path, what: str, expec
 
 
 def start_driver(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.integration.mirror_drivers", *map(str, words)]
+    command = [sys.executable, "-m", "tests.integration.mirror_kills", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -184,15 +173,18 @@ def outcome_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def test_from_a_server_with_a_token_to_a_server(tmp_path: Path, tool: Tool) -> None:
-    near, far = tmp_path / "near", tmp_path / "far"
-    channel = toy_channel(near, foundation=["zlib"], build="h1234567_0")
-    far.mkdir()
-    reading, writing = make_token(near, "channel"), make_token(far, "ours", access="write")
+    connected, destination = tmp_path / "connected", tmp_path / "destination"
+    channel = toy_channel(connected, foundation=["zlib"], build="h1234567_0")
+    destination.mkdir()
+    reading, writing = make_token(connected, "channel"), make_token(destination, "ours", access="write")
     secrets = tmp_path / "credentials.json"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
-    (tmp_path / "work near").mkdir()
-    (tmp_path / "work far").mkdir()
-    with running(near, work=tmp_path / "work near") as source, running(far, work=tmp_path / "work far") as goal:
+    (tmp_path / "work connected").mkdir()
+    (tmp_path / "work destination").mkdir()
+    with (
+        running(connected, work=tmp_path / "work connected") as source,
+        running(destination, work=tmp_path / "work destination") as goal,
+    ):
         secrets.write_text(json.dumps({"127.0.0.1": {"BearerToken": reading}}))
         environ = {"RATTLER_AUTH_FILE": str(secrets)}
         address, target = f"{source.address}/channel", f"{goal.address}/ours"
@@ -203,14 +195,14 @@ def test_from_a_server_with_a_token_to_a_server(tmp_path: Path, tool: Tool) -> N
         (tmp_path / "write.json").write_text(json.dumps({"127.0.0.1": {"BearerToken": writing}}))
         report = json.loads(tool("mirror", "import", tmp_path / "first.tar", *words, environ=upload))
         assert report["addresses"] == {"channel": target}
-        assert listed(far / "ours") == ["toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
+        assert listed(destination / "ours") == ["toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
         add_toys(channel, ["more"], build="h1234567_0")
         since = ("--since", report["received"], "--to", tmp_path / "second.tar")
         lock = lock_all(channel.path, address, tmp_path / "toy.txt")
         tool("mirror", "update", *create, "--lock", lock, *since, environ=environ)
         tool("mirror", "import", tmp_path / "second.tar", *words, environ=upload)
-    assert listed(far / "ours") == ["more-1.0-h1234567_0.conda", "toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
-    assert verify_channel(open_channel(far / "ours")) == []
+    assert listed(destination / "ours") == ["more-1.0-h1234567_0.conda", "toy-1.0-h1234567_0.conda", "zlib-1.0-0.conda"]
+    assert verify_channel(open_channel(destination / "ours")) == []
     written = [path.read_text() for path in (tmp_path / "state").rglob("*") if path.name == "conda-lock.yml"]
     assert all(target in text for text in written)
     assert len(written) == 1
@@ -226,24 +218,25 @@ def lock_all(channel: Path, address: str, file: Path) -> Path:
     return file
 
 
-@pytest.mark.usefixtures("needs_namespaces")
 def test_a_machine_with_python_alone_installs_the_tool_and_imports(
     tmp_path: Path, tool: Tool, channel: Channel
 ) -> None:
-    bundle, far = tmp_path / "bundle.tar", tmp_path / "far"
+    bundle, destination = tmp_path / "bundle.tar", tmp_path / "destination"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
     fill_wheel_cache(tmp_path / "cache" / "mirror" / "wheels", os.uname().machine)
     printed = tool("mirror", "create", "--keys", tmp_path / "keys", "--to", bundle, "-c", channel.path)
     with tarfile.open(bundle) as tar:
-        tar.extract("bootstrap.py", tmp_path, filter="data")
+        unpack_tar(tar, tmp_path, ("bootstrap.py",))
     assert f"sha256 of bootstrap.py {sha256_of_file(tmp_path / 'bootstrap.py')}" in printed
-    words = ["--bundle", bundle, "--to", far, "--root-sha256", fingerprint]
-    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-I", tmp_path / "bootstrap.py", *words]
+    words = ["--bundle", bundle, "--to", destination, "--root-sha256", fingerprint]
+    command = [*in_namespaces("net"), sys.executable, "-I", tmp_path / "bootstrap.py", *words]
     installed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S, cwd=tmp_path)
     assert installed.returncode == 0, installed.stderr
-    assert listed(far / "channels" / "channel") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
-    theirs = far / "tool" / "venv" / "bin" / "channel_tools"
-    verified = subprocess.run([theirs, "mirror", "verify", bundle, "--to", far], check=False, capture_output=True)
+    assert listed(destination / "channels" / "channel") == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
+    theirs = destination / "tool" / "venv" / "bin" / "channel_tools"
+    verified = subprocess.run(
+        [theirs, "mirror", "verify", bundle, "--to", destination], check=False, capture_output=True
+    )
     assert verified.returncode == 0, verified.stderr
 
 
@@ -261,11 +254,11 @@ def test_sources_and_recipes_come_along(tmp_path: Path, tool: Tool, channel: Cha
     tool("mirror", "create", *create, "--to", tmp_path / "bundle")
     since = ("--since", tmp_path / "bundle", "--to", tmp_path / "again", "--json")
     assert json.loads(tool("mirror", "update", *create, *since))["nothing_new"]
-    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "far", "--root-sha256", fingerprint)
-    sources = tmp_path / "far" / "sources"
+    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "destination", "--root-sha256", fingerprint)
+    sources = tmp_path / "destination" / "sources"
     assert sorted(path.name for path in sources.iterdir()) == [f"sha256-{sha256}.tar", "tree.tar"]
     with tarfile.open(sources / "tree.tar") as tar:
-        tar.extractall(tmp_path / "their tree", filter="data")
+        unpack_tar(tar, tmp_path / "their tree")
     assert (tmp_path / "their tree" / "recipes" / "toy" / "recipe.yaml").read_text() == recipe.read_text()
     assert os.access(tmp_path / "their tree" / "recipes" / "toy" / "build.sh", os.X_OK)
     theirs = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "their cache"), "CHANNEL_TOOLS_ROOT": str(tmp_path / "their tree")}
@@ -280,8 +273,8 @@ def test_what_was_imported_can_be_served(tmp_path: Path, tool: Tool, channel: Ch
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
     both = ("-c", channel.path, "-c", tmp_path / "conda-forge")
     tool("mirror", "create", "--keys", tmp_path / "keys", *both, "--to", tmp_path / "bundle", "--without-tool")
-    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "far", "--root-sha256", fingerprint)
-    root = tmp_path / "far" / "channels"
+    tool("mirror", "import", tmp_path / "bundle", "--to", tmp_path / "destination", "--root-sha256", fingerprint)
+    root = tmp_path / "destination" / "channels"
     (tmp_path / "work").mkdir()
     with running(root, "--public", "channel", "--public", "conda-forge", work=tmp_path / "work") as server:
         ours = f"{server.address}/channel"

@@ -8,22 +8,22 @@ answer, and what the site's environment says, comes with the process. A compiler
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.progress import SilentProgress
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
 from tests.integration.conftest import ROOT
+from tests.support.programs import program
+from tests.support.stacks import install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from channel_tools.settings import Settings
+    from channel_tools.system.settings import Settings
 
 pytestmark = pytest.mark.integration
 
@@ -173,9 +173,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-ins, one folder each, and the check linked to one of them; which is used is decided at run time."""
-    compiler, c_compiler = shutil.which("g++"), shutil.which("gcc")
-    if compiler is None or c_compiler is None:
-        pytest.skip("no g++ on the PATH")
+    compiler, c_compiler = program("g++"), program("gcc")
     root = tmp_path_factory.mktemp("cuda-awareness")
     shared = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     for name, macros in QUERIES.items():
@@ -255,14 +253,7 @@ def test_a_transport_layer_that_is_there_is_not_loaded_twice(built: Path) -> Non
 
 def test_a_real_mpich_without_cuda_says_so(own_settings: Settings, stack_channel: Path, tmp_path: Path) -> None:
     prefix = tmp_path / "env"
-    create_environment(
-        prefix,
-        ["mpich", "gxx_linux-64", "sysroot_linux-64"],
-        [stack_channel.as_uri()],
-        package_cache=own_settings.package_cache,
-        subdir="linux-64",
-        progress=SilentProgress(),
-    )
+    install(own_settings, stack_channel, prefix, ["mpich", "gxx_linux-64", "sysroot_linux-64"])
     variables = activated_environment(prefix, environ=os.environ) | ENABLED
     program = tmp_path / "real"
     run_command(

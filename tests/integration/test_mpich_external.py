@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.elf import read_elf_file
 from channel_tools.environments import activated_environment
-from channel_tools.settings import Settings
-from tests.integration.conftest import BUILD_LIMIT_S, OUT_OF_REACH, ROOT
+from channel_tools.system.elf import read_elf_file
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ class Site:
 
     @staticmethod
     def _install(channel: Path, cache: Path, prefix: Path, *specs: str) -> list[str]:
-        driver = [sys.executable, "-m", "tests.integration.install_driver", str(channel), str(cache), str(prefix)]
+        driver = [sys.executable, "-m", "tests.integration.clients", "create", str(channel), str(cache), str(prefix)]
         names: list[str] = json.loads(run_command([*driver, *specs], cwd=ROOT, timeout_s=_PATIENCE_S).stdout)
         return names
 
@@ -93,10 +93,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    command = [sys.executable, "-m", "channel_tools", "build", "--root", str(ROOT), "--variant", "mpich-external"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
-    if result.returncode in OUT_OF_REACH:
-        pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")
+    result = build_into_output("build", "--variant", "mpich-external")
     assert result.returncode == 0, result.stderr
     return Site(own_settings.channel, own_settings.package_cache, tmp_path_factory.mktemp("site"))
 

@@ -16,8 +16,8 @@ import rattler
 import yaml
 
 from channel_tools.environments import create_environment
-from channel_tools.pins.read import read_lock
-from channel_tools.progress import SilentProgress
+from channel_tools.pins.files import read_lock
+from channel_tools.system.progress import SilentProgress
 from tests.integration.conftest import Served
 from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel
 from tests.unit.matrix.toytree import write_tree
@@ -131,7 +131,7 @@ def test_an_update_changes_what_it_must_and_says_so(site: Site) -> None:
 def test_wrong_usage_ends_with_one_message(site: Site) -> None:
     for arguments, says in [
         (("libtoy",), "packages are named for --update"),
-        (("--virtual-package", "cuda=12"), "is no virtual package"),
+        (("--virtual-package", "cuda=12"), "is not a virtual package"),
         (("--published", "https://a", "--published", "https://b"), "2 published addresses, but 1"),
     ]:
         result = site.pins(*arguments, code=2)
@@ -139,7 +139,7 @@ def test_wrong_usage_ends_with_one_message(site: Site) -> None:
         assert "Traceback" not in result.stderr
     (site.root / "broken.yml").write_text("metadata: [")
     broken = site.tool("env", "create", "--lock", "broken.yml", str(site.root / "env"), code=3)
-    assert "broken.yml:1: this is no YAML" in broken.stderr
+    assert "broken.yml:1: this is not valid YAML" in broken.stderr
     both = site.tool("env", "create", "--lock", "broken.yml", "--variant", "udp", str(site.root / "env"), code=2)
     assert "--variant and --lock together" in both.stderr
 

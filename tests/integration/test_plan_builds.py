@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from channel_tools.commands import run_command
-from channel_tools.matrix import expand_stack, find_stack, load_tree
-from channel_tools.packages.model import PackageMetadata
-from channel_tools.packages.reader import read_info_files
-from channel_tools.packages.writer import write_conda_package
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.writer import write_conda_package
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.plan import (
-    DiskFiles,
     Plan,
     PublishedPackage,
     detect_virtual_packages,
@@ -25,10 +23,11 @@ from channel_tools.plan import (
     open_foundation,
     render_folder,
 )
+from channel_tools.system.processes import run_command
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
 
 if TYPE_CHECKING:
-    from channel_tools.settings import Tree
+    from channel_tools.system.settings import Tree
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -92,12 +91,11 @@ def foundation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _plan(tree: Tree, foundation: Path, published: dict[str, PublishedPackage]) -> Plan:
     loaded = load_tree(tree)
     return make_plan(
-        expand_stack(loaded, find_stack(loaded, None), foundation_kind="registry", platform=PLATFORM),
+        expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind="registry", platform=PLATFORM),
         root=tree.root,
         foundation=open_foundation(foundation, kind="registry", platform=PLATFORM),
         published=published,
         virtual_packages=detect_virtual_packages(),
-        reader=DiskFiles(),
     )
 
 

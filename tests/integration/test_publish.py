@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.progress import SilentProgress
-from channel_tools.publish.curation import hotfix, restore, yank
 from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.maintenance import hotfix, restore, yank
+from channel_tools.system.progress import SilentProgress
 from tests.integration.test_channel import drive, served
+from tests.support.programs import in_namespaces, program
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
 
@@ -40,7 +40,7 @@ def fast_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def run_driver(*arguments: object, before: tuple[str, ...] = ()) -> dict[str, object]:
-    command = [*before, sys.executable, "-m", "tests.integration.publish_drivers", *map(str, arguments)]
+    command = [*before, sys.executable, "-m", "tests.integration.publish_kills", *map(str, arguments)]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     outcome: dict[str, object] = json.loads(done.stdout)
@@ -72,12 +72,9 @@ def test_two_publishers_wait_for_each_other_while_readers_read(fast_folder: Path
 
 
 def test_a_full_disk_leaves_the_old_set_and_the_next_run_completes(tmp_path: Path) -> None:
-    unshare = shutil.which("unshare")
-    tried = unshare and subprocess.run([unshare, "-rm", "true"], capture_output=True, check=False)
-    if not tried or tried.returncode != 0:
-        pytest.skip("file systems of a few pages need util-linux's unshare and user namespaces")
+    program("mount")
     sizes = [*range(150_000, 480_000, 30_000)]
-    outcome = run_driver("full", tmp_path, *sizes, before=(str(unshare), "-rm"))
+    outcome = run_driver("full", tmp_path, *sizes, before=in_namespaces("mount"))
     assert outcome["faults"] == []
     assert isinstance(outcome["full"], int)
     assert outcome["full"] > 4
@@ -119,13 +116,12 @@ def test_rattler_obeys_yank_and_hotfix_over_http_and_from_the_folder(
 def conda(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "CONDA_PKGS_DIRS": str(folder / "pkgs"), "CONDA_ENVS_DIRS": str(folder / "envs")}
     return subprocess.run(
-        ["conda", *arguments], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        [program("conda"), *arguments], env=environ, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
     )
 
 
 def test_conda_obeys_yank_and_its_lock_files_still_install(target: FolderTarget, tmp_path: Path) -> None:
-    if shutil.which("conda") is None:
-        pytest.skip("conda is not on the PATH")
+    program("conda")
     yank(target, "libtoy=2", label=None, reason="wrong", dry_run=False)
     create = ("create", "--yes", "--quiet", "--override-channels", "--channel", target.address)
     found = conda(*create, "--prefix", str(tmp_path / "new"), "libtoy", folder=tmp_path)
@@ -146,7 +142,7 @@ def tool(*arguments: object, cwd: Path) -> str:
 
 
 def test_the_commands_do_what_they_say(tmp_path: Path) -> None:
-    """Files published to testing, promoted, yanked, patched and parted with, as a user does it."""
+    """Files published to testing, promoted, yanked, patched and deleted, as a user does it."""
     tree = tmp_path / "tree"
     (tree / "recipes").mkdir(parents=True)
     (tree / "variants").mkdir()

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
-from channel_tools.sources.patching import names_in, parse_patch, stripped
+from channel_tools.environments import activated_environment
+from channel_tools.sources.patches import names_in
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
-from tests.integration.switch_driver import free_udp_port, running_switch
+from tests.support.programs import program
+from tests.support.stacks import install
+from tests.support.switch import free_udp_port, running_switch
 
 pytestmark = pytest.mark.integration
 
@@ -62,14 +63,14 @@ def _patched(version: str, target: Path) -> Path:
     """A copy of the tagged files that the patches change, patched; with what the recipe adds."""
     source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", version)
     for patch in _patches(version):
-        names = names_in(stripped(parse_patch(patch.read_bytes()), 1))
+        names = names_in(patch)
         if not all((source / name).is_file() for name in names):
             continue
         for name in names:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             if not (target / name).exists():
                 shutil.copy(source / name, target / name)
-        run_command(["patch", "-p1", "-F0", "-i", patch], cwd=target, timeout_s=RUN_LIMIT_S)
+        run_command([program("patch"), "-p1", "-F0", "-i", patch], cwd=target, timeout_s=RUN_LIMIT_S)
     recipe = "pytorch-switchml-patched" if version == OLD else "pytorch-cray-mpich"
     shutil.copytree(ROOT / "recipes" / recipe / "src" / "torch", target / "torch", dirs_exist_ok=True)
     return target
@@ -78,7 +79,7 @@ def _patched(version: str, target: Path) -> Path:
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) -> None:
     source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", path.parent.name)
-    for name in names_in(stripped(parse_patch(path.read_bytes()), 1)):
+    for name in names_in(path):
         if not (source / name).is_file():
             pytest.skip(f"{source / name} does not exist")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) ->
         content = (source / name).read_bytes()
         found = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324 - git's own
         assert not blobs or blobs[-1] == found
-    said = run_command(["patch", "-p1", "-F0", "-i", path], cwd=tmp_path, timeout_s=RUN_LIMIT_S).stdout
+    said = run_command([program("patch"), "-p1", "-F0", "-i", path], cwd=tmp_path, timeout_s=RUN_LIMIT_S).stdout
     assert "offset" not in said
     assert "fuzz" not in said
 
@@ -97,15 +98,7 @@ def test_a_patch_fits_the_tagged_file_to_the_line(path: Path, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = tmp_path_factory.mktemp("pytorch") / "env"
-    create_environment(
-        prefix,
-        SPECS,
-        [stack_channel.as_uri()],
-        package_cache=own_settings.package_cache,
-        subdir="linux-64",
-        progress=SilentProgress(),
-    )
-    return prefix
+    return install(own_settings, stack_channel, prefix, SPECS)
 
 
 def _includes(version: str, *folders: Path) -> list[str]:

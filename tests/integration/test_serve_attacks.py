@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -16,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import open_channel, verify_channel
-from channel_tools.errors import DiskFullError
-from channel_tools.progress import SilentProgress
+from channel_tools.channel import create_channel, open_channel, verify_channel
 from channel_tools.publish import PackageFile, PackageSet
-from channel_tools.publish.server import ServerTarget, open_server
-from channel_tools.publish.wire import API, JobAnswer, encode, set_request
-from tests.integration.serving import Server, make_token, running
+from channel_tools.publish.server.protocol import API, JobResponse, YankRequest, encode, set_request
+from channel_tools.publish.server.target import ServerTarget, open_server
+from channel_tools.system.errors import DiskFullError
+from channel_tools.system.progress import SilentProgress
+from tests.support.programs import program
+from tests.support.serving import Server, make_token, running, select_briefly
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
@@ -186,7 +189,7 @@ def test_a_sender_that_lies_about_its_file_gets_nothing_in(
     assert answer.status in statuses
     commit = server.ask(address.partition("/files/")[0] + "/commit", method="POST", headers=headers)
     assert commit.status == 202
-    ended = place._ended(JobAnswer(**json.loads(commit.body)), SilentProgress(), "it")
+    ended = place._ended(JobResponse(**json.loads(commit.body)), SilentProgress(), "it")
     assert ended.error is not None
     assert "not sent" in ended.error.message
     assert not (server.root / f"lies-{lie}").exists()
@@ -208,7 +211,7 @@ def test_a_connection_that_ends_early_leaves_a_part_to_go_on_from(server: Server
     }
     packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
     report = place.publish(place.plan(packages, label="main"), progress=SilentProgress())
-    assert report.uploaded == (file.key,)
+    assert report.uploaded == (str(file.key),)
 
 
 def test_publishers_at_once_all_come_through_in_turn(server: Server, token: str, tmp_path: Path) -> None:
@@ -241,14 +244,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], capture_output=True, check=False
+        [program("mount"), "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip(f"no small file system: {mounted.stderr.decode().strip()}")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+        subprocess.run([program("umount"), "-l", folder], check=True)
 
 
 def test_a_full_disk_is_told_and_the_upload_goes_on_afterwards(small_disk: Path, tmp_path: Path) -> None:
@@ -272,7 +275,7 @@ def test_a_full_disk_is_told_and_the_upload_goes_on_afterwards(small_disk: Path,
             place.publish(plan, progress=SilentProgress())
         assert server.ask("/health").status == 200
         ballast.unlink()
-        assert place.publish(plan, progress=SilentProgress()).uploaded == (file.key,)
+        assert place.publish(plan, progress=SilentProgress()).uploaded == (str(file.key),)
         assert verify_channel(open_channel(small_disk / "ours")) == []
 
 
@@ -299,3 +302,117 @@ def send_while_filling(server: Server, address: str, headers: dict[str, str], bo
         fill(ballast, leave=0)
         connection.sendall(body[2 << 20 :])
         return int(connection.recv(1 << 16).split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize("leave_kib", [0, 8, 16, 48, 72, 512])
+def test_without_space_left_requests_fail_and_the_server_goes_on(
+    small_disk: Path, tmp_path: Path, leave_kib: int
+) -> None:
+    sent, waiting, single = (one_package(tmp_path, name) for name in ("sent", "waiting", "single"))
+    token = make_token(small_disk, labels=None, access="write")
+    headers = {"Authorization": f"Bearer {token}"}
+    with running(small_disk, work=tmp_path, quiet=False) as server:
+        place = target(server, "ours", token)
+        other = target(server, "others", token)
+        for first in (one_package(tmp_path, "first"), waiting):
+            packages = PackageSet(name=first.file_name, files=(first,), foundation=REGISTRY)
+            channel = other if first is waiting else place
+            channel.publish(channel.plan(packages, label="main"), progress=SilentProgress())
+        address = opened(place, sent, server, token)
+        assert server.ask(address, method="PUT", body=sent.path.read_bytes(), headers=headers).status == 201
+        fill(small_disk / "ballast", leave=leave_kib << 10)
+        body, one_set = sent.path.read_bytes(), address.partition("/files/")[0]
+        yank = encode(YankRequest(label="main", keys=("linux-64/first-1-0.conda",), reason="no space"))
+        new_set = encode(set_request(PackageSet(name="x", files=(single,), foundation=REGISTRY), "main"))
+        requests: dict[str, tuple[str, bytes | None]] = {
+            f"{API}/ours/sets": ("POST", new_set),
+            address + "x": ("PUT", body),
+            address: ("PUT", body),
+            one_set + "/commit": ("POST", b""),
+            f"{API}/ours/yank": ("POST", yank),
+            f"/ours/linux-64/{single.file_name}": ("PUT", single.path.read_bytes()),
+            f"/api/channels/others/upload/{single.file_name}": ("POST", single.path.read_bytes()),
+        }
+        for path, (method, content) in requests.items():
+            status = server.ask(path, method=method, body=content, headers=headers).status
+            assert status in {200, 201, 202, 400, 409, 507}, (path, status)
+        answer = server.ask(f"{one_set.replace('/sets/', '/jobs/')}?wait=20", headers=headers)
+        assert json.loads(answer.body)["state"] in {"open", "done", "failed"}
+        assert server.ask("/ours/linux-64/repodata.json", headers=headers).status == 200
+        assert server.ask("/others/linux-64/repodata.json", headers=headers).status == 200
+        (small_disk / "ballast").unlink()
+        for file, channel in ((sent, place), (single, other)):
+            packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
+            channel.publish(channel.plan(packages, label="main"), progress=SilentProgress())
+        assert [verify_channel(open_channel(small_disk / name)) for name in ("ours", "others")] == [[], []]
+        text = server.errors_said()
+        assert "Traceback" not in text, text
+        assert "defect" not in text, text
+
+
+def test_a_damaged_job_ends_nothing_and_is_put_aside(tmp_path: Path) -> None:
+    root = tmp_path / "channels"
+    jobs = root / ".channel_tools" / "uploads" / "ours"
+    for number, content in enumerate((b"", b"{}", b"[]", b'{"kind": "publish", "body": {}}', b"\xff")):
+        folder = jobs / f"{number:032x}"
+        folder.mkdir(parents=True)
+        (folder / "request.json").write_bytes(content)
+    token = make_token(root, labels=None, access="write")
+    headers = {"Authorization": f"Bearer {token}"}
+    with running(root, work=tmp_path, quiet=False) as server:
+        asked = server.ask(f"{API}/ours/jobs/{0:032x}", headers=headers)
+        assert asked.status == 404
+        file = one_package(tmp_path, "whole")
+        place = target(server, "ours", token)
+        packages = PackageSet(name=file.file_name, files=(file,), foundation=REGISTRY)
+        assert place.publish(place.plan(packages, label="main"), progress=SilentProgress()).uploaded
+        while len(aside := sorted(path.name for path in jobs.glob(".damaged-*"))) < 5:
+            assert server.process.poll() is None
+            select_briefly()
+        assert aside == [f".damaged-{number:032x}" for number in range(5)]
+        metrics = server.ask("/metrics", headers={"Authorization": f"Bearer {make_token(root, labels=None)}"}).body
+        assert b'channel_tools_events_total{event="job_quarantined"} 5.0' in metrics
+        assert server.errors_said().count("request.json is damaged") == 5
+
+
+def test_a_single_upload_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    root = tmp_path / "channels"
+    create_channel(root / "ours", REGISTRY)
+    token = make_token(root, labels=None, access="write")
+    arriving = root / ".channel_tools" / "uploads" / "ours" / "arriving"
+    begin = f"PUT /ours/linux-64/x-1-0.conda HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+    with running(root, work=tmp_path, quiet=False) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(f"{begin}Content-Length: 4000000\r\n\r\n".encode() + bytes(2_000_000))
+            while sum(path.stat().st_size for path in arriving.glob("*")) < 1 << 20:
+                select_briefly()
+            os.kill(server.workers()[0], signal.SIGKILL)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        assert server.ask("/health").status == 200
+    (left,) = arriving.iterdir()
+    os.utime(left, (0, 0))  # long ago
+    with running(root, work=tmp_path, quiet=False) as server:
+        while left.exists():
+            assert server.process.poll() is None
+            select_briefly()
+
+
+def test_single_uploads_leave_the_reserve(small_disk: Path, tmp_path: Path) -> None:
+    create_channel(small_disk / "ours", REGISTRY)
+    token = make_token(small_disk, labels=None, access="write")
+    headers = {"Authorization": f"Bearer {token}"}
+    file = one_package(tmp_path, "single", 4 << 20)
+    with running(small_disk, work=tmp_path) as server:
+        fill(small_disk / "ballast", leave=18 << 20)
+        path = f"/ours/linux-64/{file.file_name}"
+        assert server.ask(path, method="PUT", body=file.path.read_bytes(), headers=headers).status == 507
+        chunked = (
+            f"PUT {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
+        content = file.path.read_bytes()
+        found = say(server, chunked.encode(), b"%x\r\n" % len(content), content, b"\r\n0\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 507")
+        assert list((small_disk / ".channel_tools").glob("uploads/ours/arriving/*")) == []
+        status = os.statvfs(small_disk)
+        assert status.f_bavail * status.f_frsize > 16 << 20

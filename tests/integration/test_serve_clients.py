@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel, add_packages, channel_writer, create_channel
-from tests.integration.serving import Server, make_token, running
+from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
 pytestmark = pytest.mark.integration
@@ -83,7 +83,7 @@ def test_an_environment_is_made_with_each_form_of_a_token(served: Served, tmp_pa
         }
         environ = auth_file(tmp_path, "127.0.0.1", stored[form])
     prefix, cache = tmp_path / "env", tmp_path / "cache"
-    done = drive("tests.integration.install_driver", address, cache, prefix, "toy", environ=environ)
+    done = drive("tests.integration.clients", "create", address, cache, prefix, "toy", environ=environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["libtoy-1.0-0", "toy-1.0-0"]
     assert (prefix / "share" / "toy.txt").read_bytes() == b"toy"
@@ -100,7 +100,7 @@ def test_an_environment_is_made_with_each_form_of_a_token(served: Served, tmp_pa
 def test_pixis_engine_reads_both_kinds_of_index(served: Served, tmp_path: Path, form: str, how: str) -> None:
     address = f"http://{served.host}/t/{served.token}/ours" if form == "path" else f"{served.server.address}/ours"
     environ = auth_file(tmp_path, "127.0.0.1", {"BearerToken": served.token}) if form == "bearer" else {}
-    driver = "tests.integration.channel_drivers"
+    driver = "tests.integration.clients"
     for prefix in ("first", "again"):  # the second time from what the client kept, after asking whether it changed
         done = drive(driver, "install", address, tmp_path / prefix, "toy", how, environ=environ)
         assert done.returncode == 0, done.stderr
@@ -112,7 +112,7 @@ def test_without_a_right_token_the_error_says_so_and_shows_none(
     served: Served, tmp_path: Path, token: str | None
 ) -> None:
     address = f"{served.server.address}/ours" if token is None else f"http://{served.host}/t/{token}/ours"
-    done = drive("tests.integration.install_driver", address, tmp_path / "c", tmp_path / "e", "toy", environ={})
+    done = drive("tests.integration.clients", "create", address, tmp_path / "c", tmp_path / "e", "toy", environ={})
     assert done.returncode != 0
     assert "NetworkError" in done.stderr
     assert "401" in done.stderr

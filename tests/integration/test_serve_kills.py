@@ -21,15 +21,16 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.errors import NetworkError
-from channel_tools.progress import SilentProgress
+from channel_tools.conda.credentials import make_http_client
 from channel_tools.publish import PackageSet
-from channel_tools.publish.credentials import ServerAddress
-from channel_tools.publish.server import ServerTarget
-from channel_tools.publish.server_http import ServerConnection
+from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddress, ServerConnection
+from channel_tools.publish.server.target import ServerTarget
 from channel_tools.serve.uploads.store import JobStore, jobs_folder
-from tests.integration.channel_drivers import reader_faults
-from tests.integration.serving import Server, make_token, running
+from channel_tools.system.errors import NetworkError
+from channel_tools.system.http import Retry
+from channel_tools.system.progress import SilentProgress
+from tests.support.readers import reader_faults
+from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
@@ -90,7 +91,8 @@ def strike(server: Server, rng: random.Random) -> str:
 
 def connected(server: Server, token: str) -> ServerTarget:
     address = ServerAddress(url=f"{server.address}/ours", authorization=f"Bearer {token}")
-    return ServerTarget(connection=ServerConnection(address, sleep=lambda seconds: time.sleep(seconds / 20)))
+    client = make_http_client({}, timeouts=SERVER_TIMEOUTS, retry=Retry(first_wait_s=0.025, longest_wait_s=0.4))
+    return ServerTarget(connection=ServerConnection(address, client))
 
 
 def one(work: Path, number: int) -> PackageSet:

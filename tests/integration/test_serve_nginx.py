@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_packages, channel_writer, create_channel
-from channel_tools.progress import SilentProgress
 from channel_tools.publish import PackageSet
-from channel_tools.publish.server import open_server
-from tests.integration.nginx import Front, nginx_alone, nginx_before
-from tests.integration.serving import make_token, running
+from channel_tools.publish.server.target import open_server
+from channel_tools.system.progress import SilentProgress
 from tests.integration.test_serve_clients import auth_file, drive
+from tests.support.serving import Front, make_token, nginx_alone, nginx_before, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
@@ -57,7 +56,7 @@ def test_clients_install_through_the_proxy(proxied: Front, tmp_path: Path, form:
     host = f"127.0.0.1:{proxied.server.port}"
     address = f"http://{host}/t/{token}/ours" if form == "path" else f"http://{host}/ours"
     environ = auth_file(tmp_path, "127.0.0.1", {"BearerToken": token})
-    install = ("tests.integration.channel_drivers", "install", address, tmp_path / "env", "big", "sharded")
+    install = ("tests.integration.clients", "install", address, tmp_path / "env", "big", "sharded")
     done = drive(*install, environ=environ if form == "bearer" else {})
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "env" / "share" / "toy.txt").read_bytes() == b"toy"
@@ -86,7 +85,7 @@ def test_sets_are_published_through_the_proxy(proxied: Front, tmp_path: Path) ->
     target = open_server(f"{server.address}/fresh", {"CHANNEL_TOOLS_TOKEN": token})
     packages = PackageSet(name="wide", files=(file,), foundation=REGISTRY)
     report = target.publish(target.plan(packages, label="main"), progress=SilentProgress())
-    assert report.uploaded == (file.key,)
+    assert report.uploaded == (str(file.key),)
     answer = server.ask(f"/fresh/{file.key}", headers={"X-API-Key": token})
     assert answer.body == file.path.read_bytes()
 
@@ -95,9 +94,7 @@ def test_sets_are_published_through_the_proxy(proxied: Front, tmp_path: Path) ->
 def test_clients_install_from_static_files(static: Front, tmp_path: Path, how: str) -> None:
     address = f"{static.server.address}/ours"
     for prefix in ("first", "again"):
-        done = drive(
-            *("tests.integration.channel_drivers", "install", address, tmp_path / prefix, "big", how), environ={}
-        )
+        done = drive(*("tests.integration.clients", "install", address, tmp_path / prefix, "big", how), environ={})
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "again" / "share" / "toy.txt").read_bytes() == b"toy"
 

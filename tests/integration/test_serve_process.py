@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.serving import Server, make_token, running, select_briefly
-from tests.processes import assert_ended
+from tests.support.processes import assert_ended
+from tests.support.serving import Server, make_token, running, select_briefly
 
 pytestmark = pytest.mark.integration
 
@@ -38,17 +38,12 @@ def server(root: Path, tmp_path: Path) -> Iterator[Server]:
         yield running_server
 
 
-def workers(server: Server) -> list[int]:
-    file = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-    return [int(child) for child in file.read_text().split()]
-
-
 def test_a_worker_that_dies_is_replaced(server: Server) -> None:
     for _round in range(3):
-        before = workers(server)
+        before = server.workers()
         os.kill(before[0], signal.SIGKILL)
         assert_ended([before[0]])
-        while len(found := workers(server)) < 2 or before[0] in found:
+        while len(found := server.workers()) < 2 or before[0] in found:
             select_briefly()
         assert server.ask("/health").status == 200
 
@@ -60,7 +55,7 @@ def test_nobody_is_left_when_the_first_process_is_killed(root: Path, tmp_path: P
 
 def kill_the_first(root: Path, work: Path) -> None:
     with running(root, work=work, workers=2) as server:
-        left = workers(server)
+        left = server.workers()
         server.process.kill()
         assert_ended(left)
 
@@ -89,7 +84,7 @@ def serve(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_cannot_be_served_is_one_error(root: Path, server: Server, tmp_path: Path) -> None:
     cases = {
-        "cannot be listened on": (str(root), "--port", str(server.port)),
+        "cannot listen on this address": (str(root), "--port", str(server.port)),
         "cannot be written": (str(root), "--port", "0", "--access-log", str(tmp_path / "no" / "log")),
     }
     for words, options in cases.items():
@@ -112,7 +107,7 @@ def test_the_log_goes_to_stderr_where_no_file_is_named(root: Path, tmp_path: Pat
         log = Server(root=root, address=address, process=process, log_file=error_file)
         token = make_token(root, "ours")
         assert log.ask(f"/t/{token}/ours/noarch/none.conda").status == 404
-        assert token not in "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in (process.pid, *workers(log)))
+        assert token not in "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in (process.pid, *log.workers()))
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

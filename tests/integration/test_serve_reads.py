@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_packages, channel_writer, create_channel
-from channel_tools.serve.settings import default_tokens_file
-from channel_tools.serve.tokens import revoke_token
-from tests.integration.serving import Answer, Server, make_token, running
+from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
+from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
 pytestmark = pytest.mark.integration

@@ -16,21 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import FoundationError, NetworkError
+from channel_tools.conda.archive import read_info_json
+from channel_tools.conda.credentials import make_http_client
 from channel_tools.foundation.apt import DEB_ARCHITECTURES
 from channel_tools.foundation.table import load_table
-from channel_tools.packages.reader import read_info_json
-from channel_tools.progress import SilentProgress
+from channel_tools.plan import current_platform
 from channel_tools.sources.debian import DebianSources
 from channel_tools.sources.fetch import fetch_sources
 from channel_tools.sources.store import SourceStore
-from channel_tools.workflow.platforms import current_platform
-from tests.integration.conftest import Served
+from channel_tools.system.errors import FoundationError, NetworkError
+from channel_tools.system.http import Retry
+from channel_tools.system.progress import SilentProgress
+from tests.integration.conftest import Served, build_into_output
+from tests.support.programs import has, in_namespaces, program
 from tests.unit.sources.toys import file_need, git, make_repository, tar_gz
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 STACKS = """\
 default_stack: toys
 stacks:
@@ -185,7 +187,7 @@ def test_offline_without_a_registry_foundation_names_that_and_the_sources(toys: 
     before = snapshot(toys.folder)
     result = toys.tool("build", "--offline")
     assert result.returncode == 5, result.stderr
-    assert "the registry foundation is not complete" in result.stderr
+    assert "the registry foundation is incomplete" in result.stderr
     assert "but needed (2):" in result.stderr
     assert snapshot(toys.folder) == before
 
@@ -351,16 +353,8 @@ def test_a_damaged_source_is_moved_aside_and_named_before_a_build(toys: Toys) ->
     assert kept.read_bytes() == HELLO[:-1]
 
 
-def in_namespace(*kinds: str) -> tuple[str, ...]:
-    """The words that run a command in namespaces of its own; skips where this user may make none."""
-    words = ("unshare", "--map-root-user", *(f"--{kind}" for kind in kinds))
-    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
-        pytest.skip(f"no namespaces ({', '.join(kinds)}) for this user")
-    return words
-
-
 def test_offline_needs_no_network_at_all(toys: Toys) -> None:
-    without_network = in_namespace("user", "net")
+    without_network = in_namespaces("net")
     assert toys.tool("sources", "add", toys.tarball, *toys.repositories).returncode == 0
     result = toys.build("--offline", prefix=without_network)
     assert result.returncode == 0, result.stderr
@@ -371,10 +365,13 @@ def test_a_store_on_a_full_disk_is_one_error_and_keeps_what_it_has(toys: Toys) -
     toys.write_recipes(tarball_url="https://upstream.invalid/tarball-1.0.tar.gz", content=content)
     cache = toys.folder / "cache"
     cache.mkdir()
-    script = 'mount -t tmpfs -o size=1m none "$0" && "$@" && exit 99; code=$?; find "$0" -type f -size +0; exit $code'
+    script = (
+        f'{program("mount")} -t tmpfs -o size=1m none "$0" && "$@" && exit 99; code=$?; '
+        'find "$0" -type f -size +0; exit $code'
+    )
     command = _command(toys.tree, "sources", "add", toys.tarball)
     result = subprocess.run(
-        [*in_namespace("user", "mount"), "sh", "-c", script, str(cache), *command],
+        [*in_namespaces("mount"), "sh", "-c", script, str(cache), *command],
         capture_output=True,
         text=True,
         check=False,
@@ -386,8 +383,7 @@ def test_a_store_on_a_full_disk_is_one_error_and_keeps_what_it_has(toys: Toys) -
 
 
 def test_a_finished_stack_is_left_alone_offline(stack_channel: Path) -> None:
-    command = _command(ROOT, "build", "--offline")
-    result = subprocess.run([*in_namespace("user", "net"), *command], capture_output=True, text=True, check=False)
+    result = build_into_output("build", "--offline", before=in_namespaces("net"))
     assert result.returncode == 0, result.stderr
     assert "0 to build" in result.stderr
     assert stack_channel.is_dir()
@@ -414,7 +410,7 @@ def _debian_repository(folder: Path, content: bytes) -> str:
 
 
 def test_a_tarball_that_debian_holds_is_found_by_its_hash(tmp_path: Path) -> None:
-    if shutil.which("apt-get") is None:
+    if not has("apt-get"):
         pytest.skip("apt is not installed")
     debian = DebianSources(
         state=tmp_path / "state",
@@ -425,8 +421,9 @@ def test_a_tarball_that_debian_holds_is_found_by_its_hash(tmp_path: Path) -> Non
     store = SourceStore(folder=tmp_path / "store")
     need = file_need(HELLO, "https://upstream.invalid/toy-1.tar.gz")
     unknown = file_need(tar_gz({"x": b"unknown"}), "https://upstream.invalid/unknown-1.tar.gz")
+    client = make_http_client({}, retry=Retry(attempts=1))
     with pytest.raises(NetworkError, match=r"could not be fetched \(1\)"):
-        fetch_sources([need, unknown], store, jobs=2, progress=SilentProgress(), debian=debian)
+        fetch_sources([need, unknown], store, client=client, jobs=2, progress=SilentProgress(), debian=debian)
     assert store.known(need).path.read_bytes() == HELLO
     assert store.origin(need) == "toy_1.orig.tar.gz of Debian's source package toy 1-1"
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The default stack as users get it: ``pytorch-switchml``, by conda clients, from each place that they can read.
 
-rattler's engine, which pixi has as well, is always at hand; conda where it is on the PATH. rattler's way from a bundle
-is in test_whole_path.py.
+rattler's engine, which pixi has as well, is always at hand; conda where a variable names it. rattler's way from a
+bundle is in test_whole_path.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.buckets import Bucket
 from tests.integration.conftest import ROOT
-from tests.integration.nginx import nginx_before
-from tests.integration.serving import make_token, running
 from tests.integration.test_serve_clients import drive, naming
+from tests.support.programs import has, program
+from tests.support.s3 import Bucket
+from tests.support.serving import make_token, nginx_before, running
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +88,7 @@ def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) ->
     tool("publish", "--root", ROOT, "--to", bucket.address)
     private = {"AWS_ENDPOINT_URL": bucket.server.endpoint, "AWS_REGION": "us-east-1"}
     install("rattler", Place(address=f"s3://{bucket.name}/chan", environ=private), tmp_path / "rattler")
-    if shutil.which("conda"):
+    if has("conda"):
         bucket.make_public()
         install("conda", Place(address=f"{bucket.server.endpoint}/{bucket.name}/chan"), tmp_path / "conda")
 
@@ -97,8 +96,7 @@ def test_the_stack_is_installed_from_a_bucket(bucket: Bucket, tmp_path: Path) ->
 def test_conda_installs_the_stack_from_an_imported_bundle_without_a_network(
     stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
 ) -> None:
-    if shutil.which("conda") is None:
-        pytest.skip("conda is not on the PATH")
+    program("conda")
     keys, bundle, far = tmp_path / "keys", tmp_path / "bundle", tmp_path / "far"
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", keys, "--json"))["fingerprint"]
     tool("mirror", "create", "--root", ROOT, "-c", stack_channel, "--keys", keys, "--to", bundle, "--without-tool")
@@ -121,7 +119,7 @@ def install(client: str, place: Place, work: Path) -> None:
     if client == "conda":
         with_conda(place, prefix, cache)
     else:
-        driver = ("tests.integration.install_driver", place.address, cache, prefix)
+        driver = ("tests.integration.clients", "create", place.address, cache, prefix)
         done = drive(*driver, "pytorch-switchml", environ=dict(place.environ))
         assert done.returncode == 0, done.stderr
         assert any(name.startswith("torch-switchml-") for name in json.loads(done.stdout))
@@ -137,12 +135,10 @@ def install(client: str, place: Place, work: Path) -> None:
 
 
 def with_conda(place: Place, prefix: Path, cache: Path) -> None:
-    if shutil.which("conda") is None:
-        pytest.skip("conda is not on the PATH")
-    command = [*place.inside, "conda", "create", "--yes", "--quiet", "--override-channels", "--prefix", str(prefix)]
+    create = (program("conda"), "create", "--yes", "--quiet", "--override-channels", "--prefix", str(prefix))
     environ = {**os.environ, **place.environ, "CONDA_PKGS_DIRS": str(cache)}
     done = subprocess.run(
-        [*command, "--channel", place.address, "pytorch-switchml"],
+        [*place.inside, *create, "--channel", place.address, "pytorch-switchml"],
         env=environ, capture_output=True, text=True, check=False, timeout=_PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

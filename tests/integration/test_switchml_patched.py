@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
-from tests.integration.switch_driver import free_udp_port, running_switch
+from tests.support.stacks import install
+from tests.support.switch import free_udp_port, running_switch
 
 pytestmark = pytest.mark.integration
 
@@ -33,15 +33,7 @@ QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "1000", "SWITCHML_CONNECT_TIMEOUT_MS": "1000
 def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """libswitchml, the switch and a compiler, installed from the channel."""
     prefix = tmp_path_factory.mktemp("patched") / "env"
-    create_environment(
-        prefix,
-        [*TOOLCHAIN, "libswitchml * udp*", "switchml-switch"],
-        [stack_channel.as_uri()],
-        package_cache=own_settings.package_cache,
-        subdir="linux-64",
-        progress=SilentProgress(),
-    )
-    return prefix
+    return install(own_settings, stack_channel, prefix, [*TOOLCHAIN, "libswitchml * udp*", "switchml-switch"])
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,19 @@ from typing import Protocol
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.stacks import HEAVY_VARIABLE, install
 
 pytestmark = pytest.mark.integration
 
-TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja"]
+TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "pkg-config"]
 LIBRARIES = ["libabseil", "libgrpc", "libprotobuf", "c-ares", "openssl", "re2", "zlib"]
 COMPILE_LIMIT_S = 600
 TEST_LIMIT_S = 600
+LIMIT_OF_ALL_PYTORCH_TESTS_S = 3600
 
 
 class MakeEnvironment(Protocol):
@@ -37,27 +38,21 @@ class MakeEnvironment(Protocol):
 @pytest.fixture
 def make_environment(own_settings: Settings, stack_channel: Path) -> MakeEnvironment:
     def make(prefix: Path, specs: list[str]) -> dict[str, str]:
-        create_environment(
-            prefix,
-            specs,
-            [stack_channel.as_uri()],
-            package_cache=own_settings.package_cache,
-            subdir="linux-64",
-            progress=SilentProgress(),
-        )
+        install(own_settings, stack_channel, prefix, specs)
         return activated_environment(prefix, environ=os.environ)
 
     return make
 
 
 def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeEnvironment, tmp_path: Path) -> None:
-    toolchain = make_environment(tmp_path / "env", [*TOOLCHAIN, *LIBRARIES])
+    """The clients are those of the installed libswitchml, whose package was made after its own tests had passed."""
+    prefix = tmp_path / "env"
+    toolchain = make_environment(prefix, [*TOOLCHAIN, *LIBRARIES, "libswitchml * udp*"])
     build = tmp_path / "build"
-    sources = ROOT / "recipes"
     run_command(
         [
-            *("cmake", "-G", "Ninja", "-S", sources / "switchml-switch" / "src", "-B", build),
-            f"-DSWITCHML_LIBRARY_SOURCE={sources / 'libswitchml' / 'src'}",
+            *("cmake", "-G", "Ninja", "-S", ROOT / "recipes" / "switchml-switch" / "src", "-B", build),
+            f"-DCMAKE_PREFIX_PATH={prefix}",
         ],
         env=toolchain,
         timeout_s=COMPILE_LIMIT_S,
@@ -65,6 +60,9 @@ def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeE
     run_command(["cmake", "--build", build], env=toolchain, timeout_s=COMPILE_LIMIT_S)
     result = run_command(["ctest", "--test-dir", build, "--output-on-failure"], env=toolchain, timeout_s=TEST_LIMIT_S)
     assert "100% tests passed" in result.stdout
+    assert re.search(r"switch\.test_end_to_end \.+ +Passed", result.stdout)
+    assert re.search(r"switch\.test_sessions \.+ +Passed", result.stdout)
+    assert re.search(r"switch\.test_trouble \.+ +Passed", result.stdout)
 
 
 def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
@@ -73,21 +71,25 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     """The compiler builds the stand-in for libswitchml, which injects the faults that the real one does not have."""
     prefix = tmp_path / "env"
     variables = make_environment(
-        prefix, [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip"]
+        prefix, [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip", "numpy"]
     )
     installed = run_command(
-        [prefix / "bin" / "python", "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}"],
+        [prefix / "bin" / "python", "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
         env=variables,
         check=False,
         timeout_s=COMPILE_LIMIT_S,
     )
     if installed.returncode != 0:
         pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
+    heavy = bool(os.environ.get(HEAVY_VARIABLE))  # then all of PyTorch's own tests of process groups too
     result = run_command(
-        [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "--switchml", "real"],
+        [
+            *(prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "--switchml", "real"),
+            *("--pytorch-tests", "all" if heavy else "chosen"),
+        ],
         cwd=ROOT / "recipes" / "torch-switchml" / "src",
         env={**variables, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")},
-        timeout_s=TEST_LIMIT_S,
+        timeout_s=TEST_LIMIT_S + (LIMIT_OF_ALL_PYTORCH_TESTS_S if heavy else 0),
     )
     assert re.search(r"\d+ passed", result.stdout)
     assert "failed" not in result.stdout

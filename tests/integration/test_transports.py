@@ -11,18 +11,16 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from channel_tools.elf import read_elf_file
-from channel_tools.environments import create_environment
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
-from tests.integration.conftest import BUILD_LIMIT_S, ROOT
+from channel_tools.system.elf import read_elf_file
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
+from tests.support.stacks import install
 
 pytestmark = pytest.mark.integration
 
@@ -32,9 +30,7 @@ TRANSPORTS = ["udp", "dummy", "dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma"]
 @pytest.fixture(scope="module")
 def channel(stack_channel: Path) -> Path:
     """With the dummy transport in it, where its source is in the store."""
-    command = [sys.executable, "-m", "channel_tools", "build", "--root", str(ROOT), "--offline"]
-    command += ["--variant", "dummy", "--package", "libswitchml"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
+    result = build_into_output("build", "--offline", "--variant", "dummy", "--package", "libswitchml")
     if "not in the source store" not in result.stderr:
         assert result.returncode == 0, result.stderr
     return stack_channel
@@ -43,15 +39,7 @@ def channel(stack_channel: Path) -> Path:
 def installed(channel: Path, settings: Settings, transport: str, prefix: Path) -> Path:
     if not list((channel / "linux-64").glob(f"libswitchml-*-{transport}_h*.conda")):
         pytest.skip(f"libswitchml's {transport} variant is not in the channel")
-    create_environment(
-        prefix,
-        [f"libswitchml=*={transport}_h*"],
-        [channel.as_uri()],
-        package_cache=settings.package_cache,
-        subdir="linux-64",
-        progress=SilentProgress(),
-    )
-    return prefix
+    return install(settings, channel, prefix, [f"libswitchml=*={transport}_h*"])
 
 
 def exported(library: Path) -> dict[str, str]:

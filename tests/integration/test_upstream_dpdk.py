@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from conda_package_streaming.package_streaming import stream_conda_component
 
-from channel_tools.commands import run_command
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
-from tests.integration.upstream import build_from_upstream, packages_of
+from tests.support.stacks import build_from_upstream, install, packages_of
 
 pytestmark = pytest.mark.integration
 
@@ -30,14 +29,7 @@ RUN_LIMIT_S = 300
 
 
 def _install(settings: Settings, channel: Path, prefix: Path, specs: list[str]) -> dict[str, str]:
-    create_environment(
-        prefix,
-        specs,
-        [channel.as_uri()],
-        package_cache=settings.package_cache,
-        subdir="linux-64",
-        progress=SilentProgress(),
-    )
+    install(settings, channel, prefix, specs)
     return activated_environment(prefix, environ=os.environ)
 
 

@@ -1,31 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The udp stack of the built channel, validated for real: once as it is, then with one fault after another."""
+"""The udp stack of the built channel, validated for real by a small plan: first as it is, then with each fault.
+
+test_main_job.py validates it with the whole plan.
+"""
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import activated_environment, create_environment
-from channel_tools.errors import ValidationError
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings
-from channel_tools.validate import ValidationRequest, ranks, switchml, validate_stack
-from channel_tools.validate.context import MethodContext
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.settings import Settings
 from channel_tools.validate.model import MethodResult
-from channel_tools.validate.processes import Deadline
-from channel_tools.validate.switchml import SwitchmlMethod
-from tests.processes import processes_naming, seconds_since_the_last_step
+from channel_tools.validate.switchml import method as ranks
+from channel_tools.validate.switchml import method as switchml
+from channel_tools.validate.switchml.method import SwitchmlMethod
+from tests.support.processes import processes_naming, seconds_since_the_last_step
+from tests.support.stacks import failed, install, method_context
 from tests.unit.validate.fakes import small_plan
 
 pytestmark = pytest.mark.integration
 
 SPECS = ("pytorch-switchml", "libswitchml * udp*", "switchml-switch")
-SUBDIR = "linux-64"
 SECONDS_TO_AN_ERROR = 30.0
 LIMIT_S = 600.0
 
@@ -38,14 +37,7 @@ def settings(own_settings: Settings, stack_channel: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def prefix(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_environment(
-        tmp_path_factory.mktemp("switchml") / "env",
-        SPECS,
-        [settings.channel.as_uri()],
-        package_cache=settings.package_cache,
-        subdir=SUBDIR,
-        progress=SilentProgress(),
-    ).prefix
+    return install(settings, settings.channel, tmp_path_factory.mktemp("switchml") / "env", SPECS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +50,8 @@ class Run:
     def __call__(self, *, name: str = "run", **variables: str) -> MethodResult:
         folder = self.folder / name
         folder.mkdir()
-        context = MethodContext(
-            stack="udp",
-            prefix=self.prefix,
-            variables=activated_environment(self.prefix, environ=os.environ) | variables,
-            ranks=2,
-            options={"connect_timeout_s": 3.0, "job_timeout_s": 10.0},
-            folder=folder,
-            deadline=Deadline.after(LIMIT_S),
-            progress=SilentProgress(),
-        )
+        options: dict[str, object] = {"connect_timeout_s": 3.0, "job_timeout_s": 10.0}
+        context = method_context("udp", self.prefix, folder, options, limit_s=LIMIT_S, **variables)
         return SwitchmlMethod().run(context)
 
 
@@ -78,40 +62,11 @@ def run(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(prefix=prefix, folder=tmp_path)
 
 
-def failed(result: MethodResult) -> set[str]:
-    return {check.name for check in result.checks if not check.passed}
-
-
-def test_the_stack_keeps_its_promises(settings: Settings, prefix: Path, tmp_path: Path) -> None:
-    request = ValidationRequest(
-        stack="udp",
-        method="switchml",
-        options={},
-        specs=SPECS,
-        channels=(settings.channel.as_uri(),),
-        ranks=2,
-        subdir=SUBDIR,
-        package_cache=settings.package_cache,
-        work=tmp_path,
-        forbidden=(settings.tree.root, settings.output),
-        prefix=prefix,
-    )
-    report = validate_stack(request, environ=os.environ, progress=SilentProgress())
-    assert report.failed_checks == ()
-    assert {totals.name: totals.elements > 0 for totals in report.result.transports} == {"switchml": True, "gloo": True}
-    assert len(report.result.bandwidth) == 6
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_without_a_fault_passes(run: Run) -> None:
-    assert failed(run(VALIDATION_FAULT="none")) == set()
-    assert processes_naming(run.folder) == []
-
-
-def test_runs_at_the_same_time_do_not_meet(run: Run) -> None:
+def test_runs_without_a_fault_pass_and_do_not_meet(run: Run) -> None:
     with ThreadPoolExecutor(2) as threads:
         results = list(threads.map(lambda name: run(name=name, VALIDATION_FAULT="none"), ("one", "two")))
     assert [failed(result) for result in results] == [set(), set()]
+    assert processes_naming(run.folder) == []
 
 
 def test_a_silent_fallback_fails(run: Run) -> None:

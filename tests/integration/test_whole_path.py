@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The way of a stack from its recipes to a site without a network, by the commands that users give, in their order.
 
-build, audit, publish to testing, validate there, promote, pin, mirror; on the far side, in a network namespace that has
-loopback alone and nothing of this side but the bundle and the lock: verify, import, install, allreduce.
+build, audit, publish to testing, validate there, promote, pin, mirror; on the offline side, in a network namespace
+that has loopback alone and nothing of the connected side but the bundle and the lock: verify, import, install,
+allreduce.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import ROOT
-from tests.integration.serving import running
+from tests.support.serving import running
 
 pytestmark = pytest.mark.integration
 
@@ -52,27 +53,27 @@ class Side:
 def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
 ) -> None:
-    near, far = Side(tmp_path / "near"), Side(tmp_path / "far", inside=without_network)
+    connected, offline = Side(tmp_path / "connected"), Side(tmp_path / "offline", inside=without_network)
     target, bundle, keys, pins = (tmp_path / name for name in ("served/ours", "bundle", "keys", "pins"))
 
     own = sorted(path for path in stack_channel.glob("*/*.conda") if OWN.match(path.name))
     for package in own:
-        near.run("audit", package)
+        connected.run("audit", package)
 
-    published = near.run_json("publish", "--to", target, "--label", "testing")
+    published = connected.run_json("publish", "--to", target, "--label", "testing")
     assert {f"{path.parent.name}/{path.name}" for path in own} >= own_names(published["uploaded"])
-    near.run("validate", "--ranks", RANKS, "--channel", str(published["address"]))
-    promoted = near.run_json("promote", "testing", "main", "--at", target)
+    connected.run("validate", "--ranks", RANKS, "--channel", str(published["address"]))
+    promoted = connected.run_json("promote", "testing", "main", "--at", target)
     assert promoted["uploaded"] == []
     assert promoted["linked"] == published["uploaded"]
 
-    token = str(near.run_json("token", "create", "site", "--at", target.parent, "--channel", "ours")["token"])
-    near.run("mirror", "keys", "create", "--keys", keys)
-    fingerprint = str(near.run_json("mirror", "keys", "show", "--keys", keys)["fingerprint"])
+    token = str(connected.run_json("token", "create", "site", "--at", target.parent, "--channel", "ours")["token"])
+    connected.run("mirror", "keys", "create", "--keys", keys)
+    fingerprint = str(connected.run_json("mirror", "keys", "show", "--keys", keys)["fingerprint"])
     with running(target.parent, work=tmp_path) as server:
         private = f"{server.address}/t/{token}/ours"
-        near.run("pins", "--channel", private, "-o", pins)
-        near.run("mirror", "create", "--channel", private, "--keys", keys, "--to", bundle, "--without-tool")
+        connected.run("pins", "--channel", private, "-o", pins)
+        connected.run("mirror", "create", "--channel", private, "--keys", keys, "--to", bundle, "--without-tool")
         lock = (pins / "conda-lock.yml").read_text(encoding="utf-8")
         assert f"{server.address}/ours/" in lock
     for kept in (server.log_file, *pins.iterdir(), *(path for path in bundle.rglob("*") if path.is_file())):
@@ -83,11 +84,11 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     assert {name.partition("-")[0] for name in beside_the_lock} == {"pip"}  # which conda wants
 
     mirror, environment = tmp_path / "mirror", tmp_path / "env"
-    far.run("mirror", "verify", bundle, "--root-sha256", fingerprint)
-    far.run("mirror", "import", bundle, "--to", mirror, "--root-sha256", fingerprint)
+    offline.run("mirror", "verify", bundle, "--root-sha256", fingerprint)
+    offline.run("mirror", "import", bundle, "--to", mirror, "--root-sha256", fingerprint)
     theirs = mirror / "channels" / "ours"
-    far.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
-    far.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
+    offline.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
+    offline.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
 
 
 def own_names(keys: object) -> set[str]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import run_tool
+
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
+DOCUMENTS = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")]
+)
 GROUPS = {"channel", "env", "export", "foundation", "mirror", "sources", "token"}
 
 
 @cache
 def help_of(command: tuple[str, ...]) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "channel_tools", *command, "--help"], capture_output=True, text=True, check=False
-    )
+    result = run_tool(*command, "--help", cwd=ROOT)
     return result.stdout if result.returncode == 0 else ""
 
 
@@ -55,8 +55,16 @@ def test_commands_and_their_options_exist(document: Path) -> None:
                 assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), f"{command}: no option {option}"
 
 
-def test_the_layout_is_as_the_readme_says() -> None:
-    table = (ROOT / "README.md").read_text().partition("## Layout")[2].partition("## More")[0]
-    folders = re.findall(r"^\| `([a-z_]+)/` \|", table, re.MULTILINE)
+@pytest.mark.parametrize(
+    ("title", "base"),
+    [("| folder |", ROOT), ("| folder of `channel_tools/` |", ROOT / "channel_tools")],
+    ids=["top", "program"],
+)
+def test_the_folders_are_those_of_the_map(title: str, base: Path) -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition(title)[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    folders = [name for row in rows for name in re.findall(r"`([a-z_]+)/`", row)]
     assert folders
-    assert [name for name in folders if not (ROOT / name).is_dir()] == []
+    assert [name for name in folders if not (base / name).is_dir()] == []
+    ours = {path.name for path in base.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert base == ROOT or ours <= set(folders)

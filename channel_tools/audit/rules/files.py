@@ -7,93 +7,100 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from channel_tools.audit.model import Promise, Rule
-from channel_tools.packages.layout import resolve
-from channel_tools.packages.texts import SHELLS
+from channel_tools.audit.model import Requirement, Rule
+from channel_tools.audit.reading import SHELLS
+from channel_tools.conda.closure import resolve
+from channel_tools.conda.package import split_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.audit.facts import FileFacts, PackageFacts, Surroundings
-    from channel_tools.audit.model import Finding
+    from channel_tools.audit.model import Dependencies, FileFacts, Finding, PackageFacts
 
 _FORBIDDEN_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 SHEBANG_BYTES = 127
 """What every Linux kernel takes of a program's first line."""
 LEAST_PLACEHOLDER_BYTES = 220
 """A binary file can be installed at any prefix no longer than its placeholder; users have prefixes of 200 bytes."""
-_WHOLE = Promise(
+_WHOLE = Requirement(
     rule=Rule.PACKAGE,
     expected="a complete conda package, named after what it says it is",
-    mend="remove the file and make or fetch the package again",
+    fix="remove the file and make or fetch the package again",
 )
-_NO_BUILD_PATH = Promise(
+_NO_BUILD_PATH = Requirement(
     rule=Rule.BUILD_PATH,
     expected="no folder of the machine that built it",
-    mend="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
+    fix="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
     "for texts, have build.sh write a path relative to the file",
 )
-_REPLACED = Promise(
+_REPLACED = Requirement(
     rule=Rule.PLACEHOLDER,
     expected=f"no build prefix, or one registered in paths.json, of {LEAST_PLACEHOLDER_BYTES} bytes or more "
     "in binary files",
-    mend="have the file find the prefix from where it lies; else let the engine register it (build.prefix_detection)",
+    fix="have the file find the prefix from where it lies; else let the engine register it (build.prefix_detection)",
 )
-_SELF_LOCATING = Promise(
+_SELF_LOCATING = Requirement(
     rule=Rule.SELF_LOCATING,
     expected="paths found from where the file lies",
-    mend="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
+    fix="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
     "$(dirname $0)/.. in -config programs",
 )
-_INTERPRETER = Promise(
+_INTERPRETER = Requirement(
     rule=Rule.INTERPRETER,
     expected="#!/bin/sh, #!/bin/bash, #!/usr/bin/env PROGRAM, or the placeholder's bin/PROGRAM",
-    mend="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which name the prefix",
+    fix="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which name the prefix",
 )
-_LINK = Promise(
+_LINK = Requirement(
     rule=Rule.LINK,
     expected="a relative link to a file of the package or of what it depends on",
-    mend="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
+    fix="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
 )
-_MODE = Promise(
+_MODE = Requirement(
     rule=Rule.MODE,
     expected="files and links, without setuid, setgid and sticky bits, written by their owner only",
-    mend="chmod it in build.sh; what needs rights is the site's to install",
+    fix="chmod it in build.sh; what needs rights is the site's to install",
 )
-_METADATA = Promise(
+_METADATA = Requirement(
     rule=Rule.METADATA,
     expected="neither folders nor file: addresses of the machine that built it",
-    mend="build it with channel_tools build, which cleans what the engine writes; in a recipe's own files, write no "
+    fix="build it with channel_tools build, which cleans what the engine writes; in a recipe's own files, write no "
     "absolute path",
 )
-_EXCEPTION = Promise(
+_EXCEPTION = Requirement(
     rule=Rule.EXCEPTION,
     expected="extra.audit: {allow: [{rule, files, reason}], runtime_dispatch: [{files, reason}]}",
-    mend="write the rule, the narrowest patterns and the reason into the recipe",
+    fix="write the rule, the narrowest patterns and the reason into the recipe",
 )
 
 
-def package_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def package_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """The package could be read to its end."""
     for damage in package.damage:
-        yield _WHOLE.broken(package.file_name, "", damage)
+        yield _WHOLE.violation(package.file_name, "", damage)
 
 
-def build_path_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def name_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
+    """The package file is named after what its index.json says."""
+    said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
+    if package.index and said != split_file_name(package.file_name):
+        yield _WHOLE.violation(package.file_name, "", f"info/index.json says {'-'.join(said)}")
+
+
+def build_path_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """No file names a folder of the machine that built it."""
     for path, file in package.files.items():
         for place in file.build_paths:
-            yield _NO_BUILD_PATH.broken(package.file_name, path, f"names {place.text}", where=place.where)
+            yield _NO_BUILD_PATH.violation(package.file_name, path, f"names {place.text}", where=place.where)
 
 
-def placeholder_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def placeholder_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Every build prefix in a file is registered in paths.json, in the mode that suits the file."""
     for path, file in package.files.items():
         for place in file.strays:
             found = f"holds the build prefix {place.text}, which nothing replaces"
-            yield _REPLACED.broken(package.file_name, path, found, where=place.where)
+            yield _REPLACED.violation(package.file_name, path, found, where=place.where)
         if problem := _placeholder_problem(file):
-            yield _REPLACED.broken(package.file_name, path, problem)
+            yield _REPLACED.violation(package.file_name, path, problem)
 
 
 def _placeholder_problem(file: FileFacts) -> str:
@@ -109,18 +116,18 @@ def _placeholder_problem(file: FileFacts) -> str:
     return ""
 
 
-def self_locating_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def self_locating_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Files that others find the package by hold no absolute path, not even one that installation would replace."""
     for path, file in package.files.items():
         for place in file.host_paths:
-            yield _SELF_LOCATING.broken(package.file_name, path, f"names {place.text}", where=place.where)
+            yield _SELF_LOCATING.violation(package.file_name, path, f"names {place.text}", where=place.where)
 
 
-def interpreter_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def interpreter_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Programs name an interpreter that is there wherever they are installed."""
     for path, file in package.files.items():
         if file.shebang and (problem := _shebang_problem(file)):
-            yield _INTERPRETER.broken(package.file_name, path, problem, where="line 1")
+            yield _INTERPRETER.violation(package.file_name, path, problem, where="line 1")
 
 
 def _shebang_problem(file: FileFacts) -> str:
@@ -134,19 +141,19 @@ def _shebang_problem(file: FileFacts) -> str:
     return ""
 
 
-def link_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
+def link_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """Links are relative, stay inside the prefix and lead to something."""
     folders: set[str] | None = None
     for path, file in package.files.items():
         if file.kind != "link":
             continue
-        led = None if file.target.startswith("/") else resolve(path, around.links)
-        if led in around.files:
+        led = None if file.target.startswith("/") else resolve(path, dependencies.links)
+        if led in dependencies.files:
             continue
         if folders is None:
-            folders = _folders_of(around)
+            folders = _folders_of(dependencies)
         if led is None or led not in folders:
-            yield _LINK.broken(package.file_name, path, _link_problem(file, led))
+            yield _LINK.violation(package.file_name, path, _link_problem(file, led))
 
 
 def _link_problem(file: FileFacts, led: str | None) -> str:
@@ -157,9 +164,9 @@ def _link_problem(file: FileFacts, led: str | None) -> str:
     return f"leads to {file.target}, which neither the package nor what it depends on has"
 
 
-def _folders_of(around: Surroundings) -> set[str]:
+def _folders_of(dependencies: Dependencies) -> set[str]:
     found: set[str] = set()
-    for path in around.files:
+    for path in dependencies.files:
         folder = path.rpartition("/")[0]
         while folder and folder not in found:
             found.add(folder)
@@ -167,11 +174,11 @@ def _folders_of(around: Surroundings) -> set[str]:
     return found
 
 
-def mode_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def mode_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Nothing has rights or a kind that an installation must not bring."""
     for path, file in package.files.items():
         if problem := _mode_problem(file):
-            yield _MODE.broken(package.file_name, path, problem)
+            yield _MODE.violation(package.file_name, path, problem)
 
 
 def _mode_problem(file: FileFacts) -> str:
@@ -186,13 +193,13 @@ def _mode_problem(file: FileFacts) -> str:
     return ""
 
 
-def metadata_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def metadata_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """info/ names nothing of the machine that built the package."""
     for name, place in package.info_paths:
-        yield _METADATA.broken(package.file_name, name, f"names {place.text}", where=place.where)
+        yield _METADATA.violation(package.file_name, name, f"names {place.text}", where=place.where)
 
 
-def exception_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def exception_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """What the recipe declares can be understood and is narrow."""
     for fault in package.declared.faults:
-        yield _EXCEPTION.broken(package.file_name, "", fault)
+        yield _EXCEPTION.violation(package.file_name, "", fault)

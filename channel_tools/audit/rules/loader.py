@@ -1,70 +1,95 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the loader and the processor want: elf, rpath, needed, glibc, libstdcxx, instructions."""
+"""What the loader and the processor want: elf, rpath, needed, glibc, libstdcxx, instructions.
+
+Symbol versions of glibc, libstdc++ and libgcc, and which release of each brings them.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.audit.facts import SYSROOT
-from channel_tools.audit.model import Promise, Rule
-from channel_tools.audit.processor import level_name, required_level
-from channel_tools.audit.versions import is_enough, least_version, parse_version, wanted_releases
-from channel_tools.elf import GLIBC_LIBRARIES
-from channel_tools.packages.layout import join_path, resolve
+from channel_tools.audit.instructions import level_name, required_level
+from channel_tools.audit.model import SYSROOT, Requirement, Rule
+from channel_tools.conda.closure import join_path, resolve
+from channel_tools.system.elf import GLIBC_LIBRARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from channel_tools.audit.facts import ArchiveFacts, ElfFacts, FileFacts, Instruction, PackageFacts, Surroundings
-    from channel_tools.audit.model import Finding
-    from channel_tools.audit.versions import Version, Wanted
+    from channel_tools.audit.model import (
+        ArchiveFacts,
+        Dependencies,
+        ElfFacts,
+        FileFacts,
+        Finding,
+        Instruction,
+        PackageFacts,
+    )
 
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
 """What the installation of a GPU's driver brings, by design."""
 _MACHINES = {"linux-64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 _LIBRARY_NAMES = {"libstdcxx": ("libstdcxx", "libstdcxx-ng"), "libgcc": ("libgcc", "libgcc-ng")}
 _LIBRARIES = {"libstdcxx": "libstdc++.so.6", "libgcc": "libgcc_s.so.1"}
-_ELF = Promise(
+_ELF = Requirement(
     rule=Rule.ELF,
     expected="whole ELF files for the package's platform",
-    mend="use the compiler of the target platform, ${{ compiler('c') }}; "
+    fix="use the compiler of the target platform, ${{ compiler('c') }}; "
     "what upstream ships damaged or for others is to be left out of the package",
 )
-_RPATH = Promise(
+_RPATH = Requirement(
     rule=Rule.RPATH,
     expected="rpaths that begin with $ORIGIN and stay inside the prefix",
-    mend="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
+    fix="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
     "a folder of the site belongs into build.dynamic_linking.rpath_allowlist",
 )
-_NEEDED = Promise(
+_NEEDED = Requirement(
     rule=Rule.NEEDED,
     expected="a library of the package or of what it depends on, where the file's rpath leads",
-    mend="add the run dependency that has it, or the rpath; "
+    fix="add the run dependency that has it, or the rpath; "
     "what the site brings belongs into build.dynamic_linking.missing_dso_allowlist",
 )
+Version = tuple[int, ...]
+_SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)")
+_BOUND = re.compile(r"(>=|==|=|~=|>)?\s*(\d+(?:\.\d+)*)")
+# The first release of GCC whose libstdc++ has a version; GCC's own "ABI Policy and Guidelines" lists them.
+_GLIBCXX: Mapping[Version, Version] = {
+    (3, 4, 19): (4, 8, 3), (3, 4, 20): (4, 9), (3, 4, 21): (5, 1), (3, 4, 22): (6, 1), (3, 4, 23): (7, 1),
+    (3, 4, 24): (7, 2), (3, 4, 25): (8, 1), (3, 4, 26): (9, 1), (3, 4, 27): (9, 2), (3, 4, 28): (9, 3),
+    (3, 4, 29): (11, 1), (3, 4, 30): (12, 1), (3, 4, 31): (13, 1), (3, 4, 32): (13, 2), (3, 4, 33): (14, 1),
+    (3, 4, 34): (15, 1),
+}  # fmt: skip
+_CXXABI: Mapping[Version, Version] = {
+    (1, 3, 7): (4, 8), (1, 3, 8): (4, 9), (1, 3, 9): (5, 1), (1, 3, 10): (6, 1), (1, 3, 11): (7, 1),
+    (1, 3, 12): (9, 1), (1, 3, 13): (11, 1), (1, 3, 14): (13, 1), (1, 3, 15): (14, 1), (1, 3, 16): (15, 1),
+}  # fmt: skip
+_OLDEST: Version = (4, 8)
+_UNKNOWN: Version = (9999,)
 
 
-def elf_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def elf_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """ELF files are whole and made for the package's platform."""
     machine = _MACHINES.get(package.subdir)
     for path, elf in _elf_files(package):
         if elf.damage:
-            yield _ELF.broken(package.file_name, path, f"cannot be read: {elf.damage}")
+            yield _ELF.violation(package.file_name, path, f"cannot be read: {elf.damage}")
         elif machine and elf.machine != machine and elf.is_dynamic:
-            yield _ELF.broken(package.file_name, path, _made_for(elf.machine, package))
+            yield _ELF.violation(package.file_name, path, _made_for(elf.machine, package))
     for path, archive in _archives(package):
         if archive.damage:
-            yield _ELF.broken(package.file_name, path, f"cannot be read: {archive.damage}")
+            yield _ELF.violation(package.file_name, path, f"cannot be read: {archive.damage}")
         for found, member in sorted(archive.machines.items()):
             if machine and found != machine:
-                yield _ELF.broken(package.file_name, f"{path}({member})", _made_for(found, package))
+                yield _ELF.violation(package.file_name, f"{path}({member})", _made_for(found, package))
 
 
 def _made_for(machine: str, package: PackageFacts) -> str:
     return f"is made for {machine.removeprefix('EM_')}; the subdir is {package.subdir}"
 
 
-def rpath_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def rpath_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """Rpaths are relative to $ORIGIN and stay inside the prefix; the recipe may list what the site needs."""
     for path, elf in _elf_files(package):
         for rpath, folder in zip(elf.rpaths, elf.folders, strict=True):
@@ -72,93 +97,97 @@ def rpath_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding
             if rpath.startswith(("$ORIGIN", "${ORIGIN}")) and not leads_out:
                 continue
             found = f"has the rpath {rpath}" + (", which leads out of the prefix" if leads_out else "")
-            yield _RPATH.broken(package.file_name, path, found, subject=rpath)
+            yield _RPATH.violation(package.file_name, path, found, subject=rpath)
 
 
-def needed_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
+def needed_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """Every needed library is found through the file's own rpath, or is the host's by design."""
     from_host = GLIBC_LIBRARIES | DRIVER_LIBRARIES
     for path, elf in _elf_files(package):
         for library in elf.needed:
             if library in from_host:
                 continue
-            if any(resolve(join_path(folder, library), around.links) in around.files for folder in elf.folders):
+            if any(
+                resolve(join_path(folder, library), dependencies.links) in dependencies.files for folder in elf.folders
+            ):
                 continue
-            found = f"needs {library}, which {_why_not(library, elf, around)}"
-            yield _NEEDED.broken(package.file_name, path, found, subject=library)
+            found = f"needs {library}, which {_why_not(library, elf, dependencies)}"
+            yield _NEEDED.violation(package.file_name, path, found, subject=library)
 
 
-def _why_not(library: str, elf: ElfFacts, around: Surroundings) -> str:
-    somewhere = sorted(path for path in around.files | around.links.keys() if path.rpartition("/")[2] == library)
+def _why_not(library: str, elf: ElfFacts, dependencies: Dependencies) -> str:
+    somewhere = sorted(
+        path for path in dependencies.files | dependencies.links.keys() if path.rpartition("/")[2] == library
+    )
     if somewhere:
         return f"is at {somewhere[0]} while the rpath leads to {', '.join(elf.folders) or 'no folder'}"
-    unknown = f" (not known: {', '.join(around.unresolved)})" if around.unresolved else ""
+    unknown = f" (not known: {', '.join(dependencies.unresolved)})" if dependencies.unresolved else ""
     return f"neither the package nor what it depends on has{unknown}"
 
 
-def glibc_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
+def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """The package requires a glibc that has all symbol versions its files ask for."""
-    del around
-    wanted = _newest(package, "glibc")
+    del dependencies
+    wanted = newest_release(package, "glibc")
     if wanted is None:
         return
     file, release = wanted
     declared = max((least_version(spec) for spec in _specs(package, ("__glibc",))), default=())
     if not declared or declared < release.release:
         have = f"the package requires {_text(declared)}" if declared else "the package requires none"
-        promise = Promise(
+        requirement = Requirement(
             rule=Rule.GLIBC,
             expected=f"__glibc >={_text(release.release)} among depends or constrains",
-            mend="let ${{ stdlib('c') }} name a sysroot at least as new as the one linked against",
+            fix="let ${{ stdlib('c') }} name a sysroot at least as new as the one linked against",
         )
-        yield promise.broken(package.file_name, file, f"wants {release.symbol}; {have}")
+        yield requirement.violation(package.file_name, file, f"wants {release.symbol}; {have}")
 
 
-def libstdcxx_rule(package: PackageFacts, around: Surroundings) -> Iterator[Finding]:
+def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
     """The package requires a libstdcxx and a libgcc that have all symbol versions its files ask for."""
     for library, names in _LIBRARY_NAMES.items():
-        wanted = _newest(package, library)
+        wanted = newest_release(package, library)
         if wanted is None or package.name in names or _is_own(package, library):
             continue
         file, release = wanted
-        declared = _declared_release(package, around, names)
+        declared = _declared_release(package, dependencies, names)
         if not declared or not is_enough(declared, release.release):
             have = f"what it requires may be {_text(declared)}" if declared else f"it does not require {library}"
-            promise = Promise(
+            requirement = Requirement(
                 rule=Rule.LIBSTDCXX,
                 expected=f"{library} >={_text(release.release[:1])} among depends",
-                mend="keep the compilers' run_exports, and build with the compiler whose runtime is required",
+                fix="keep the compilers' run_exports, and build with the compiler whose runtime is required",
             )
-            yield promise.broken(package.file_name, file, f"wants {release.symbol}; {have}")
+            yield requirement.violation(package.file_name, file, f"wants {release.symbol}; {have}")
 
 
-def _declared_release(package: PackageFacts, around: Surroundings, names: Sequence[str]) -> Version:
+def _declared_release(package: PackageFacts, dependencies: Dependencies, names: Sequence[str]) -> Version:
     """The oldest release that may stand beside the package: by its own bound, else by what the channel has."""
     bounds = [least_version(spec) for spec in _specs(package, names)]
     if any(bounds):
         return max(bounds)
-    offered = [parse_version(version) for name in names for version in around.versions.get(name, ())]
+    offered = [parse_version(version) for name in names for version in dependencies.versions.get(name, ())]
     return min(offered, default=())
 
 
-def instructions_rule(package: PackageFacts, _around: Surroundings) -> Iterator[Finding]:
+def instructions_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
     """No instruction beyond the processor that the package requires."""
     level = required_level((*package.depends, *package.constrains))
-    promise = Promise(
+    requirement = Requirement(
         rule=Rule.INSTRUCTIONS,
         expected=f"instructions of {level_name(level)}, which is what the package requires",
-        mend="build without -march=native and the like; depend on _x86_64-microarch-level >=N to require more; "
+        fix="build without -march=native and the like; depend on _x86_64-microarch-level >=N to require more; "
         "declare code that asks the processor first under extra.audit.runtime_dispatch, with the reason",
     )
     for path, elf in _elf_files(package):
         if elf.isa_needed and elf.isa_needed > level_name(level):
-            yield promise.broken(package.file_name, path, f"its property note asks for {elf.isa_needed}")
+            yield requirement.violation(package.file_name, path, f"its property note asks for {elf.isa_needed}")
     for path, instructions in _code(package):
         first = instructions[0]
         function = f" in {first.function}" if first.function else ""
         features = ", ".join(sorted({one.feature for one in instructions}))
         found = f"uses {features}; the first of {first.feature}{function}"
-        yield promise.broken(package.file_name, path, found, where=f"offset {first.offset:#x}")
+        yield requirement.violation(package.file_name, path, found, where=f"offset {first.offset:#x}")
 
 
 def _code(package: PackageFacts) -> Iterator[tuple[str, tuple[Instruction, ...]]]:
@@ -187,7 +216,7 @@ def _is_for_linking(file: FileFacts) -> bool:
     return SYSROOT in file.path or file.path.endswith(".o")
 
 
-def _newest(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:
+def newest_release(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:
     """The file that asks for the newest release of a library, and the symbol version that it asks for."""
     found: tuple[str, Wanted] | None = None
     for path, elf in _elf_files(package):
@@ -211,3 +240,57 @@ def _specs(package: PackageFacts, names: Sequence[str]) -> list[str]:
 
 def _text(version: Version) -> str:
     return ".".join(str(part) for part in version)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A library's release that symbol versions ask for, and the newest of these versions."""
+
+    symbol: str
+    release: Version
+
+
+def wanted_releases(symbols: Iterable[str]) -> dict[str, Wanted]:
+    """``glibc``, ``libstdcxx`` and ``libgcc`` to the oldest release that has all these symbol versions."""
+    newest: dict[str, Wanted] = {}
+    for symbol in symbols:
+        match = _SYMBOL.fullmatch(symbol)
+        if match is None:
+            continue
+        library, release = _release(match[1], parse_version(match[2]))
+        if library not in newest or newest[library].release < release:
+            newest[library] = Wanted(symbol=symbol, release=release)
+    return newest
+
+
+def _release(family: str, version: Version) -> tuple[str, Version]:
+    if family == "GLIBC":
+        return "glibc", version
+    if family == "GCC":
+        return "libgcc", version
+    table = _GLIBCXX if family == "GLIBCXX" else _CXXABI
+    if version < min(table):
+        return "libstdcxx", _OLDEST
+    return "libstdcxx", table.get(version, _UNKNOWN)
+
+
+def least_version(spec: str) -> Version:
+    """The oldest version that a MatchSpec lets in, as far as it says so by ``>=``, ``=`` or a bare version."""
+    _name, _space, rest = spec.replace("=", " =", 1).replace("> =", " >=", 1).partition(" ")
+    bounds = []
+    for part in rest.strip().partition(" ")[0].split(","):
+        match = _BOUND.match(part.strip())
+        if match:
+            bounds.append(parse_version(match[2]))
+    return max(bounds, default=())
+
+
+def parse_version(text: str) -> Version:
+    """``2.17`` as numbers; what follows the numbers is left out."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def is_enough(have: Version, wanted: Version) -> bool:
+    """Whether a release is the wanted one or newer; ``12`` stands for ``12.1``, the first of its series."""
+    return (have[:1] > wanted[:1]) or have >= wanted or (len(have) == 1 and have == wanted[:1])

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import FoundationError
+from channel_tools.system.errors import FoundationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

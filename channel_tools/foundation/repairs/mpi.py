@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""MPICH under its own names, with compiler wrappers that find the prefix from where they lie.
+"""MPICH under its own names and those of the MPICH ABI, with compiler wrappers that find the prefix.
 
 The wrappers call the conda compilers by name and not by ``$CC``, which people set to ``mpicc`` itself; ``MPICH_CC`` and
-``MPICH_CXX`` choose another, as in every MPICH.
+``MPICH_CXX`` choose another, as in every MPICH. Debian names the libraries otherwise than the ABI on which MPICH and
+its relatives agreed, also inside: what is linked with ``libmpich.so.12`` would not start on another MPI with the same
+ABI, a site's Cray MPICH among them.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.repairs.compiler import conda_triple
+from channel_tools.foundation.repairs.elf import dynamic_elf_files, edit_elf
 from channel_tools.foundation.repairs.layout import files_in, step_error
 from channel_tools.foundation.repairs.scripts import FIND_PREFIX
+from channel_tools.foundation.repairs.toolchain import conda_triple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from channel_tools.foundation.model import Repair, RepairContext
@@ -25,9 +29,11 @@ _WRAPPERS = {"mpicc": ("CC", "cc"), "mpicxx": ("CXX", "c++")}
 _FORTRAN = re.compile(r"mpif\w+$|.*\.mod$|mpif\.h$|mpiof\.h$")
 _LIBMPI_LINKS = ("libmpi.so", "libmpi.so.12")
 _PREFIX_LINES = re.compile(r"^prefix=.*\nexec_prefix=.*\nsysconfdir=.*\nincludedir=.*\nlibdir=.*\n", re.MULTILINE)
+_LIBRARIES: Mapping[str, str] = {"libmpich": "libmpi", "libmpichcxx": "libmpicxx", "libmpichfort": "libmpifort"}
+_ABI = "12"
 
 
-def mend_mpich(tree: Path, context: RepairContext) -> None:
+def relocate_mpich(tree: Path, context: RepairContext) -> None:
     """Bring Debian's MPICH into the shape that programs built elsewhere expect of an MPICH installation."""
     _use_plain_names(tree / "bin")
     _drop_fortran_compiling(tree)
@@ -86,4 +92,27 @@ def _relocatable_wrapper(text: str, variable: str, compiler: str, context: Repai
     return text.replace(" -L/usr/lib", "").replace(" ${wrapper_dl_type_flags}", " -Wl,-rpath,$libdir")
 
 
-STEPS: dict[str, Repair] = {"mend_mpich": mend_mpich}
+def use_mpich_abi_names(tree: Path, context: RepairContext) -> None:
+    """Rename MPICH's libraries and what asks for them; Debian's names stay as links."""
+    replaced: list[str] = []
+    for debian, name in _LIBRARIES.items():
+        _rename(tree / "lib", debian, name, context)
+        replaced += ["--replace-needed", f"{debian}.so.{_ABI}", f"{name}.so.{_ABI}"]
+    edit_elf(replaced, [path for path, info in dynamic_elf_files(tree) if info.needed])
+
+
+def _rename(folder: Path, debian: str, name: str, context: RepairContext) -> None:
+    found = [path for path in folder.glob(f"{debian}.so.{_ABI}.*") if not path.is_symlink()]
+    if len(found) != 1:
+        raise step_error(context, f"expected one lib/{debian}.so.{_ABI}.*, found {len(found)}")
+    path = found[0].rename(folder / found[0].name.replace(debian, name, 1))
+    edit_elf(["--set-soname", f"{name}.so.{_ABI}"], [path])
+    for link in (f"{name}.so", f"{name}.so.{_ABI}", f"{debian}.so", f"{debian}.so.{_ABI}"):
+        (folder / link).unlink(missing_ok=True)
+        (folder / link).symlink_to(path.name)
+
+
+STEPS: dict[str, Repair] = {
+    "relocate_mpich": relocate_mpich,
+    "use_mpich_abi_names": use_mpich_abi_names,
+}

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.repairs.cmake import mend_cmake
 from channel_tools.foundation.repairs.elf import set_rpaths
 from channel_tools.foundation.repairs.layout import drop_static, drop_unused, flatten
-from channel_tools.foundation.repairs.pkgconfig import mend_pkgconfig
+from channel_tools.foundation.repairs.pkgconfig import relocate_cmake, relocate_pkgconfig
 from channel_tools.foundation.repairs.scripts import drop_host_scripts
 
 if TYPE_CHECKING:
@@ -24,17 +23,17 @@ _CHAIN: tuple[Repair, ...] = (
     flatten,
     drop_unused,
     drop_host_scripts,
-    mend_cmake,
+    relocate_cmake,
     drop_static,
-    mend_pkgconfig,
+    relocate_pkgconfig,
     set_rpaths,
 )
 
 
-def mend_native(tree: Path, context: RepairContext) -> None:
+def repair_native(tree: Path, context: RepairContext) -> None:
     """Bring unpacked .debs into a relocatable prefix's shape: every step of the chain, in order."""
     for step in _CHAIN:
         step(tree, context)
 
 
-STEPS: dict[str, Repair] = {"native": mend_native}
+STEPS: dict[str, Repair] = {"native": repair_native}

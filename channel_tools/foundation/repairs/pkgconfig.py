@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``.pc`` files that find themselves: every path in them begins at ``${pcfiledir}``, the file's own folder.
+"""pkg-config and CMake files that find themselves, so that a prefix can be copied anywhere and nothing is rewritten.
 
-A prefix can then be copied anywhere; nothing has to be rewritten when a package is installed.
+Every path in a ``.pc`` file begins at ``${pcfiledir}``, the file's own folder. CMake writes how many folders lie
+between a package file and the prefix, in one of two forms; the number is set from where the file lies now, not by
+dropping one, so that a file with another depth comes out right too.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error, way_up
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.foundation.model import Repair, RepairContext
 
 _PREFIX_LINE = re.compile(r"^prefix\s*=.*$", re.MULTILINE)
@@ -21,9 +22,23 @@ _USR = re.compile(r"(?:(?<=-[IL])|(?<![\w./}]))/usr(?=/|\s|$)", re.MULTILINE)
 _BUILD_FLAGS = re.compile(r"\s*-f(?:file|debug|macro)-prefix-map=\S+|\s*-specs=\S+")
 _PRIVATE_LINE = re.compile(r"^(?:Requires|Libs)\.private:.*\n?", re.MULTILINE)
 _ABSOLUTE = re.compile(r"(?:(?<=-[IL])|(?<![\w.}/]))/(?:usr|lib|build|tmp|home)\b\S*")
+# written by CMake for prefixes below /usr: takes the original prefix if the file is reached through a link to it
+_USR_MOVE = re.compile(
+    r"# Use original install prefix when loaded through a.*?unset\(_realOrig\)\nunset\(_realCurr\)\n", re.DOTALL
+)
+# written by Boost's build: takes the build tree while it exists
+_BOOST_BUILD = re.compile(r'^if\(EXISTS "/build/[^\n]*\n.*?^endif\(\)\n', re.DOTALL | re.MULTILINE)
+_UP_LINE = 'get_filename_component(_IMPORT_PREFIX "${_IMPORT_PREFIX}" PATH)\n'
+_UP_LINES = re.compile(f"(?:{re.escape(_UP_LINE)})+")
+_LIST_DIR_UP = re.compile(r'(?<=\$\{CMAKE_CURRENT_LIST_DIR\}/)(?:\.\./){2,}(?=" ABSOLUTE)')
+_CMAKE_ABSOLUTE = re.compile(r'(?<=")/(?:usr(?:/lib)?|lib)(?=[/"])')
+_CMAKE_LEFT = re.compile(r'(?<=["\s;(])/(?:usr|lib|build|tmp)/[^"\s)]*')
+_PROTOBUF_TEMPLATES = Path(__file__).parent.parent / "data" / "pkgconfig"
+_PROTOBUF_FILES = ("protobuf-config.cmake", "protobuf-config-version.cmake")
+_PROTOBUF_EXPECTED = ("lib/libprotobuf.so", "lib/libprotobuf-lite.so", "lib/libprotoc.so", "bin/protoc")
 
 
-def mend_pkgconfig(tree: Path, context: RepairContext) -> None:
+def relocate_pkgconfig(tree: Path, context: RepairContext) -> None:
     """Make each ``.pc`` file relocatable. Raises FoundationError when an absolute path is left in one."""
     for path in files_in(tree):
         if path.suffix != ".pc" or path.is_symlink():
@@ -35,7 +50,7 @@ def mend_pkgconfig(tree: Path, context: RepairContext) -> None:
         path.write_text(text)
 
 
-def forget_private_requires(tree: Path, context: RepairContext) -> None:
+def drop_private_requires(tree: Path, context: RepairContext) -> None:
     """Drop what only linking the static library needs: the library is not there, and neither are those it names.
 
     pkgconf looks for the modules in ``Requires.private`` even where it lists compiler options alone. Raises
@@ -68,7 +83,49 @@ def _without_comments(text: str) -> str:
     return "\n".join(kept)
 
 
+def relocate_cmake(tree: Path, context: RepairContext) -> None:
+    """Make each ``.cmake`` file relocatable. Raises FoundationError when an absolute path is left in one."""
+    for path in files_in(tree):
+        if path.suffix != ".cmake" or path.is_symlink():
+            continue
+        where = relative_to_tree(path, tree)
+        text = relocatable_cmake(path.read_text(), up=way_up(where), multiarch=context.multiarch)
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        if left := _CMAKE_LEFT.search(code):
+            raise step_error(context, f"{where} still names {left.group()}")
+        path.write_text(text)
+
+
+def relocatable_cmake(text: str, *, up: str, multiarch: str) -> str:
+    """The text of a CMake file with every path derived from where it lies (``up`` leads from there to the prefix)."""
+    text = _BOOST_BUILD.sub("", _USR_MOVE.sub("", text))
+    text = text.replace(f"lib/{multiarch}", "lib")
+    text = text.replace("${_BOOST_CMAKEDIR}/../../../include/", "${_BOOST_CMAKEDIR}/../../include/")
+    depth = up.count("..")
+    text = _UP_LINES.sub(lambda _: _UP_LINE * depth, text)
+    text = _LIST_DIR_UP.sub("../" * depth, text)
+    return _CMAKE_ABSOLUTE.sub(lambda match: _anchored(match.group(), up), text)
+
+
+def _anchored(found: str, up: str) -> str:
+    return f"${{CMAKE_CURRENT_LIST_DIR}}/{up}" + ("/lib" if found.endswith("lib") else "")
+
+
+def write_protobuf_cmake(tree: Path, context: RepairContext) -> None:
+    """Write ``lib/cmake/protobuf`` with the targets that upstream's own CMake package defines."""
+    missing = [name for name in _PROTOBUF_EXPECTED if not (tree / name).exists()]
+    if missing:
+        raise step_error(context, f"protobuf lacks {', '.join(missing)}")
+    folder = tree / "lib" / "cmake" / "protobuf"
+    folder.mkdir(parents=True)
+    for name in _PROTOBUF_FILES:
+        text = (_PROTOBUF_TEMPLATES / f"{name}.in").read_text()
+        (folder / name).write_text(text.replace("@VERSION@", context.version))
+
+
 STEPS: dict[str, Repair] = {
-    "mend_pkgconfig": mend_pkgconfig,
-    "forget_private_requires": forget_private_requires,
+    "relocate_pkgconfig": relocate_pkgconfig,
+    "drop_private_requires": drop_private_requires,
+    "relocate_cmake": relocate_cmake,
+    "write_protobuf_cmake": write_protobuf_cmake,
 }

@@ -62,7 +62,7 @@ def prepare_python(tree: Path, context: RepairContext) -> None:
         raise step_error(context, "expected pip's wheel in usr/share/python-wheels, for ensurepip and venv")
 
 
-def mend_python(tree: Path, context: RepairContext) -> None:
+def relocate_python(tree: Path, context: RepairContext) -> None:
     """After flattening: ``site-packages`` again, no Debian policy, paths that follow the prefix."""
     library = tree / "lib" / f"python{context.python_version}"
     for name in _DEBIAN_ONLY:
@@ -73,14 +73,14 @@ def mend_python(tree: Path, context: RepairContext) -> None:
     for path in list(files_in(tree)):
         if _DROPPED_MODULES.fullmatch(str(relative_to_tree(path, tree))):
             path.unlink()
-    _mend_programs(tree, context)
-    _mend_schemes(library, context)
-    _mend_first_lines(library)
-    _mend_sysconfig(library, context)
+    _fix_programs(tree, context)
+    _fix_schemes(library, context)
+    _fix_first_lines(library)
+    _fix_sysconfig(library, context)
     _add_programs(tree, context)
 
 
-def _mend_programs(tree: Path, context: RepairContext) -> None:
+def _fix_programs(tree: Path, context: RepairContext) -> None:
     """Replace the folders' names in the frozen modules."""
     python = context.python_version
     local = b"\0" + _DEBIAN_LOCAL + b"\0"
@@ -92,7 +92,7 @@ def _mend_programs(tree: Path, context: RepairContext) -> None:
         (tree / name).write_bytes(content)
 
 
-def _mend_schemes(library: Path, context: RepairContext) -> None:
+def _fix_schemes(library: Path, context: RepairContext) -> None:
     """Where modules are installed: the prefix, in every description of it that the standard library has."""
     _replace(library / "sysconfig.py", _SCHEME_DEFAULT, _SCHEME_DEFAULT.replace("local", "prefix"), context)
     local = _DISTUTILS_LOCAL
@@ -104,7 +104,7 @@ def _mend_schemes(library: Path, context: RepairContext) -> None:
         path.write_bytes(content.replace(b'"' + _DEBIAN_LOCAL + b'"', b'"' + _LOCAL + b'"'))
 
 
-def _mend_first_lines(library: Path) -> None:
+def _fix_first_lines(library: Path) -> None:
     """Modules that are programs too start whatever python the user has first, as upstream has it."""
     for path in library.rglob("*.py"):
         content = path.read_bytes()
@@ -119,7 +119,7 @@ def _replace(path: Path, old: str, new: str, context: RepairContext) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def _mend_sysconfig(library: Path, context: RepairContext) -> None:
+def _fix_sysconfig(library: Path, context: RepairContext) -> None:
     """What python says about its own build: the prefix for /usr, plain tool names, no path of Debian's builders."""
     data = library / f"_sysconfigdata__{context.multiarch}.py"
     makefiles = sorted(library.glob("config-*/Makefile"))
@@ -154,5 +154,5 @@ def _add_programs(tree: Path, context: RepairContext) -> None:
 
 STEPS: dict[str, Repair] = {
     "prepare_python": prepare_python,
-    "mend_python": mend_python,
+    "relocate_python": relocate_python,
 }

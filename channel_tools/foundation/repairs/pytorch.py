@@ -105,8 +105,8 @@ def _add_vendored_headers(config: Path, context: RepairContext) -> None:
     text = config.read_text(encoding="utf-8")
     if text.count(_INCLUDE_LINE) != 1:
         raise step_error(context, f"TorchConfig.cmake no longer has the line {_INCLUDE_LINE.strip()!r} once")
-    mended = text.replace(_INCLUDE_LINE, _INCLUDE_LINE.removesuffix(")") + "\n" + _VENDORED_LINE)
-    config.write_text(mended, encoding="utf-8")
+    changed = text.replace(_INCLUDE_LINE, _INCLUDE_LINE.removesuffix(")") + "\n" + _VENDORED_LINE)
+    config.write_text(changed, encoding="utf-8")
 
 
 def _move_libraries(libraries: list[Path], tree: Path) -> None:

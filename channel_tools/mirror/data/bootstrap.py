@@ -3,10 +3,10 @@
 
     python3 bootstrap.py --root-sha256 FINGERPRINT --to FOLDER
 
-Needs Python 3.11 or later and no network. FINGERPRINT is the one that those who made the bundle told you by another
-way. It leads to the root keys, these to the keys that signed the list of files, and that to the wheels that are
+Needs Python 3.11 or later and no network. FINGERPRINT is the one that you got from those who made the bundle by
+another way. It leads to the root keys, these to the keys that signed the list of files, and that to the wheels that are
 installed here; the installed program then verifies all of the bundle itself. This script comes on the same medium as
-the bundle: compare its sha256 with the one that they told you, too.
+the bundle: compare its sha256 with the one that you got from them, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SQRT_M1 = pow(2, (PRIME - 1) // 4, PRIME)
 Point = tuple[int, int, int, int]
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """The bundle is not what was signed, or cannot be used here."""
 
 
@@ -104,7 +104,7 @@ def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON
         return json.dumps(value)
     if isinstance(value, int):
         return str(value)
-    raise RefusedError(f"damaged: metadata holds {type(value).__name__}, which is never signed")
+    raise RejectedError(f"damaged: metadata holds {type(value).__name__}, which is never signed")
 
 
 class Bundle:
@@ -126,12 +126,12 @@ class Bundle:
         if self.tar is None:
             path = self.path / name
             if path.is_symlink() or not path.is_file():
-                raise RefusedError(f"missing: {name} is not in the bundle")
+                raise RejectedError(f"missing: {name} is not in the bundle")
             with path.open("rb") as stream:
                 return stream.read(LIMIT_BYTES)
         stream_or_none = self.tar.extractfile(self.members[name]) if name in self.members else None
         if stream_or_none is None:
-            raise RefusedError(f"missing: {name} is not in the bundle")
+            raise RejectedError(f"missing: {name} is not in the bundle")
         return stream_or_none.read(LIMIT_BYTES)
 
 
@@ -151,19 +151,19 @@ def signed_by(root: dict[str, Any], role: str, metadata: dict[str, Any]) -> int:
 
 
 def check_signed(root: dict[str, Any], role: str, metadata: dict[str, Any], name: str) -> None:
-    """Refuse unless as many of the role's keys signed as the root metadata demands."""
+    """Raise RejectedError unless as many of the role's keys signed as the root metadata demands."""
     threshold = root["roles"][role]["threshold"]
     if metadata["signed"]["_type"] != name.rpartition("/")[2].removesuffix(".json").rpartition(".")[2]:
-        raise RefusedError(f"mixed: {name} is of another kind than its name says")
+        raise RejectedError(f"mixed: {name} is of another kind than its name says")
     if threshold < 1 or (count := signed_by(root, role, metadata)) < threshold:
-        raise RefusedError(f"{name} has {count} of the {threshold} signatures that it needs from trusted keys")
+        raise RejectedError(f"{name} has {count} of the {threshold} signatures that it needs from trusted keys")
 
 
 def check_current(metadata: dict[str, Any], name: str) -> None:
-    """Refuse what has expired."""
+    """Raise RejectedError for expired metadata."""
     expires = datetime.fromisoformat(metadata["signed"]["expires"])
     if expires <= datetime.now(UTC):
-        raise RefusedError(f"frozen: {name} has expired on {expires.date()}; check this machine's clock")
+        raise RejectedError(f"frozen: {name} has expired on {expires.date()}; check this machine's clock")
 
 
 def trusted_root(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def trusted_root(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
         if hashlib.sha256(content).hexdigest() == root_sha256:
             break
     else:
-        raise RefusedError("wrong keys: no root metadata in the bundle has this fingerprint")
+        raise RejectedError("wrong keys: no root metadata in the bundle has this fingerprint")
     metadata = json.loads(content)
     check_signed(metadata["signed"], "root", metadata, name)
     while (following := f"metadata/{metadata['signed']['version'] + 1}.root.json") in bundle.root_names():
@@ -181,7 +181,7 @@ def trusted_root(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
         check_signed(metadata["signed"], "root", later, following)
         check_signed(later["signed"], "root", later, following)
         if later["signed"]["version"] != metadata["signed"]["version"] + 1:
-            raise RefusedError(f"mixed: {following} says that it is another version")
+            raise RejectedError(f"mixed: {following} says that it is another version")
         metadata, name = later, following
     check_current(metadata, name)
     root: dict[str, Any] = metadata["signed"]
@@ -196,16 +196,16 @@ def trusted_targets(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
     check_signed(root, "timestamp", metadata, name)
     check_current(metadata, name)
     for role in ("snapshot", "targets"):
-        said = metadata["signed"]["meta"][f"{role}.json"]
-        name = f"metadata/{int(said['version'])}.{role}.json"
+        listed = metadata["signed"]["meta"][f"{role}.json"]
+        name = f"metadata/{int(listed['version'])}.{role}.json"
         content = bundle.read(name)
-        if hashlib.sha256(content).hexdigest() != said["hashes"]["sha256"]:
-            raise RefusedError(f"changed: {name} is not the file that was signed for")
+        if hashlib.sha256(content).hexdigest() != listed["hashes"]["sha256"]:
+            raise RejectedError(f"changed: {name} is not the file that was signed for")
         metadata = json.loads(content)
         check_signed(root, role, metadata, name)
         check_current(metadata, name)
-        if metadata["signed"]["version"] != said["version"]:
-            raise RefusedError(f"mixed: {name} says that it is another version")
+        if metadata["signed"]["version"] != listed["version"]:
+            raise RejectedError(f"mixed: {name} says that it is another version")
     targets: dict[str, Any] = metadata["signed"]["targets"]
     return targets
 
@@ -213,10 +213,10 @@ def trusted_targets(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
 def read_target(bundle: Bundle, targets: dict[str, Any], name: str) -> bytes:
     """A file of the bundle that is the one that was signed for."""
     if name not in targets:
-        raise RefusedError(f"added: nobody signed for {name}")
+        raise RejectedError(f"added: nobody signed for {name}")
     content = bundle.read(name)
     if hashlib.sha256(content).hexdigest() != targets[name]["hashes"]["sha256"]:
-        raise RefusedError(f"changed: {name} is not the file that was signed for")
+        raise RejectedError(f"changed: {name} is not the file that was signed for")
     return content
 
 
@@ -224,11 +224,11 @@ def copy_wheels(bundle: Bundle, targets: dict[str, Any], folder: Path) -> str:
     """Put the wheels into ``folder``; the version of channel_tools among them."""
     tool = json.loads(read_target(bundle, targets, "bundle.json"))["tool"]
     if tool is None:
-        raise RefusedError("the bundle was made --without-tool: install channel_tools in another way")
+        raise RejectedError("the bundle was made --without-tool: install channel_tools in another way")
     here, machine = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
     if here not in tool["pythons"] or machine not in tool["machines"]:
         fits = f"Python {', '.join(tool['pythons'])} on {', '.join(tool['machines'])}"
-        raise RefusedError(f"the bundle's wheels are for {fits}; this is Python {here} on {machine}")
+        raise RejectedError(f"the bundle's wheels are for {fits}; this is Python {here} on {machine}")
     for name in sorted(targets):
         if name.startswith("tool/") and name.endswith(".whl") and "/" not in name.removeprefix("tool/"):
             (folder / name.removeprefix("tool/")).write_bytes(read_target(bundle, targets, name))
@@ -237,9 +237,11 @@ def copy_wheels(bundle: Bundle, targets: dict[str, Any], folder: Path) -> str:
 
 
 def check_environment(environment: Path) -> None:
-    """Refuse a folder that holds something else than a virtual environment."""
+    """Raise RejectedError for a folder that holds something other than a virtual environment."""
     if environment.exists() and not (environment / "pyvenv.cfg").is_file() and any(environment.iterdir()):
-        raise RefusedError(f"{environment} holds something else; name another folder with --venv")
+        raise RejectedError(
+            f"{environment} holds something other than a virtual environment; name another folder with --venv"
+        )
 
 
 def install(wheels: Path, version: str, environment: Path) -> Path:
@@ -249,7 +251,7 @@ def install(wheels: Path, version: str, environment: Path) -> Path:
     command = [str(environment / "bin" / "python"), f"{pip}/pip", "--isolated", "install", "--quiet", "--no-index"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--find-links", str(wheels)]
     if subprocess.run([*command, f"channel-tools=={version}"], check=False).returncode:
-        raise RefusedError("pip could not install the wheels; its words stand above")
+        raise RejectedError("pip could not install the wheels; its output is above")
     return environment / "bin" / "channel_tools"
 
 
@@ -272,7 +274,7 @@ def main(arguments: list[str]) -> NoReturn:
             targets = trusted_targets(bundle, options.root_sha256.lower().replace(":", ""))
             wheels = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="channel-tools-")))
             tool = install(wheels, copy_wheels(bundle, targets, wheels), environment)
-    except RefusedError as err:
+    except RejectedError as err:
         sys.exit(f"error: {options.bundle}: {err}")
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as err:
         sys.exit(f"error: {options.bundle}: damaged, or it cannot be read: {err!r}")

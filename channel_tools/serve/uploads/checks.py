@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a request about sets may say; checked before anything is written."""
+"""What is checked: of a request before anything is written, of the packages of a set before it is published.
+
+Each package is audited together with the others of its set and those of the channel. Nothing is changed in it, unlike
+after a build: its bytes are what the client announced. Where the channel's foundation is at another address, its
+packages are not here to be read, so the rules that need them are left to the audit after the build; the report says so.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +12,45 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.channel.model import PACKAGE_SUFFIX
-from channel_tools.errors import UsageError
+from channel_tools.audit.dependencies import neighbours_of_records
+from channel_tools.audit.model import Rule
+from channel_tools.audit.reading import Reader
+from channel_tools.audit.run import audit_packages, describe_findings
+from channel_tools.channel.records import cached_package
+from channel_tools.channel.state import read_listing, read_state
+from channel_tools.channel.store import open_channel
+from channel_tools.conda.archive import read_info_files, read_info_json
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
 from channel_tools.publish.labels import check_label
-from channel_tools.publish.wire import WIRE_SCHEMA
-from channel_tools.serve.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.publish.server.protocol import (
+    PROTOCOL_SCHEMA,
+    HotfixRequest,
+    PromoteRequest,
+    RetainRequest,
+    SetRequest,
+    YankRequest,
+)
+from channel_tools.serve.access.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.system.errors import IntegrityError, UsageError, VerificationError
+from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
 
-    from channel_tools.publish.wire import (
-        HotfixRequest,
-        PromoteRequest,
-        RetainRequest,
-        SetRequest,
-        WireFile,
-        YankRequest,
-    )
+    from channel_tools.channel.model import Channel, Foundation
+    from channel_tools.channel.records import CachedPackage
+    from channel_tools.conda.package import PackageRef
+    from channel_tools.serve.uploads.store import JobRequest
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME_LIMIT = 200
 _REASON_LIMIT = 1000
+_ABOUT = "about.json"
+_NEED_FOUNDATION = frozenset({Rule.NEEDED, Rule.LINK, Rule.LIBSTDCXX})
+DIGEST_DIGITS = 7
+"""How many digits of a plan's digest are in a build string, as channel_tools.plan writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,22 +60,45 @@ class Limits:
     file_bytes: int = 16 << 30
     set_bytes: int = 64 << 30
     files: int = 20_000
-    document_bytes: int = 16 << 20
+    document_bytes: int = 8 << 20
     at_once: int = 32
     """Files that one process receives; others wait."""
 
 
-def check_set(request: SetRequest, limits: Limits) -> None:
-    """Raise UsageError for a set that cannot be, or is beyond the limits."""
-    _check_schema(request.schema)
+def check_request(request: JobRequest, limits: Limits) -> None:
+    """Raise UsageError for a request that is not valid, or is beyond the limits.
+
+    The patches of a hotfix are checked when they are read.
+    """
+    if request.schema != PROTOCOL_SCHEMA:
+        message = f"the request has schema {request.schema}; this server understands schema {PROTOCOL_SCHEMA}"
+        raise UsageError(message, hint="use the version of channel_tools that the server has")
     check_label(request.label)
+    match request:
+        case SetRequest():
+            _check_set(request, limits)
+        case PromoteRequest(source=source, keys=keys):
+            check_label(source)
+            _check_keys(keys, "packages were named for promotion", limits)
+        case YankRequest(keys=keys, reason=reason):
+            _check_keys(keys, "packages were named", limits)
+            if reason is not None and len(reason) > _REASON_LIMIT:
+                raise UsageError(f"the reason has {len(reason)} characters; at most {_REASON_LIMIT} are taken")
+        case HotfixRequest(patches=patches):
+            _check_keys([f"{subdir}/x{PACKAGE_SUFFIX}" for subdir in patches], "subdirs were named", limits)
+        case RetainRequest(keep=keep, older_than_s=older_than_s, grace_s=grace_s):
+            if keep < 1 or older_than_s < 0 or grace_s < 0:
+                raise UsageError("the rule keeps less than one version of a package, or has a negative time")
+
+
+def _check_set(request: SetRequest, limits: Limits) -> None:
     if len(request.name) > _NAME_LIMIT:
         raise UsageError(f"the set's name has {len(request.name)} characters; at most {_NAME_LIMIT} are taken")
     if not request.files or len(request.files) > limits.files:
         raise UsageError(f"the set has {len(request.files)} files; expected 1 to {limits.files}")
     keys = set()
     for file in request.files:
-        check_file(file, limits)
+        _check_file(file, limits)
         if file.key in keys:
             raise UsageError(f"{file.key} is in the set twice")
         keys.add(file.key)
@@ -60,58 +106,23 @@ def check_set(request: SetRequest, limits: Limits) -> None:
         raise UsageError(f"the set has {total} bytes; this server takes at most {limits.set_bytes}")
 
 
-def check_file(file: WireFile, limits: Limits) -> None:
-    """Raise UsageError for a file that cannot be a package, or is too big."""
-    check_key(file.key)
+def _check_file(file: PackageRef, limits: Limits) -> None:
+    check_key(str(file.key))
     if not _SHA256.fullmatch(file.sha256):
-        raise UsageError(f"{file.key}: {file.sha256!r} is no sha256; expected 64 hexadecimal digits in small letters")
+        raise UsageError(
+            f"{file.key}: {file.sha256!r} is not a valid sha256; expected 64 hexadecimal digits in small letters"
+        )
     if not 0 < file.size_bytes <= limits.file_bytes:
         raise UsageError(
             f"{file.key}: {file.size_bytes} bytes; this server takes 1 to {limits.file_bytes} for one file"
         )
 
 
-def check_promotion(request: PromoteRequest, limits: Limits) -> None:
-    """Raise UsageError for a promotion that cannot be."""
-    _check_schema(request.schema)
-    check_label(request.source)
-    check_label(request.label)
-    _check_count(request.keys, "packages are to be promoted", limits)
-    for key in request.keys:
+def _check_keys(keys: Sequence[str], what: str, limits: Limits) -> None:
+    if not keys or len(keys) > limits.files:
+        raise UsageError(f"{len(keys)} {what}; expected 1 to {limits.files}")
+    for key in keys:
         check_key(key)
-
-
-def check_yank(request: YankRequest, limits: Limits) -> None:
-    """Raise UsageError for packages that cannot be."""
-    _check_schema(request.schema)
-    check_label(request.label)
-    _check_count(request.keys, "packages are named", limits)
-    for key in request.keys:
-        check_key(key)
-    if request.reason is not None and len(request.reason) > _REASON_LIMIT:
-        raise UsageError(f"the reason has {len(request.reason)} characters; at most {_REASON_LIMIT} are taken")
-
-
-def check_hotfix(request: HotfixRequest, limits: Limits) -> None:
-    """Raise UsageError for subdirs that cannot be; the patches themselves are checked when they are read."""
-    _check_schema(request.schema)
-    check_label(request.label)
-    _check_count(request.patches, "subdirs are patched", limits)
-    for subdir in request.patches:
-        check_key(f"{subdir}/x{PACKAGE_SUFFIX}")
-
-
-def check_retention(request: RetainRequest, _limits: Limits) -> None:
-    """Raise UsageError for a rule that cannot be."""
-    _check_schema(request.schema)
-    check_label(request.label)
-    if request.keep < 1 or request.older_than_s < 0 or request.grace_s < 0:
-        raise UsageError("the rule keeps less than one version of a package, or has a negative time")
-
-
-def _check_count(named: Collection[str], what: str, limits: Limits) -> None:
-    if not named or len(named) > limits.files:
-        raise UsageError(f"{len(named)} {what}; expected 1 to {limits.files}")
 
 
 def check_key(key: str) -> None:
@@ -119,10 +130,76 @@ def check_key(key: str) -> None:
     subdir, _slash, name = key.partition("/")
     if SUBDIR_NAME.fullmatch(subdir) and FILE_NAME.fullmatch(name) and name.endswith(PACKAGE_SUFFIX):
         return
-    raise UsageError(f"{key!r} names no package file", hint=f"expected SUBDIR/NAME-VERSION-BUILD{PACKAGE_SUFFIX}")
+    raise UsageError(
+        f"{key!r} is not the file name of a package", hint=f"expected SUBDIR/NAME-VERSION-BUILD{PACKAGE_SUFFIX}"
+    )
 
 
-def _check_schema(schema: int) -> None:
-    if schema != WIRE_SCHEMA:
-        message = f"the request has schema {schema}; this server speaks schema {WIRE_SCHEMA}"
-        raise UsageError(message, hint="use the version of channel_tools that the server has")
+def check_digests(files: Sequence[Path]) -> None:
+    """Raise IntegrityError for a package that names a plan's digest which its build string does not have.
+
+    The digest decides whether a plan builds a package again, so a wrong one would make it count as another package.
+    """
+    for path in files:
+        digest = _digest_in(path)
+        build = path.name.removesuffix(PACKAGE_SUFFIX).rpartition("-")[2]
+        if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
+            message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
+            raise IntegrityError(message, hint="build it by channel_tools build, which writes both")
+
+
+def _digest_in(path: Path) -> str | None:
+    """The digest of a plan that a package names, None for one that was not made from a plan."""
+    if not read_info_files(path, frozenset({_ABOUT})):
+        return None
+    match read_info_json(path, _ABOUT):
+        case {"extra": {"channel_tools": {"digest": str(digest)}}}:
+            return digest
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UploadAudit:
+    """Package files found right: notes for the report, and their rows for the index, which reading them gave."""
+
+    notes: tuple[str, ...]
+    rows: Mapping[str, CachedPackage]
+
+
+def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequence[Path]) -> UploadAudit:
+    """Audit package files together with those of the channel folders ``channels``; each file is read once, in full.
+
+    Raises VerificationError with the findings; IntegrityError where one of the files is no complete, safe package.
+    """
+    own = {str(PackageKey.of(path)) for path in files}
+    beside = [row for channel in channels for row in _records(open_channel(channel))]
+    neighbours = list(neighbours_of_records(row for row in beside if str(PackageKey.of(row[0])) not in own))
+    audits = audit_packages(files, neighbours, Reader(), jobs=None, progress=SilentProgress(), to_enter=True)
+    elsewhere = foundation.address is not None
+    found = [finding for audit in audits for finding in audit.findings]
+    findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
+    if findings:
+        message = f"{len(findings)} findings of the audit; nothing of the set was published\n"
+        hint = "fix the recipe as said above, build again and publish the new build; channel_tools audit shows all"
+        error = IntegrityError if any(audit.info is None for audit in audits) else VerificationError
+        raise error(message + describe_findings(findings), hint=hint)
+    infos = {str(PackageKey(audit.subdir, audit.package)): audit.info for audit in audits}
+    rows = {
+        str(key): cached_package(path, info, indexed_ms=0)
+        for path in files
+        if (info := infos[str(key := PackageKey.of(path))]) is not None
+    }
+    if not elsewhere or not files:
+        return UploadAudit(notes=(), rows=rows)
+    rules = ", ".join(sorted(rule.value for rule in _NEED_FOUNDATION))
+    note = f"the foundation {foundation.address} is at another address, so these rules were not applied: {rules}"
+    return UploadAudit(notes=(note,), rows=rows)
+
+
+def _records(channel: Channel) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The package files that the channel's last index read, with their records."""
+    incoming = set(read_listing(channel).incoming)
+    for folder in sorted(path for path in channel.path.iterdir() if (path / "repodata.json").is_file()):
+        for name, row in sorted(read_state(channel, folder.name).records.packages.items()):
+            if f"{folder.name}/{name}" not in incoming:
+                yield folder / name, row.record

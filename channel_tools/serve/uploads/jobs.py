@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From the worker that was asked to the process that does a job, and back.
+"""Jobs: from the worker that got the request to the process that carries it out, and back.
 
-Workers hand jobs to the process that watches them, through one socket and in the order of asking; it forks a process
-for each, which costs milliseconds since everything is imported there already. A job's lock travels with it, so that it
-is held from the moment of asking until the end, and released by the system should everything be killed.
+Workers send jobs to the supervising process, through one socket and in the order of the requests; it forks a process
+for each, which costs milliseconds since everything is imported there already. That process reads and audits what was
+sent, publishes it, and writes how that ended. It may be killed at any moment: the job can then be done again. A job's
+lock is sent along with it, so that it is locked from the request until the end, and unlocked by the system should
+everything be killed.
 """
 
 from __future__ import annotations
@@ -22,18 +24,38 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ChannelError
-from channel_tools.publish.wire import ErrorAnswer
-from channel_tools.serve.uploads.held import try_hold
-from channel_tools.serve.uploads.job import carry_out
-from channel_tools.serve.uploads.store import JobStore, State, jobs_folder
+from channel_tools.channel.maintenance import Retention
+from channel_tools.channel.patches import INSTRUCTIONS_FILE, read_patch
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.labels import label_path
+from channel_tools.publish.model import PackageFile, PackageSet
+from channel_tools.publish.server.protocol import (
+    ErrorResponse,
+    HotfixRequest,
+    PromoteRequest,
+    ReportResponse,
+    RetainRequest,
+    SetRequest,
+    YankRequest,
+    encode,
+)
+from channel_tools.serve.uploads.checks import audit_uploaded, check_digests
+from channel_tools.serve.uploads.store import JobStore, State, drop_files, jobs_folder, try_lock
+from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.system.files import write_bytes_atomically
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.workers import signals_held, signals_released
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
-    from channel_tools.publish.wire import JobAnswer
+    from channel_tools.channel.patches import Patch
+    from channel_tools.publish.model import PublishReport
+    from channel_tools.publish.server.protocol import JobResponse
+    from channel_tools.serve.connection import Connection
+    from channel_tools.serve.metrics import Metrics
     from channel_tools.serve.uploads.store import Job
 
 _log = logging.getLogger(__name__)
@@ -43,46 +65,45 @@ _AT_ONCE = 2
 _TIME_LIMIT_S = 3600.0
 _MEMORY_LIMIT_BYTES = 4 << 30
 _MESSAGE_BYTES = 512
-_NOT_CARRIED_OUT = ErrorAnswer(
-    kind="ChannelToolsError", message="the server could not carry it out", hint="its log says why; ask who runs it"
+_WRITER_WAIT_S = 600.0
+_NOT_CARRIED_OUT = ErrorResponse(
+    kind="ChannelToolsError", message="the server failed to carry out the job", hint="its log says why; ask who runs it"
 )
 _fork = multiprocessing.get_context("fork")
 
 
 class JobRunner:
-    """The side of a worker: asks for jobs and waits for their end."""
+    """The side of a worker: sends jobs and waits for their end."""
 
-    def __init__(self, asking: socket.socket) -> None:
-        self._asking = asking
+    def __init__(self, sending: socket.socket) -> None:
+        self._socket = sending
 
     def start(self, job: Job) -> None:
         """Have the job carried out, unless it is already. Raises ChannelError when too many wait."""
-        lock = try_hold(job.lock)
-        if lock is None:
-            return
-        try:
-            job.set_state(State(state="waiting"))
-            socket.send_fds(self._asking, [f"{job.channel}/{job.id}".encode()], [lock])
-        except OSError:
-            raise ChannelError("too many jobs wait at this server", hint="ask again later") from None
-        finally:
-            os.close(lock)
+        with try_lock(job.lock) as lock:
+            if lock is None:
+                return
+            try:
+                job.set_state(State(state="waiting"))
+                socket.send_fds(self._socket, [f"{job.channel}/{job.id}".encode()], [lock])
+            except OSError:
+                raise ChannelError("too many jobs are waiting at this server", hint="try again later") from None
 
-    async def wait(self, job: Job, *, wait_s: float) -> JobAnswer:
-        """How the job is when it has ended, or after ``wait_s``."""
+    async def wait(self, job: Job, *, wait_s: float, connection: Connection) -> JobResponse:
+        """How the job is when it has ended, after ``wait_s``, or when the client that waits has gone."""
         clock = asyncio.get_running_loop().time
         deadline_s, pause_s = clock() + wait_s, _POLL_S
-        answer = job.answer()
-        while answer.state not in _ENDED and clock() < deadline_s:
+        response = job.response()
+        while response.state not in _ENDED and clock() < deadline_s and not connection.transport.is_closing():
             await asyncio.sleep(pause_s)
             pause_s = min(0.5, pause_s * 1.5)
-            answer = job.answer()
-        return answer
+            response = job.response()
+        return response
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """A job that was asked for, and the open descriptor that holds its lock."""
+class _QueuedJob:
+    """A job, and the open descriptor that keeps it locked."""
 
     job: Job
     lock: int
@@ -90,43 +111,46 @@ class _Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Running:
-    asked: _Asked
+    queued: _QueuedJob
     process: ForkProcess
     until_s: float
 
 
 class JobQueue:
-    """The side of the watching process: one job of a channel at a time, in the order of asking."""
+    """The side of the supervising process: one job of a channel at a time, in the order of the requests."""
 
-    def __init__(self, root: Path, listener: socket.socket) -> None:
+    def __init__(self, root: Path, listener: socket.socket, metrics: Metrics) -> None:
         self._root = root
         self._listener = listener
-        self._store = JobStore(jobs_folder(root), clock=time.time)
-        self._asked, self.asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._asked.setblocking(False)  # noqa: FBT003 - the socket's own signature
-        self.asking.setblocking(False)  # noqa: FBT003
-        self._waiting: collections.deque[_Asked] = collections.deque()
+        self._metrics = metrics
+        self._store = JobStore(
+            jobs_folder(root), clock=time.time, quarantined=lambda: metrics.count_event("job_quarantined")
+        )
+        self._receiving, self.sending = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._receiving.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        self.sending.setblocking(False)  # noqa: FBT003
+        self._waiting: collections.deque[_QueuedJob] = collections.deque()
         self._running: dict[int, _Running] = {}
 
     @property
-    def watched(self) -> list[socket.socket | int]:
+    def waitables(self) -> list[socket.socket | int]:
         """What to wait for: requests, and the ends of jobs."""
-        return [self._asked, *self._running]
+        return [self._receiving, *self._running]
 
     def close_in_child(self, *, own: int | None = None) -> None:
-        """In a process just forked: leave this side, and all locks but its ``own``, to the watching process.
+        """In a process just forked: leave this side, and all locks but its ``own``, to the supervising process.
 
-        Else asking would not fail when that has ended, and the locks would outlive their jobs.
+        Else sending jobs would not fail when that has ended, and the locks would outlive their jobs.
         """
-        self._asked.close()
-        for asked in (*self._waiting, *(running.asked for running in self._running.values())):
-            if asked.lock != own:
-                os.close(asked.lock)
+        self._receiving.close()
+        for queued in (*self._waiting, *(running.queued for running in self._running.values())):
+            if queued.lock != own:
+                os.close(queued.lock)
 
-    def attend(self, ready: Sequence[object]) -> None:
-        """Take the requests that came, see to the jobs that ended, begin those whose turn it is."""
-        if self._asked in ready:
-            self._take()
+    def handle(self, ready: Sequence[object]) -> None:
+        """Receive jobs, finish those whose process ended, kill those over their time, begin those whose turn it is."""
+        if self._receiving in ready:
+            self._receive()
         for sentinel in [one for one in self._running if one in ready]:
             self._finish(self._running.pop(sentinel))
         now_s = time.monotonic()
@@ -135,6 +159,10 @@ class JobQueue:
                 running.process.kill()
         self._begin()
 
+    def remove_stale(self) -> list[str]:
+        """As the store."""
+        return self._store.remove_stale()
+
     def stop(self, wait_s: float) -> None:
         """Wait for running jobs; one that takes longer goes on by itself and ends in order."""
         deadline_s = time.monotonic() + wait_s
@@ -142,59 +170,151 @@ class JobQueue:
             running.process.join(max(0.0, deadline_s - time.monotonic()))
             if running.process.exitcode is not None:
                 self._finish(running)
-        for asked in self._waiting:
-            os.close(asked.lock)
-        self._asked.close()
-        self.asking.close()
+        for queued in self._waiting:
+            os.close(queued.lock)
+        self._receiving.close()
+        self.sending.close()
 
-    def _take(self) -> None:
+    def _receive(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                message, locks, _flags, _address = socket.recv_fds(self._asked, _MESSAGE_BYTES, 1)
-                channel, _slash, job_id = message.decode().partition("/")
-                job = self._store.find(channel, job_id)
-                if job is None:
+                message, locks, _flags, _address = socket.recv_fds(self._receiving, _MESSAGE_BYTES, 1)
+                try:
+                    channel, _slash, job_id = message.decode().partition("/")
+                    job = self._store.find(channel, job_id)
+                    if job is not None and locks:
+                        self._waiting.append(_QueuedJob(job=job, lock=locks.pop()))
+                        continue
+                    # the system drops the lock where no descriptor is free; without it the job counts as interrupted
+                    _log.error("job %s of channel %s cannot be begun now", job_id, channel)
+                    self._metrics.count_event("job_failed")
+                finally:
                     for lock in locks:
                         os.close(lock)
-                else:
-                    self._waiting.append(_Asked(job=job, lock=locks[0]))
 
     def _begin(self) -> None:
-        busy = {running.asked.job.channel for running in self._running.values()}
-        for asked in list(self._waiting):
+        busy = {running.queued.job.channel for running in self._running.values()}
+        for queued in list(self._waiting):
             if len(self._running) >= _AT_ONCE:
                 return
-            if asked.job.channel in busy:
+            if queued.job.channel in busy:
                 continue
-            busy.add(asked.job.channel)
-            self._waiting.remove(asked)
-            process = _fork.Process(target=self._do, args=(asked,))
-            process.start()
-            until_s = time.monotonic() + _TIME_LIMIT_S
-            self._running[process.sentinel] = _Running(asked=asked, process=process, until_s=until_s)
+            busy.add(queued.job.channel)
+            process = _fork.Process(target=self._carry_out, args=(queued,))
+            with signals_held():
+                process.start()  # where that fails, the job waits on
+                self._waiting.remove(queued)
+                until_s = time.monotonic() + _TIME_LIMIT_S
+                self._running[process.sentinel] = _Running(queued=queued, process=process, until_s=until_s)
 
     def _finish(self, running: _Running) -> None:
-        process, asked = running.process, running.asked
-        process.join()
-        if process.exitcode:
-            _log.error("job %s of channel %s: exit code %s", asked.job.id, asked.job.channel, process.exitcode)
-        if process.exitcode and process.exitcode > 0:
-            asked.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
-        os.close(asked.lock)
+        process, queued = running.process, running.queued
+        try:
+            process.join()
+            if process.exitcode:
+                self._metrics.count_event("job_failed")
+                _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
+            if process.exitcode and process.exitcode > 0:
+                queued.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
+        except (ChannelToolsError, OSError) as err:  # without space for its state it counts as interrupted
+            _log.error("job %s of channel %s: its end cannot be noted: %s", queued.job.id, queued.job.channel, err)
+        finally:
+            os.close(queued.lock)
 
-    def _do(self, asked: _Asked) -> None:
+    def _carry_out(self, queued: _QueuedJob) -> None:
         """The life of a job's process; it ends without interpreter teardown, see cli/entry.py."""
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what was begun is ended; SIGKILL does no harm either
+            signals_released()
             self._listener.close()  # else the port would stay taken for as long as this job
-            self.close_in_child(own=asked.lock)
+            self.close_in_child(own=queued.lock)
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
-            carry_out(self._root, asked.job)
+            carry_out(self._root, queued.job)
             code = 0
-        except Exception:  # noqa: BLE001 - the last resort: the watching process sees the exit code
-            _log.exception("a job failed in a way that was not foreseen: a defect in channel_tools")
+        except ChannelToolsError as err:
+            _log.error("job %s of channel %s: %s", queued.job.id, queued.job.channel, err)
+        except Exception:  # noqa: BLE001 - the last resort: the supervising process sees the exit code
+            _log.exception("a job failed: this is a defect in channel_tools")
         finally:
             sys.stderr.flush()
             os._exit(code)
+
+
+def package_set(job: Job, request: SetRequest) -> PackageSet:
+    """The set of a request, with its files where the job keeps them."""
+    files = tuple(PackageFile.of(file, job.file(file)) for file in request.files)
+    return PackageSet(name=request.name, files=files, foundation=request.foundation)
+
+
+def carry_out(root: Path, job: Job) -> None:
+    """Do the job and write its end into its state; only for a process that has locked it."""
+    job.set_state(State(state="running"))
+    try:
+        job.set_state(State(state="done", report=_report(root, job)))
+        drop_files(job)
+    except ChannelToolsError as err:
+        error = ErrorResponse(kind=type(err).__name__, message=job.without_paths(str(err), root), hint=err.hint)
+        job.set_state(State(state="failed", error=error))
+
+
+def _report(root: Path, job: Job) -> ReportResponse:
+    target = FolderTarget(root=root / job.channel, wait_s=_WRITER_WAIT_S)
+    match job.request:
+        case SetRequest() as request:
+            return _publish(target, job, request)
+        case PromoteRequest(source=source, label=label, keys=keys):
+            return _uploads_reported(target.promote(keys, source=source, label=label, progress=SilentProgress()))
+        case YankRequest(label=label, keys=keys, reason=None):
+            target.restore(keys, label=label)
+        case YankRequest(label=label, keys=keys, reason=str(reason)):
+            target.yank(keys, label=label, reason=reason)
+        case HotfixRequest(label=label, replace=replace):
+            target.hotfix(_patches(job.folder, job.request), label=label, replace=replace)
+        case RetainRequest() as request:
+            return _retain(target, request)
+    return ReportResponse()
+
+
+def _patches(folder: Path, request: HotfixRequest) -> dict[str, Patch]:
+    """The patches of a request, read and checked as those of ``channel_tools hotfix`` are."""
+    patches = {}
+    for subdir, instructions in request.patches.items():
+        file = folder / f"{subdir}-{INSTRUCTIONS_FILE}"
+        write_bytes_atomically(file, encode(instructions))
+        patches[subdir] = read_patch(file)
+    return patches
+
+
+def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
+    rule = Retention(
+        keep=request.keep,
+        older_than_s=request.older_than_s,
+        locked_files=frozenset(request.locked_files),
+        locked_hashes=frozenset(request.locked_hashes),
+        grace_s=request.grace_s,
+    )
+    plan = target.retain(rule, label=request.label, dry_run=request.dry_run)
+    return ReportResponse(retired=plan.retire, deleted=plan.delete, kept=plan.kept)
+
+
+def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
+    plan = target.plan(package_set(job, request), label=request.label)
+    if missing := [file.key for file in plan.upload if not file.path.is_file()]:
+        message = f"{len(missing)} files of the set were not sent, the first: {missing[0]}"
+        raise ChannelError(message, hint="send them, then commit the set again")
+    new = [file.path for file in plan.upload]
+    audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label))
+    check_digests([file.path for file in plan.upload if not file.foundation])
+    return _uploads_reported(target.publish(plan, progress=SilentProgress(), rows=audit.rows), audit.notes)
+
+
+def _audited_channels(target: FolderTarget, label: str) -> list[Path]:
+    """The channel whose packages are audited together with a set's: its label's or, where there is none, main's."""
+    channels = [target.root / label_path(label), target.root]
+    return [channel for channel in channels if channel.exists()][:1]
+
+
+def _uploads_reported(report: PublishReport, notes: tuple[str, ...] = ()) -> ReportResponse:
+    return ReportResponse(uploaded=report.uploaded, linked=report.linked, notes=notes)

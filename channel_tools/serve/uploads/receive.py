@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Receiving a file: from the connection to the disk in bounded memory, going on where an earlier request ended.
 
-A part has one writer at a time, who holds its lock. What is complete is hashed, synced and moved to where nothing
-writes any more, in the same breath; bytes that are not those announced are thrown away as a whole.
+A part has one writer at a time, by its lock. What is complete is hashed, synced and moved to where nothing writes any
+more, under the same lock; bytes that are not those announced are deleted as a whole.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.errors import ChannelError, DiskFullError, IntegrityError, UsageError
-from channel_tools.files import disk_full_reported, sha256_of_file
-from channel_tools.publish.wire import Received
-from channel_tools.serve.uploads.held import try_hold
+from channel_tools.publish.server.protocol import Received
+from channel_tools.serve.uploads.store import try_lock
+from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
+from channel_tools.system.files import disk_full_reported, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from channel_tools.publish.wire import WireFile
-    from channel_tools.serve.asgi import Receive
+    from starlette.types import Receive
+
+    from channel_tools.conda.package import PackageRef
     from channel_tools.serve.uploads.store import Job
 
 _GATHERED_BYTES = 1 << 20
@@ -34,11 +35,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
 class OffsetError(ChannelError):
-    """The bytes that come do not follow on those that are here; ``received`` are."""
-
-    def __init__(self, key: str, offset: int, received: int) -> None:
-        super().__init__(f"{key}: bytes from {offset} on were sent, but {received} are here", hint="send from there on")
-        self.received = received
+    """The bytes that come do not follow those that are here."""
 
 
 class PartBusyError(ChannelError):
@@ -57,7 +54,7 @@ class Span:
     end: int | None = None
 
 
-def span_of(content_range: str | None, wanted: WireFile) -> Span:
+def span_of(content_range: str | None, wanted: PackageRef) -> Span:
     """What ``Content-Range`` says; without it the whole file. Raises UsageError for what does not fit the file."""
     if content_range is None:
         return Span()
@@ -73,46 +70,42 @@ def span_of(content_range: str | None, wanted: WireFile) -> Span:
     return Span(start=first, end=last + 1)
 
 
-async def receive_file(job: Job, wanted: WireFile, span: Span, receive: Receive) -> Received:
+async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> Received:
     """Take the body of a request into a file of a job.
 
-    Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what came is thrown away),
+    Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what came is deleted),
     DiskFullError and ClientGoneError, after which the part is kept.
     """
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
     part = job.part(wanted)
-    _check_space(part, wanted.size_bytes - span.start)
-    lock = try_hold(_lock_of(part))
-    if lock is None:
-        raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
-    try:
-        with disk_full_reported(part.parent):
-            return await _receive_locked(job, wanted, span, receive)
-    finally:
-        os.close(lock)
-        job.touch()
+    check_space(part.parent, wanted.size_bytes - span.start)
+    with try_lock(_lock_of(part)) as lock:
+        if lock is None:
+            raise PartBusyError(f"{wanted.key}: another request is sending it", hint="wait for that one to end")
+        try:
+            with disk_full_reported(part.parent):
+                return await _receive_locked(job, wanted, span, receive)
+        finally:
+            job.touch()
 
 
-async def received_of(job: Job, wanted: WireFile) -> Received:
-    """How much of a file is here. One of which all bytes are, and that a killed process left unchecked, is checked."""
+async def received_of(job: Job, wanted: PackageRef) -> Received:
+    """How much of a file is here; a complete one that a killed process left unchecked is checked now."""
     here = job.received(wanted)
     if not job.file(wanted).is_file() and here == wanted.size_bytes:
-        lock = try_hold(_lock_of(job.part(wanted)))
-        if lock is not None:
+        with try_lock(_lock_of(job.part(wanted))) as lock:
             try:
-                if not job.file(wanted).is_file():
+                if lock is not None and not job.file(wanted).is_file():
                     await asyncio.to_thread(_accept, job, wanted)
             except IntegrityError:
-                here = 0  # it is gone, and is to be sent anew
-            finally:
-                os.close(lock)
+                here = 0  # it was deleted, and has to be sent again
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
     return Received(received=here, complete=False)
 
 
-async def _receive_locked(job: Job, wanted: WireFile, span: Span, receive: Receive) -> Received:
+async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> Received:
     part = job.part(wanted)
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
@@ -121,7 +114,8 @@ async def _receive_locked(job: Job, wanted: WireFile, span: Span, receive: Recei
     try:
         here = os.fstat(descriptor).st_size
         if span.start != here:
-            raise OffsetError(wanted.key, span.start, here)
+            message = f"{wanted.key}: bytes from {span.start} on were sent, but {here} are here"
+            raise OffsetError(message, hint="send from there on")
         received = await _write_body(descriptor, wanted, span, receive)
     finally:
         os.close(descriptor)
@@ -131,7 +125,7 @@ async def _receive_locked(job: Job, wanted: WireFile, span: Span, receive: Recei
     return Received(received=received, complete=True)
 
 
-async def _write_body(descriptor: int, wanted: WireFile, span: Span, receive: Receive) -> int:
+async def _write_body(descriptor: int, wanted: PackageRef, span: Span, receive: Receive) -> int:
     """Write what comes from ``span.start`` on; returns how much of the file is here then."""
     limit = wanted.size_bytes if span.end is None else span.end
     position = span.start
@@ -140,7 +134,7 @@ async def _write_body(descriptor: int, wanted: WireFile, span: Span, receive: Re
             os.ftruncate(descriptor, span.start)
             message = f"{wanted.key}: more bytes came than the {limit - span.start} announced"
             raise IntegrityError(message, hint="send the file that was announced")
-        await asyncio.to_thread(_write_all, descriptor, piece, position)
+        await asyncio.to_thread(write_all, descriptor, piece, position)
         position += len(piece)
     if span.end is not None and position != span.end:
         raise ClientGoneError(f"{wanted.key}: {position - span.start} of {span.end - span.start} bytes came")
@@ -167,20 +161,26 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             raise ClientGoneError("the client closed the connection")
 
 
-def _write_all(descriptor: int, piece: bytes, position: int) -> None:
+def write_all(descriptor: int, piece: bytes, position: int) -> None:
+    """Write the piece at the position, in as many calls as the system takes.
+
+    Raises DiskFullError before it would take what is to be left free on the disk.
+    """
+    status = os.fstatvfs(descriptor)
+    _check_free(status.f_bavail * status.f_frsize, len(piece))
     view = memoryview(piece)
     while view:
         written = os.pwrite(descriptor, view, position)
         view, position = view[written:], position + written
 
 
-def _accept(job: Job, wanted: WireFile) -> None:
+def _accept(job: Job, wanted: PackageRef) -> None:
     """Move a part with all of its bytes to the complete files. Raises IntegrityError for other bytes."""
     part, file = job.part(wanted), job.file(wanted)
     found = sha256_of_file(part)
     if found != wanted.sha256:
         part.unlink()
-        message = f"{wanted.key}: the bytes that came have sha256 {found}; announced was {wanted.sha256}"
+        message = f"{wanted.key}: the bytes that came have sha256 {found}; expected the announced {wanted.sha256}"
         raise IntegrityError(
             message, hint="send the file again; should it happen again, look for what changes it on the way"
         )
@@ -190,10 +190,14 @@ def _accept(job: Job, wanted: WireFile) -> None:
     part.replace(file)
 
 
-def _check_space(part: Path, needed: int) -> None:
-    """Raise DiskFullError before anything is sent that cannot be kept."""
-    part.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(part.parent).free
+def check_space(folder: Path, needed: int) -> None:
+    """Make the folder, and raise DiskFullError before anything is sent to it that cannot be kept."""
+    with disk_full_reported(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _check_free(shutil.disk_usage(folder).free, needed)
+
+
+def _check_free(free: int, needed: int) -> None:
     if needed + _SPARE_BYTES > free:
         message = f"the server has {free >> 20} MiB left for {needed >> 20} MiB that are to come"
         raise DiskFullError(message, hint="ask who runs the server to free space; what was sent is kept for a day")

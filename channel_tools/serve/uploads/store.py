@@ -2,51 +2,66 @@
 """What is being uploaded, on disk: so that any process of the server can go on with it, and a killed one loses nothing.
 
 ``uploads/CHANNEL/ID/`` holds ``request.json`` (never changed), ``state.json`` (replaced as the job goes on), ``parts/``
-(files under way) and ``files/`` (files whose bytes were checked; nothing writes to one any more). Whoever carries a job
-out holds its ``lock`` for as long: a job under way without a holder was interrupted, and can be done again.
+(incomplete files) and ``files/`` (files whose bytes were checked; nothing writes to one any more). Whoever carries a
+job out has locked its ``lock``: a running job that nobody has locked was interrupted, and can be done again.
+
+A lock belongs to the open file and not to a process (Linux' OFD locks): a child that inherits the descriptor keeps it
+when its parent dies, the system releases it when the last of them has, and anybody can ask about it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.files import write_bytes_atomically
-from channel_tools.publish.wire import (
-    ErrorAnswer,
+from channel_tools.publish.server.protocol import (
+    ErrorResponse,
     HotfixRequest,
-    JobAnswer,
     JobKind,
+    JobResponse,
     JobState,
     PromoteRequest,
-    ReportAnswer,
+    ReportResponse,
     RetainRequest,
     SetRequest,
-    WireFile,
     YankRequest,
     decode,
     encode,
 )
-from channel_tools.serve.uploads.held import is_held, try_hold
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    Request = SetRequest | PromoteRequest | YankRequest | HotfixRequest | RetainRequest
+    from channel_tools.conda.package import PackageRef
 
+    JobRequest = SetRequest | PromoteRequest | YankRequest | HotfixRequest | RetainRequest
+
+_log = logging.getLogger(__name__)
 STALE_S = 24 * 3600.0
+_JUST_MADE_S = 60.0
+ARRIVING_FOLDER = "arriving"
+"""In a channel's folder: single packages as they come in, each locked by the process that receives it."""
+_QUARANTINED = ".damaged-"
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
-_UNDER_WAY = frozenset({"waiting", "running"})
+_RUNNING = frozenset({"waiting", "running"})
 _SENT_FOLDERS = ("files", "parts")
-_REQUESTS: dict[JobKind, type[Request]] = {
+_FLOCK = "hhqqi"
+_LOCKED_ERRNOS = frozenset({errno.EACCES, errno.EAGAIN})
+REQUESTS: dict[JobKind, type[JobRequest]] = {
     "publish": SetRequest,
     "promote": PromoteRequest,
     "yank": YankRequest,
@@ -60,8 +75,8 @@ class State:
     """How far a job is."""
 
     state: JobState = "open"
-    report: ReportAnswer | None = None
-    error: ErrorAnswer | None = None
+    report: ReportResponse | None = None
+    error: ErrorResponse | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,30 +88,49 @@ class _Recorded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Labelled:
+    """What every request has."""
+
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Summary:
+    """request.json without most of its content, which can be large."""
+
+    kind: JobKind
+    body: _Labelled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """A thing that was asked of the server, and its folder."""
+    """What a request wants the server to do with a label, and its folder; the request itself stays on disk."""
 
     id: str
     kind: JobKind
     channel: str
-    request: Request
+    label: str
     folder: Path
 
     @property
-    def label(self) -> str:
-        """The label that it changes."""
-        return self.request.label
+    def request(self) -> JobRequest:
+        """What is wanted, read each time. Raises IntegrityError where it is damaged."""
+        file = self.folder / "request.json"
+        try:
+            return decode(encode(decode(file.read_bytes(), _Recorded).body), REQUESTS[self.kind])
+        except (FileNotFoundError, ValueError) as err:
+            raise IntegrityError(f"{file}: not a valid request ({err})", hint="open the set again") from None
 
     @property
     def lock(self) -> Path:
-        """Held by who carries it out."""
+        """Locked by the process that carries it out."""
         return self.folder / "lock"
 
-    def file(self, wanted: WireFile) -> Path:
+    def file(self, wanted: PackageRef) -> Path:
         """Where a complete, checked file lies."""
         return self.folder / "files" / wanted.subdir / wanted.file_name
 
-    def part(self, wanted: WireFile) -> Path:
+    def part(self, wanted: PackageRef) -> Path:
         """Where a file lies while it comes in."""
         return self.folder / "parts" / wanted.subdir / wanted.file_name
 
@@ -104,7 +138,7 @@ class Job:
         """Whether anything that was sent is kept."""
         return any((self.folder / name).is_dir() for name in _SENT_FOLDERS)
 
-    def received(self, wanted: WireFile) -> int:
+    def received(self, wanted: PackageRef) -> int:
         """How many of its bytes are here, if it is not complete."""
         with contextlib.suppress(OSError):
             return self.part(wanted).stat().st_size
@@ -113,20 +147,25 @@ class Job:
     def state(self) -> State:
         """How far it is."""
         state = State()
-        with contextlib.suppress(FileNotFoundError):
-            state = decode((self.folder / "state.json").read_bytes(), State)
-        if state.state in _UNDER_WAY and not is_held(self.lock):
+        file = self.folder / "state.json"
+        try:
+            state = decode(file.read_bytes(), State)
+        except FileNotFoundError:
+            pass
+        except ValueError as err:  # what a job does can be done again
+            _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
+        if state.state in _RUNNING and not is_locked(self.lock):
             return State()  # whoever carried it out was killed
         return state
 
     def set_state(self, state: State) -> None:
-        """Note how far it is; only for who holds the lock."""
+        """Note how far it is; only for a process that has locked the job."""
         write_bytes_atomically(self.folder / "state.json", encode(state))
 
-    def answer(self, missing: dict[str, int] | None = None) -> JobAnswer:
-        """The job as it is told to clients."""
+    def response(self, missing: dict[str, int] | None = None) -> JobResponse:
+        """The job as clients see it."""
         state = self.state()
-        return JobAnswer(
+        return JobResponse(
             id=self.id,
             kind=self.kind,
             state=state.state,
@@ -144,101 +183,137 @@ class Job:
 
     def touch(self) -> None:
         """It is in use."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # there may be no space left for that either
             os.utime(self.folder)
 
 
 class JobStore:
     """All jobs of a server, below ``folder``."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], float], quarantined: Callable[[], None] = lambda: None
+    ) -> None:
+        """``quarantined`` is called for each job that is put aside since it cannot be read."""
         self.folder = folder
         self._clock = clock
+        self._quarantined = quarantined
 
-    def open(self, kind: JobKind, channel: str, request: Request) -> Job:
+    def open(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
         """The job of a request, open unless it is being carried out: the one that is there already, else a new one."""
         job = self.described(kind, channel, request)
-        if not (job.folder / "request.json").is_file():
-            write_bytes_atomically(job.folder / "request.json", _recorded(kind, request))
-        lock = try_hold(job.lock)
-        if lock is not None:
-            (job.folder / "state.json").unlink(missing_ok=True)
-            os.close(lock)
+        file, content = job.folder / "request.json", _recorded(kind, request)
+        if not file.is_file() or file.read_bytes() != content:  # the id follows from it: anything else is damage
+            write_bytes_atomically(file, content)
+        with try_lock(job.lock) as lock:
+            if lock is not None:
+                (job.folder / "state.json").unlink(missing_ok=True)
         job.touch()
         return job
 
-    def described(self, kind: JobKind, channel: str, request: Request) -> Job:
-        """The job of a request, whether it is there or not; its id follows from what is asked for."""
+    def described(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
+        """The job of a request, whether it is there or not; its id follows from the request."""
         content = channel.encode() + b"\0" + _recorded(kind, request)
         job_id = hashlib.sha256(content).hexdigest()[:_ID_CHARACTERS]
-        return Job(id=job_id, kind=kind, channel=channel, request=request, folder=self.folder / channel / job_id)
+        folder = self.folder / channel / job_id
+        return Job(id=job_id, kind=kind, channel=channel, label=request.label, folder=folder)
 
     def find(self, channel: str, job_id: str) -> Job | None:
-        """The job with this id, None where there is none."""
+        """The job with this id, None where there is none; one that is damaged is put aside, and there is none then."""
         if not _ID.fullmatch(job_id):
             return None
         folder = self.folder / channel / job_id
         try:
-            recorded = decode((folder / "request.json").read_bytes(), _Recorded)
-        except OSError:
+            recorded = decode((folder / "request.json").read_bytes(), _Summary)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        request = decode(encode(recorded.body), _REQUESTS[recorded.kind])
-        return Job(id=job_id, kind=recorded.kind, channel=channel, request=request, folder=folder)
+        except ValueError as err:
+            self._put_aside(folder, str(err))
+            return None
+        return Job(id=job_id, kind=recorded.kind, channel=channel, label=recorded.body.label, folder=folder)
+
+    def _put_aside(self, folder: Path, reason: str) -> None:
+        """Keep a damaged job for who runs the server to see, under a name that no request finds."""
+        aside = folder.with_name(f"{_QUARANTINED}{folder.name}")
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            os.utime(aside)
+            _log.error("%s: request.json is damaged (%s); the job is kept as %s for a day", folder, reason, aside.name)
+            self._quarantined()
 
     def remove(self, job: Job) -> bool:
         """Remove a job and all that was sent for it; not while it is being carried out (False)."""
-        lock = try_hold(job.lock)
-        if lock is None:
-            return False
-        try:
-            doomed = job.folder.with_name(f".removed-{job.id}")
-            shutil.rmtree(doomed, ignore_errors=True)
-            job.folder.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
-        finally:
-            os.close(lock)
+        with try_lock(job.lock) as lock:
+            if lock is None:
+                return False
+            removed = job.folder.with_name(f".removed-{job.id}")
+            shutil.rmtree(removed, ignore_errors=True)
+            job.folder.rename(removed)
+            shutil.rmtree(removed, ignore_errors=True)
         return True
 
     def remove_stale(self) -> list[str]:
-        """Remove the jobs that nobody came back to for STALE_S; their ids.
+        """Remove the jobs that nobody used for STALE_S; returns their ids.
 
         What was sent for a job that is done goes at once: it is left where its process was killed after the end.
         """
-        for left in self.folder.glob("*/.removed-*") if self.folder.is_dir() else ():
-            shutil.rmtree(left, ignore_errors=True)
+        self._remove_leftovers()
         removed = []
         for job in self._jobs():
-            with contextlib.suppress(FileNotFoundError):  # another process of the server was faster
+            with _going_on(job.folder):
                 if self._clock() - job.folder.stat().st_mtime > STALE_S and self.remove(job):
                     removed.append(job.id)
                 elif job.has_files() and job.state().state == "done":
                     _drop_if_free(job)
         return removed
 
+    def _remove_leftovers(self) -> None:
+        """What was to be removed, damaged jobs that were kept for a day, and packages that nobody sends any more."""
+        for left in self.folder.glob("*/.removed-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        for left in self.folder.glob(f"*/{_QUARANTINED}*"):
+            with _going_on(left):
+                if self._clock() - left.lstat().st_mtime > STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        for left in self.folder.glob(f"*/{ARRIVING_FOLDER}/*"):
+            with _going_on(left):
+                # one that was made just now may not be locked yet
+                if self._clock() - left.stat().st_mtime > _JUST_MADE_S and not is_locked(left):
+                    left.unlink()
+                    _log.info("removed %s, of an upload that was interrupted", left)
+
     def _jobs(self) -> Iterator[Job]:
-        for folder in sorted(self.folder.glob("*/*")) if self.folder.is_dir() else ():
-            job = self.find(folder.parent.name, folder.name)
+        for folder in sorted(self.folder.glob("*/*")):
+            job = None
+            with _going_on(folder):
+                job = self.find(folder.parent.name, folder.name)
             if job is not None:
                 yield job
 
 
-def _recorded(kind: JobKind, request: Request) -> bytes:
+@contextlib.contextmanager
+def _going_on(path: Path) -> Iterator[None]:
+    """What cannot be done with one job is said, and no reason not to go on with the next."""
+    try:
+        yield
+    except FileNotFoundError:
+        return  # another process of the server was faster
+    except OSError as err:
+        _log.error("%s: %s; looked at again later", path, err.strerror)
+
+
+def _recorded(kind: JobKind, request: JobRequest) -> bytes:
     return encode(_Recorded(kind=kind, body=decode(encode(request), dict[str, object])))
 
 
 def _drop_if_free(job: Job) -> None:
-    lock = try_hold(job.lock)
-    if lock is None:
-        return
-    try:
-        if job.state().state == "done":  # nobody opened it again meanwhile
+    with try_lock(job.lock) as lock:
+        if lock is not None and job.state().state == "done":  # nobody opened it again meanwhile
             drop_files(job)
-    finally:
-        os.close(lock)
 
 
 def drop_files(job: Job) -> None:
-    """Remove what was sent for a job that is done; only for who holds the lock."""
+    """Remove what was sent for a job that is done; only for a process that has locked the job."""
     for name in _SENT_FOLDERS:
         shutil.rmtree(job.folder / name, ignore_errors=True)
 
@@ -246,3 +321,43 @@ def drop_files(job: Job) -> None:
 def jobs_folder(root: Path) -> Path:
     """Where the jobs of the server of ``root`` are kept, on its file system and out of reach of every request."""
     return root / RECORD_FOLDER / "uploads"
+
+
+@contextlib.contextmanager
+def try_lock(path: Path, *, mode: int = 0o600) -> Iterator[int | None]:
+    """The block has ``path`` locked, and gets the open descriptor that keeps it so; None while somebody else has.
+
+    A file is made with ``mode`` where there is none. Whoever gets a copy of the descriptor (a child, a process that it
+    is sent to) keeps the lock after the block.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    try:
+        yield descriptor if _lock(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+    except OSError as err:
+        if err.errno in _LOCKED_ERRNOS:
+            return False
+        raise
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody has locked ``path`` now."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+        finally:
+            os.close(descriptor)
+        return bool(struct.unpack(_FLOCK, found[: struct.calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
+    return False
+
+
+def _whole_file(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)

@@ -5,7 +5,7 @@ Runs under torchrun in the environment that is being validated, so it uses torch
 counters, torch_switchml; nothing of channel_tools but the script beside it. It decides nothing: it writes what it saw
 to ``rank-N.json`` and leaves the judgement to its starter.
 
-Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml_plan).
+Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml.plan).
 """
 
 from __future__ import annotations

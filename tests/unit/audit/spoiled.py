@@ -50,12 +50,13 @@ def program(text: str, *, placeholder: str = "") -> Entry:
 NATIVE = Toy(files={"lib/libtoy.so.1": library(needed=["libc.so.6"], rpath="$ORIGIN", versions=["GLIBC_2.34"])})
 GXX = Toy(files={"lib/libtoy.so.1": library(rpath="$ORIGIN", versions=["GLIBCXX_3.4.30"])})
 DANGLING: Files = {"lib/libtoy.so": Entry(link="libtoy.so.1")}
+OTHER_INDEX = b'{"name": "other", "version": "1.0", "build": "h0_0", "build_number": 0, "subdir": "linux-64"}'
 
 CASES = [
     Case(
         rule=Rule.PACKAGE,
         id="another name inside",
-        spoiled=Toy(info={"index.json": b'{"name": "other", "version": "1.0", "build": "h0_0", "subdir": "linux-64"}'}),
+        spoiled=Toy(info={"index.json": OTHER_INDEX}),
         clean=Toy(),
         file="",
         found="says other-1.0-h0_0",

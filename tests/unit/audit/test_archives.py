@@ -5,29 +5,29 @@ from __future__ import annotations
 
 import io
 import platform
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from channel_tools.audit.archives import archive_members, read_archive
+from channel_tools.audit.instructions import read_archive
 from channel_tools.audit.model import Rule
-from channel_tools.errors import IntegrityError, VerificationError
+from channel_tools.audit.run import channel_packages
+from channel_tools.system.archives import ar_members
+from channel_tools.system.errors import IntegrityError, VerificationError
+from tests.support.programs import program
 from tests.unit.audit.packages import Toy, archive
 from tests.unit.audit.spoiled import library
-from tests.unit.audit.test_instructions import COMPILER, DISPATCHED, SUMS, assembled
+from tests.unit.audit.test_instructions import DISPATCHED, SUMS, assembled
 from tests.unit.audit.test_rules import audited, enter, findings
-from tests.unit.channel.toys import new_channel
+from tests.unit.channel.toys import make_conda, new_channel
 
 LONG_NAME = "a_name_that_no_header_holds.o"
-needs_compiler = pytest.mark.skipif(
-    COMPILER is None or platform.machine() != "x86_64", reason="there is no gcc that makes x86-64 code here"
-)
+needs_compiler = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")
 
 
 def members(content: bytes) -> dict[str, bytes]:
-    return {one.name: content[one.offset : one.offset + one.size_bytes] for one in archive_members(io.BytesIO(content))}
+    return {one.name: content[one.offset : one.offset + one.size_bytes] for one in ar_members(io.BytesIO(content))}
 
 
 def test_members_have_their_names_and_contents() -> None:
@@ -41,14 +41,13 @@ def test_names_in_the_style_of_bsd_are_read() -> None:
     assert members(b"!<arch>\n" + header.encode() + name + b"code") == {LONG_NAME: b"code"}
 
 
-@pytest.mark.skipif(shutil.which("ar") is None, reason="there is no ar")
 def test_what_ar_writes_is_read(tmp_path: Path) -> None:
     written = {"toy.o": b"odd", LONG_NAME: library()}
     for name, content in written.items():
         (tmp_path / name).write_bytes(content)
-    subprocess.run(["ar", "rcs", "libtoy.a", *written], cwd=tmp_path, check=True)
+    subprocess.run([program("ar"), "rcs", "libtoy.a", *written], cwd=tmp_path, check=True)
     assert members((tmp_path / "libtoy.a").read_bytes()) == written
-    subprocess.run(["ar", "rcT", "thin.a", *written], cwd=tmp_path, check=True)
+    subprocess.run([program("ar"), "rcT", "thin.a", *written], cwd=tmp_path, check=True)
     facts = read_archive(io.BytesIO((tmp_path / "thin.a").read_bytes()), level=1, reads_code=True)
     assert facts.damage == "it is a thin archive, whose files lie elsewhere"
 
@@ -132,3 +131,10 @@ def test_what_a_sysroot_has_is_not_judged(tmp_path: Path) -> None:
     content = assembled(tmp_path, SUMS, "-mpopcnt")
     files = {"x/sysroot/lib/libc.a": archive({"memcpy.o": content}), "x/sysroot/lib/crt1.o": content}
     assert findings(Toy(files=files).write(tmp_path)) == []
+
+
+def test_a_folder_with_the_name_of_a_package_is_none(tmp_path: Path) -> None:
+    package = make_conda(tmp_path, "toy")
+    (package.parent / ".conda").mkdir()
+    (package.parent / "x-1-0.conda").mkdir()
+    assert channel_packages(tmp_path) == [package]

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from channel_tools.audit.clean import clean_package
-from channel_tools.errors import IntegrityError
-from channel_tools.files import sha256_of_file
-from channel_tools.packages.reader import read_info_files, stream_component
+from channel_tools.conda.archive import read_info_files, stream_component
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import sha256_of_file
 from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX, Entry, Toy
 from tests.unit.audit.test_rules import findings
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel
-from channel_tools.errors import VerificationError
-from channel_tools.progress import SilentProgress
-from channel_tools.settings import Settings, Tree
-from channel_tools.workflow.auditing import admit_foundation
+from channel_tools.system.errors import VerificationError
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings, Tree
+from channel_tools.workflow.audit import admit_foundation
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.spoiled import library
 from tests.unit.channel.toys import new_channel

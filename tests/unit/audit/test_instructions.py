@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,18 +12,15 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from channel_tools.audit.facts import Instruction
+from channel_tools.audit import instructions
 from channel_tools.audit.instructions import code_ranges, instructions_beyond
-from channel_tools.audit.model import Rule
+from channel_tools.audit.model import Instruction, Rule
+from tests.support.programs import program
 from tests.unit.audit.packages import Toy
 from tests.unit.audit.test_rules import audited, enter, findings
 from tests.unit.channel.toys import new_channel
 
-COMPILER = shutil.which("gcc")
-pytestmark = [
-    pytest.mark.skipif(COMPILER is None, reason="there is no gcc to make machine code with"),
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here"),
-]
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="gcc makes code of another processor here")
 
 SUMS = """
 void add(int *restrict to, const int *restrict from) { for (int i = 0; i < 1024; ++i) to[i] += from[i]; }
@@ -46,7 +42,7 @@ int plain(int value) { return value * 3; }
 def compiled(folder: Path, source: str, *options: str) -> bytes:
     """A shared library of ``source``."""
     made = folder / "libtoy.so.1"
-    command = [COMPILER or "gcc", "-shared", "-fPIC", "-O2", "-ftree-vectorize", "-nostdlib", "-x", "c", "-"]
+    command = [program("gcc"), "-shared", "-fPIC", "-O2", "-ftree-vectorize", "-nostdlib", "-x", "c", "-"]
     subprocess.run([*command, *options, "-Wl,-rpath,$ORIGIN", "-o", made], input=source.encode(), check=True)
     return made.read_bytes()
 
@@ -54,7 +50,7 @@ def compiled(folder: Path, source: str, *options: str) -> bytes:
 def assembled(folder: Path, source: str, *options: str) -> bytes:
     """An object file of ``source``."""
     made = folder / "toy.o"
-    command = [COMPILER or "gcc", "-c", "-fPIC", "-O2", "-ftree-vectorize", "-x", "c", "-"]
+    command = [program("gcc"), "-c", "-fPIC", "-O2", "-ftree-vectorize", "-x", "c", "-"]
     subprocess.run([*command, *options, "-o", made], input=source.encode(), check=True)
     return made.read_bytes()
 
@@ -123,10 +119,11 @@ def test_object_code_without_symbols_is_judged_alike(tmp_path: Path) -> None:
     assert beyond(assembled(tmp_path, nameless)) == ["AVX"]
 
 
-def test_large_code_is_read_in_parts_by_several_processes(tmp_path: Path) -> None:
+def test_large_code_is_read_in_parts_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "_PART_BYTES", 1 << 20)
     functions = "".join(f"int f{i}(int v) {{ return v * {i} + (v ^ {i + 7}); }}\n" for i in range(200))
     filler = (
-        '__asm__(".text\\n.type big,@function\\nbig:\\n.cfi_startproc\\n.fill 9000000,1,0x90\\nret\\n.cfi_endproc\\n");'
+        '__asm__(".text\\n.type big,@function\\nbig:\\n.cfi_startproc\\n.fill 1200000,1,0x90\\nret\\n.cfi_endproc\\n");'
     )
     content = compiled(tmp_path, filler + functions + SUMS, "-mpopcnt")
     path = tmp_path / "libtoy.so.1"

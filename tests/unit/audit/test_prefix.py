@@ -11,8 +11,8 @@ import pytest
 from channel_tools.audit.model import AuditReport, Rule
 from channel_tools.audit.prefix import audit_prefix, is_prefix
 from channel_tools.audit.reading import Reader
-from channel_tools.errors import IntegrityError
-from channel_tools.progress import SilentProgress
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.progress import SilentProgress
 from tests.unit.audit.packages import BUILD_FOLDER, HOST_PREFIX
 from tests.unit.audit.spoiled import library
 
@@ -105,5 +105,5 @@ def test_what_the_recipe_declares_holds_once_installed(prefix: Prefix, tmp_path:
 
 def test_a_damaged_record_is_named(prefix: Prefix) -> None:
     (prefix.path / "conda-meta" / "toy-1.0-0.json").write_text("{")
-    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.json: no JSON"):
+    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.json: not valid JSON"):
         prefix.audit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 from iced_x86 import Code
 
-from channel_tools.audit.processor import codes_beyond, level_name, required_level
+from channel_tools.audit.instructions import codes_beyond, level_name, required_level
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from channel_tools.build.conda_build import find_conda_build, run_conda_build
 from channel_tools.build.model import WorkerSpec
-from channel_tools.errors import CommandError
+from channel_tools.system.errors import CommandError
 
 
 def program(folder: Path, script: str) -> Path:

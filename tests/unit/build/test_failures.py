@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.build import failures
 from channel_tools.build.failures import failure_of, kind_of, log_tail, not_the_expected, raise_failures
 from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
-from channel_tools.errors import (
+from channel_tools.system.errors import (
     BuildError,
     ChannelToolsError,
     ConfigError,
@@ -33,11 +34,11 @@ def write_log(folder: Path, *lines: str) -> Path:
         ("test", BuildError, "the recipe's test failed"),
         ("solve", SolveError, "cannot be solved"),
         ("recipe", ConfigError, "is not accepted"),
-        ("source", IntegrityError, "is not what the recipe names (the words)"),
+        ("source", IntegrityError, "does not have the sha256 that the recipe states (the words)"),
         ("network", NetworkError, "cannot be fetched (the words)"),
         ("disk", DiskFullError, "no space is left"),
         ("killed", BuildError, "it was killed (the words)"),
-        ("other", BuildError, "the engine refused it (the words)"),
+        ("other", BuildError, "the build engine failed (the words)"),
     ],
 )
 def test_each_kind_of_failure_has_its_error(
@@ -56,6 +57,20 @@ def test_a_full_disk_is_told_from_the_scripts_own_words(tmp_path: Path) -> None:
     log = write_log(tmp_path, "cp: error writing 'x': No space left on device", "error: Script failed with status 1")
     made = failure_of(JOB, WorkerResult(failure="script", message="Script failed"), log, seconds=1)
     assert isinstance(made, DiskFullError)
+
+
+@pytest.mark.parametrize(("room_bytes", "error"), [(0, BuildError), (1 << 62, DiskFullError)], ids=["room", "none"])
+def test_an_environment_that_was_solved_was_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int, error: type[ChannelToolsError]
+) -> None:
+    """The engine says of both that they cannot be resolved, and nothing of a full disk."""
+    monkeypatch.setattr(failures, "_ROOM_BYTES", room_bytes)
+    lines = ["  Specs:", "   - zlib", "│ Package ┆ Version ┆ Build │", "error: Failed to resolve dependencies"]
+    result = WorkerResult(failure="solve", message="Failed to resolve dependencies")
+    made = failure_of(JOB, result, write_log(tmp_path, "first", *lines), seconds=1, written=[tmp_path])
+    assert type(made) is error
+    unsolved = write_log(tmp_path, "first", *lines[:2], *lines, *lines[:2], "error: Failed to resolve dependencies")
+    assert isinstance(failure_of(JOB, result, unsolved, seconds=1), SolveError)
 
 
 @pytest.mark.parametrize(

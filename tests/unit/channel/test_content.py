@@ -5,8 +5,8 @@ from pathlib import Path
 
 from channel_tools.channel import add_packages, channel_writer, published_packages
 from channel_tools.channel.content import INDEX_FILES, subdir_content
-from channel_tools.channel.listing import prefer
-from channel_tools.channel.state import Listing, read_listing, read_state
+from channel_tools.channel.listing import Listing, prefer
+from channel_tools.channel.state import read_listing, read_state
 from tests.unit.channel.toys import make_conda, new_channel, own
 
 

@@ -20,7 +20,7 @@ from channel_tools.channel import (
     verify_channel,
 )
 from channel_tools.channel import index as index_module
-from channel_tools.channel.archive import JsonObject
+from channel_tools.conda.info import JsonObject
 from tests.unit.channel.toys import make_conda, new_channel
 
 
@@ -91,7 +91,7 @@ def test_indexing_again_writes_and_reads_nothing(tmp_path: Path, monkeypatch: py
     before = snapshot(channel.path / "linux-64")
     monkeypatch.setattr(index_module, "staged", None)
     monkeypatch.setattr("channel_tools.channel.state.write_bytes_atomically", None)
-    monkeypatch.setattr("channel_tools.channel.refresh.read_package", None)
+    monkeypatch.setattr("channel_tools.channel.records.read_package", None)
     assert index(channel).written == ()
     assert snapshot(channel.path / "linux-64") == before
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel.patches import Patch, check_names, read_patch
-from channel_tools.errors import ConfigError
+from channel_tools.system.errors import ConfigError
 
 
 def written(folder: Path, **keys: object) -> Path:
@@ -63,7 +63,7 @@ def test_a_later_patch_wins_field_by_field() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ("[]", "the file: found []; expected an object"),
         ("{}", "patch_instructions_version: found None; expected 1"),
         ('{"patch_instructions_version": 1, "package": {}}', "unknown key 'package'"),
@@ -78,7 +78,10 @@ def test_a_later_patch_wins_field_by_field() -> None:
             '{"patch_instructions_version": 1, "packages": {"a.conda": {"depends": "b"}}}',
             "expected a list of MatchSpecs",
         ),
-        ('{"patch_instructions_version": 1, "packages": {"a.conda": {"depends": ["b >=1,,"]}}}', "is no MatchSpec"),
+        (
+            '{"patch_instructions_version": 1, "packages": {"a.conda": {"depends": ["b >=1,,"]}}}',
+            "is not a valid MatchSpec",
+        ),
         ('{"patch_instructions_version": 1, "packages": {"a.conda": {"license": 1}}}', "license: found 1"),
         ('{"patch_instructions_version": 1, "packages": {"a.conda": {"purls": "x"}}}', "purls: found 'x'"),
         ('{"patch_instructions_version": 1, "remove": "a.conda"}', "remove: found 'a.conda'"),

@@ -17,7 +17,7 @@ from channel_tools.channel import (
     verify_channel,
 )
 from channel_tools.channel import publish as publish_module
-from channel_tools.errors import ChannelError, IntegrityError
+from channel_tools.system.errors import ChannelError, IntegrityError
 from tests.unit.channel.toys import make_conda, new_channel, own
 
 UDP = {"switchml_transport": "udp"}
@@ -166,7 +166,7 @@ def test_linking_the_same_foundation_again_reads_no_package(
     files = [make_conda(made, "zlib"), make_conda(made, "ssl")]
     link(channel, *files)
     monkeypatch.setattr(publish_module, "read_package", None)
-    monkeypatch.setattr("channel_tools.channel.refresh.read_package", None)
+    monkeypatch.setattr("channel_tools.channel.records.read_package", None)
     link(channel, *files)
     assert listed(channel) == ["ssl-1.0-0.conda", "zlib-1.0-0.conda"]
 

@@ -13,8 +13,8 @@ from channel_tools.channel import (
     open_channel,
     published_packages,
 )
-from channel_tools.errors import ChannelError, FoundationError
-from channel_tools.files import TEMPORARY_PREFIX
+from channel_tools.system.errors import ChannelError, FoundationError
+from channel_tools.system.files import TEMPORARY_PREFIX
 from tests.unit.channel.toys import CONDA_FORGE, REGISTRY, make_conda, new_channel
 
 

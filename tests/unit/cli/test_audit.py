@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import run_tool
 from tests.unit.audit.packages import Entry, Toy
 from tests.unit.audit.spoiled import library
-from tests.unit.cli.test_entry import run_tool
 
 SPOILED = Toy(name="spoiled", files={"lib/libtoy.so.1": library(rpath="/opt/site/lib")})
 
@@ -29,7 +29,7 @@ def test_findings_are_printed_with_what_mends_them_and_end_with_9(tmp_path: Path
     lines = result.stdout.splitlines()
     assert lines[0] == f"{package.name}: lib/libtoy.so.1: rpath: has the rpath /opt/site/lib"
     assert lines[1].startswith("    expected: rpaths that begin with $ORIGIN")
-    assert lines[2].startswith("    to mend: link with -Wl,-rpath")
+    assert lines[2].startswith("    to fix: link with -Wl,-rpath")
     assert "1 findings, the first:" in result.stderr
 
 

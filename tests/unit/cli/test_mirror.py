@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from channel_tools.cli.app import app
-from tests.unit.mirror.bundles import NearSide, near_side
+from tests.unit.mirror.bundles import ExportingSite, exporting_site
 
 ZEROS = "0" * 64
 RECIPE = """\
@@ -56,8 +56,8 @@ def tool(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 
 @pytest.fixture(scope="module")
-def near(tmp_path_factory: pytest.TempPathFactory) -> NearSide:
-    return near_side(tmp_path_factory.mktemp("near"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> ExportingSite:
+    return exporting_site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
@@ -72,55 +72,55 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["create", "--to", "b", "--keys", "nokeys", "--without-tool"], 2, "no key folder here"),
+        (["create", "--to", "b", "--keys", "nokeys", "--without-tool"], 2, "not a key folder"),
         (["create", "--to", "file/b", "--keys", "KEYS", "--without-tool"], 2, "cannot be written"),
         (["create", "--to", "file", "--keys", "KEYS"], 2, "exists already"),
         (["create", "--to", "b", "--tool-python", "eleven"], 2, "expected a version"),
-        (["create", "--to", "b", "--platform", "linux-65"], 2, "is no platform"),
-        (["create", "--to", "b", "--lock", "file"], 3, "no lock"),
+        (["create", "--to", "b", "--platform", "linux-65"], 2, "is not a platform"),
+        (["create", "--to", "b", "--lock", "file"], 3, "not a lock"),
         (["update", "--to", "b", "--since", "nothing"], 2, "no such file"),
-        (["update", "--to", "b", "--since", "wrong.json"], 3, "no list of what a far side has"),
+        (["update", "--to", "b", "--since", "wrong.json"], 3, "cannot be read as a list of received files"),
         (["verify", "nothing"], 2, "no such file"),
         (["verify", "file"], 6, "damaged: "),
         (["verify", "BUNDLE"], 2, "which keys to trust"),
         (["verify", "BUNDLE", "--root-sha256", ZEROS], 6, "wrong keys: "),
-        (["import", "BUNDLE", "--to", "far", "--root-sha256", ZEROS], 6, "wrong keys: "),
+        (["import", "BUNDLE", "--to", "destination", "--root-sha256", ZEROS], 6, "wrong keys: "),
         (["import", "BUNDLE", "--to", "ftp://host/x", "--root-sha256", ZEROS], 2, "a folder or into https://"),
     ],
 )
 def test_errors_are_one_message(
-    tree: Path, near: NearSide, tool: Tool, words: list[str], code: int, message: str
+    tree: Path, site: ExportingSite, tool: Tool, words: list[str], code: int, message: str
 ) -> None:
-    bundle = near.keys.path.parent / "bundle.tar"
+    bundle = site.keys.path.parent / "bundle.tar"
     if not bundle.exists():
-        near.bundle(bundle)
+        site.bundle(bundle)
     (tree / "file").write_text("text")
     (tree / "wrong.json").write_text("{}")
-    known = {"BUNDLE": str(bundle), "KEYS": str(near.keys.path)}
+    known = {"BUNDLE": str(bundle), "KEYS": str(site.keys.path)}
     arguments = [known.get(word, word) for word in words]
     if words[0] in {"create", "update"}:
-        arguments += ["--channel", near.channels[0].address]
+        arguments += ["--channel", site.channels[0].address]
     result = tool(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.stderr
     assert message in result.stderr
-    assert near.fingerprint not in result.stderr
+    assert site.fingerprint not in result.stderr
     assert sorted(path.name for path in tree.iterdir()) == ["file", "recipes", "variants", "wrong.json"]
 
 
-def test_results_are_json_on_demand(tree: Path, near: NearSide, tool: Tool) -> None:
-    assert tool.json("keys", "show", "--keys", str(near.keys.path))["first_fingerprint"] == near.fingerprint
-    create = ["--keys", str(near.keys.path), "--channel", near.channels[0].address, "--without-tool", "--to", "made"]
+def test_results_are_json_on_demand(tree: Path, site: ExportingSite, tool: Tool) -> None:
+    assert tool.json("keys", "show", "--keys", str(site.keys.path))["first_fingerprint"] == site.fingerprint
+    create = ["--keys", str(site.keys.path), "--channel", site.channels[0].address, "--without-tool", "--to", "made"]
     planned = tool.json("create", *create, "--dry-run")
     assert (planned["planned"]["packages"], planned["made"]) == (2, None)
     assert not (tree / "made").exists()
     made = tool.json("create", *create)["made"]
-    assert (made["fetched_files"], made["root_sha256"]) == (2, near.fingerprint)
-    words = ["made", "--root-sha256", near.fingerprint]
+    assert (made["fetched_files"], made["root_sha256"]) == (2, site.fingerprint)
+    words = ["made", "--root-sha256", site.fingerprint]
     verified = tool.json("verify", *words)
     assert (verified["files"], verified["manifest"]["stacks"]) == (made["files"] - 4, ["toy"])
-    would = tool.json("import", *words, "--to", "far", "--dry-run")
+    would = tool.json("import", *words, "--to", "destination", "--dry-run")
     assert would["dry_run"]
-    assert not (tree / "far").exists()
-    done = tool.json("import", *words, "--to", "far")
+    assert not (tree / "destination").exists()
+    done = tool.json("import", *words, "--to", "destination")
     assert {**done, "dry_run": True} == would
     assert list(done["addresses"]) == ["channel"]

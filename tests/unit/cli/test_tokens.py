@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from channel_tools.serve.tokens import TOKEN_PATTERN, TokenTable, digest_of, read_tokens
-
-TOOL = [sys.executable, "-m", "channel_tools", "token"]
+from channel_tools.serve.access.tokens import TOKEN_PATTERN, TokenTable, digest_of, read_tokens
+from tests.support.command_line import run_tool
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TOOL, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return run_tool("token", *arguments, cwd=Path.cwd())
 
 
 def test_a_token_is_printed_once_and_alone(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ import pytest
 import rattler
 
 from channel_tools.environments import EnvironmentResult, create_environment
-from channel_tools.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
-from channel_tools.locks import exclusive_lock
-from channel_tools.progress import SilentProgress
+from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
+from channel_tools.system.files import exclusive_lock
+from channel_tools.system.progress import SilentProgress
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from channel_tools.progress import Progress, Task
+    from channel_tools.system.progress import Progress, Task
 
     Damage = Callable[[Path], None]
 
@@ -58,6 +58,25 @@ class Installer:
 @pytest.fixture
 def install(tmp_path: Path, channel: ToyChannel) -> Installer:
     return Installer(root=tmp_path, address=channel.address)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("a:b", "cannot work at a path with ':'"), ("long/" * 60, "packages have room for 255")]
+)
+def test_a_prefix_that_cannot_work_is_refused_before_anything_is_made(
+    install: Installer, name: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        create_environment(
+            install.root / name,
+            ["tool"],
+            [install.address],
+            package_cache=install.root / "pkgs",
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        )
+    assert not (install.root / "pkgs").exists()
+    assert not (install.root / name.partition("/")[0]).exists()
 
 
 def names(result: EnvironmentResult) -> list[str]:

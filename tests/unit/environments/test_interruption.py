@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.environments import create_environment
-from channel_tools.progress import SilentProgress
+from channel_tools.system.progress import SilentProgress
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ FILES = 40
 CREATE = """
 import os, signal, sys
 from pathlib import Path
-from channel_tools.environments import create_environment, reporter
-from channel_tools.progress import SilentProgress
+from channel_tools.environments import create_environment
+from channel_tools.environments import transaction as reporter
+from channel_tools.system.progress import SilentProgress
 
 left = int(sys.argv[1])
 original = reporter.TransactionReporter.on_link_start

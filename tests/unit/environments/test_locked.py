@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from channel_tools.environments import EnvironmentResult, create_environment, create_locked_environment
-from channel_tools.errors import IntegrityError, NetworkError, SolveError, UsageError
 from channel_tools.pins import Lock, PlatformLock, solve_lock
-from channel_tools.pins.files import FORMATS, pin_files
-from channel_tools.pins.read import read_lock
+from channel_tools.pins.files import FORMATS, pin_files, read_lock
 from channel_tools.pins.virtual import to_generic
-from channel_tools.progress import SilentProgress
+from channel_tools.system.errors import IntegrityError, NetworkError, SolveError, UsageError
+from channel_tools.system.progress import SilentProgress
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 
 VIRTUAL = ("__glibc=2.28=0", "__unix=0=0")
@@ -213,7 +212,9 @@ class TestVirtualPackages:
 
     @pytest.mark.parametrize("name", LOCKS)
     def test_a_machine_with_less_is_told(self, install: Installer, lock: Lock, name: str) -> None:
-        with pytest.raises(SolveError, match=r"new needs __glibc >=2\.28,<3\.0\.a0, here is 2\.17") as caught:
+        with pytest.raises(
+            SolveError, match=r"new needs __glibc >=2\.28,<3\.0\.a0 \(this machine has 2\.17\)"
+        ) as caught:
             install(install.read(lock, name), virtual=["__glibc=2.17=0"])
         assert caught.value.hint is not None
         assert "--virtual-package" in caught.value.hint
@@ -221,7 +222,10 @@ class TestVirtualPackages:
 
     @pytest.mark.parametrize(
         ("virtual", "says"),
-        [((), "here is no __glibc"), (("__glibc=2.36=0", "__cuda=11.8=0"), r"__cuda >=12, here is 11")],
+        [
+            ((), "this machine has no __glibc"),
+            (("__glibc=2.36=0", "__cuda=11.8=0"), r"__cuda >=12 \(this machine has 11"),
+        ],
     )
     def test_what_is_missing_or_constrained(
         self, install: Installer, lock: Lock, virtual: Sequence[str], says: str

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from channel_tools.errors import UsageError
 from channel_tools.feedstock import FeedstockRequest
-from channel_tools.matrix import expand_stack, load_tree
-from channel_tools.settings import Settings, Tree
-from channel_tools.workflow.exporting import export_feedstock
+from channel_tools.feedstock.write import feedstock_variants
+from channel_tools.matrix import RenderedPackage, VariantScalar, expand_stacks, load_tree
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import Settings, Tree
+from channel_tools.workflow.render import export_feedstock
 from tests.unit.matrix.toytree import FILES, write_tree
 
 REQUEST = FeedstockRequest(maintainers=("octocat",), homepage="https://example.org/toy")
@@ -75,8 +77,8 @@ def test_it_renders_to_the_variants_of_the_stack(tmp_path: Path) -> None:
     strings = [
         sorted(
             package.engine_build_string
-            for package in expand_stack(
-                loaded, loaded.stacks["udp"], foundation_kind="conda-forge", platform="linux-64"
+            for package in expand_stacks(
+                loaded, [loaded.stacks["udp"]], foundation_kind="conda-forge", platform="linux-64"
             )
             if package.name == "toy-plugin"
         )
@@ -114,7 +116,7 @@ def test_what_the_recipe_says_in_extra_is_kept(tmp_path: Path, section: str, exp
 @pytest.mark.parametrize(
     ("package", "request_", "words"),
     [
-        ("libtoi", REQUEST, "'libtoi' is no recipe of any stack"),
+        ("libtoi", REQUEST, "'libtoi' is not a recipe of any stack"),
         ("libtoy", FeedstockRequest(maintainers=()), "needs a maintainer"),
         ("libtoy", FeedstockRequest(maintainers=("octocat",)), "about.homepage is missing"),
     ],
@@ -135,3 +137,88 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists; a feedstock is written to a new folder"):
         exported(tmp_path, "libtoy")
     assert [path.name for path in (tmp_path / "feedstock").iterdir()] == ["mine"]
+
+
+Variant = dict[str, VariantScalar]
+PINNED = frozenset({"python", "c_compiler_version"})
+BASE = {"python": ("3.11", "3.12"), "c_compiler_version": ("15",)}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> RenderedPackage:
+    loaded = load_tree(write_tree(tmp_path, FILES))
+    return expand_stacks(loaded, [loaded.stacks["udp"]], foundation_kind="conda-forge", platform="linux-64")[0]
+
+
+@pytest.mark.parametrize(
+    ("variants", "keys", "zipped"),
+    [
+        ([{"a": "1", "target_platform": "linux-64"}], {"a": ("1",)}, ()),
+        ([{"a": "1"}, {"a": "2"}, {"a": "1"}], {"a": ("1", "2")}, ()),
+        (
+            [{"a": "1", "b": "x"}, {"a": "1", "b": "y"}, {"a": "2", "b": "x"}, {"a": "2", "b": "y"}],
+            {"a": ("1", "2"), "b": ("x", "y")},
+            (),
+        ),
+        (
+            [{"a": "1", "b": "x", "c": "0"}, {"a": "2", "b": "y", "c": "0"}, {"a": "2", "b": "x", "c": "0"}],
+            {"a": ("1", "2", "2"), "b": ("x", "y", "x"), "c": ("0",)},
+            ("a", "b"),
+        ),
+        ([{"a": "1", "python": "3.11"}, {"a": "1", "python": "3.12"}], {"a": ("1",)}, ()),
+        (
+            [{"a": "1", "python": "3.9"}],
+            {"a": ("1",), "python": ("3.9",), "is_python_min": ("false",)},
+            (),
+        ),
+        (
+            [{"a": "1", "c_compiler_version": "10"}],
+            {"a": ("1",), "c_compiler_version": ("10",), "fortran_compiler_version": ("10",)},
+            (),
+        ),
+        ([{"python": "3.11"}, {"python": "3.12"}], {}, ()),
+    ],
+    ids=["one", "list", "product", "zipped", "as conda-forge", "other python", "other compiler", "nothing of its own"],
+)
+def test_the_keys_and_what_moves_together(
+    package: RenderedPackage, variants: list[Variant], keys: dict[str, tuple[str, ...]], zipped: tuple[str, ...]
+) -> None:
+    rendered = [replace(package, variant=variant) for variant in variants]
+    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == (keys, zipped)
+
+
+def test_what_conda_forge_zips_with_cuda_is_given_in_full(package: RenderedPackage) -> None:
+    variants: list[Variant] = [
+        {"cuda_compiler_version": cuda, "c_compiler_version": "12", "cxx_compiler_version": "12"}
+        for cuda in ("None", "12.2")
+    ]
+    rendered = [replace(package, variant=variant) for variant in variants]
+    pinned = PINNED | {"cuda_compiler_version", "cxx_compiler_version"}
+    assert feedstock_variants(rendered, pinned=pinned, base=BASE | {"c_stdlib_version": ("2.17",)}) == (
+        {
+            "c_compiler_version": ("12", "12"),
+            "cxx_compiler_version": ("12", "12"),
+            "fortran_compiler_version": ("12", "12"),
+            "c_stdlib_version": ("2.17", "2.17"),
+            "cuda_compiler_version": ("None", "12.2"),
+        },
+        (),
+    )
+
+
+def test_of_stacks_that_disagree_the_one_that_agrees_with_conda_forge_counts(package: RenderedPackage) -> None:
+    rendered = [
+        replace(package, stack="new", variant={"a": "1", "c_compiler_version": "15"}),
+        replace(package, stack="old", variant={"a": "1", "c_compiler_version": "10"}),
+    ]
+    assert feedstock_variants(rendered, pinned=PINNED, base=BASE) == ({"a": ("1",)}, ())
+
+
+def test_stacks_that_disagree_among_themselves_are_an_error(package: RenderedPackage) -> None:
+    rendered = [
+        replace(package, stack="middle", variant={"c_compiler_version": "12"}),
+        replace(package, stack="old", variant={"c_compiler_version": "10"}),
+    ]
+    with pytest.raises(UsageError, match=r"different values of c_compiler_version \(middle: 12; old: 10\)") as caught:
+        feedstock_variants(rendered, pinned=PINNED, base=BASE)
+    assert caught.value.hint == "give --variant with one of middle, old"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tiny .debs and wheels, a folder that apt takes for a repository, and one that pip takes for an index."""
+"""Tiny tables, .debs and wheels, a folder that apt takes for a repository, and one that pip takes for an index."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.foundation.table import FoundationTable, load_table
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -23,7 +25,7 @@ _AR_HEADER = "{name:<16}{mtime:<12}{uid:<6}{gid:<6}{mode:<8}{size:<10}`\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A member of a .deb's data archive that is no plain file."""
+    """A member of a .deb's data archive that is not a plain file."""
 
     name: str
     kind: bytes = tarfile.REGTYPE
@@ -122,3 +124,19 @@ def write_apt_repository(folder: Path) -> str:
         )
     (folder / "Packages").write_text("\n".join(stanzas))
     return f"Types: deb\nURIs: file:{folder}\nSuites: ./\nTrusted: yes\n"
+
+
+HEADER = 'suite: bookworm\npython: "3.11"\nglibc: "2.36"\nconda_names: {typing-extensions: typing_extensions}\n'
+
+
+def write_table(folder: Path, rows: str, *, name: str = "table.yaml", header: str = HEADER) -> Path:
+    """A table file with ``rows`` (YAML, not indented) below ``packages``."""
+    path = folder / name
+    indented = "".join(f"  {line}\n" for line in rows.strip().splitlines())
+    path.write_text(f"{header}packages:\n{indented}")
+    return path
+
+
+def make_table(folder: Path, rows: str) -> FoundationTable:
+    """The table of ``rows``."""
+    return load_table([write_table(folder, rows)])

@@ -17,10 +17,10 @@ _SHT_STRTAB, _SHT_DYNAMIC, _SHT_VERNEED = 3, 6, 0x6FFFFFFE
 
 
 def real_library() -> Path:
-    """A library as linkers make them, which patchelf wants: one of this environment's own."""
-    found = importlib.util.find_spec("zstandard.backend_c")
+    """A library as linkers make them, which patchelf wants: a small one of this environment's own."""
+    found = importlib.util.find_spec("msgspec._core")
     if found is None or found.origin is None:
-        message = "zstandard's compiled back end is not installed"
+        message = "msgspec's compiled part is not installed"
         raise RuntimeError(message)
     return Path(found.origin)
 

@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registries in folders: real apt and real pip read them, nothing goes over a network."""
+"""Registries in folders: apt and pip (or something quicker) read them, nothing goes over a network."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import zipfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.metadata import parse_email
 
 from channel_tools.foundation.acquire import Sources
 from channel_tools.foundation.apt import Apt
 from channel_tools.foundation.pypi import Pip
 from channel_tools.foundation.store import DownloadStore
+from channel_tools.system.files import sha256_of_file
+from channel_tools.system.processes import CommandResult
+from tests.support.programs import has
 from tests.unit.foundation.archives import write_apt_repository, write_deb, write_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="this host has no apt")
+    from channel_tools.foundation.model import LockedArtifact
+
+_UNREACHABLE = ("--index-url", "http://127.0.0.1:9/simple", "--retries", "1")
+needs_apt = pytest.mark.skipif(not has("apt-get"), reason="this host has no apt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +55,55 @@ class Registries:
             old.unlink()
         return write_wheel(self.wheels, name, files, version=version, requires=requires)
 
+    def without_pip(self) -> Registries:
+        """The same, with something that is quicker than pip."""
+        pip = self.sources.pip
+        quick = FolderPip(python=pip.python, glibc=pip.glibc, machine=pip.machine, wheels=self.wheels)
+        return replace(self, sources=replace(self.sources, pip=quick))
+
     def unreachable(self) -> Sources:
         """The same store, and registries that nothing answers for."""
+        pip = self.sources.pip
         return replace(
             self.sources,
             apt=replace(self.sources.apt, sources="Types: deb\nURIs: http://127.0.0.1:9/\nSuites: ./\nTrusted: yes\n"),
-            pip=replace(self.sources.pip, options=("--index-url", "http://127.0.0.1:9/simple", "--retries", "1")),
+            pip=Pip(python=pip.python, glibc=pip.glibc, machine=pip.machine, options=_UNREACHABLE),
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderPip(Pip):
+    """Answers from the folder of wheels as pip does, without starting it each time."""
+
+    wheels: Path
+
+    def download(
+        self,
+        files: Sequence[LockedArtifact],
+        folder: Path,
+        *,
+        poll: Callable[[], None],
+        on_large: Callable[[str, int], None],
+    ) -> CommandResult:
+        """Copy those that are still offered under their hash."""
+        del poll, on_large
+        for taken in files:
+            offered = self.wheels / taken.file_name
+            if offered.is_file() and sha256_of_file(offered) == taken.sha256:
+                shutil.copyfile(offered, folder / taken.file_name)
+        return CommandResult(command=("pip",), returncode=0, stdout="", stderr="")
+
+    def _report(self, requirements: Sequence[str]) -> dict[str, Any]:
+        del requirements
+        return {"install": [_report_item(path) for path in sorted(self.wheels.glob("*.whl"))]}
+
+
+def _report_item(wheel: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(wheel) as opened:
+        name = next(name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = parse_email(opened.read(name))[0]
+    hashes = {"sha256": sha256_of_file(wheel)}
+    return {"metadata": metadata, "download_info": {"url": wheel.as_uri(), "archive_info": {"hashes": hashes}}}
 
 
 def make_registries(root: Path, monkeypatch: pytest.MonkeyPatch) -> Registries:
@@ -61,9 +111,11 @@ def make_registries(root: Path, monkeypatch: pytest.MonkeyPatch) -> Registries:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     for variable in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(variable, raising=False)
+    (root / "no-delay.conf").write_text('Acquire::Retries::Delay "false";\n')
+    monkeypatch.setenv("APT_CONFIG", str(root / "no-delay.conf"))
     debs, wheels = root / "debs", root / "wheels"
-    debs.mkdir()
-    wheels.mkdir()
+    debs.mkdir(exist_ok=True)
+    wheels.mkdir(exist_ok=True)
     repository = write_apt_repository(debs)
     sources = Sources(
         apt=Apt(state=root / "apt", suite="toy", architecture="amd64", sources=repository),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import FoundationError, NetworkError
 from channel_tools.foundation.apt import host_sources
+from channel_tools.system.errors import FoundationError, NetworkError
 from tests.unit.foundation.registries import Registries, needs_apt
 
 if TYPE_CHECKING:

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from channel_tools.errors import ChannelError, FoundationError, IntegrityError, NetworkError
-from channel_tools.files import sha256_of_file
-from channel_tools.foundation.build import FoundationResult, build_foundation, remove_superseded
+from channel_tools.conda.archive import read_index_json, read_info_json
+from channel_tools.foundation import worker
+from channel_tools.foundation.build import FoundationRequest, FoundationResult, build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, read_record
-from channel_tools.locks import exclusive_lock
-from channel_tools.packages.reader import read_index_json, read_info_json
-from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt
-from tests.unit.foundation.tables import make_table
+from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.files import exclusive_lock, sha256_of_file
+from tests.unit.foundation.archives import make_table
+from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.foundation.acquire import Sources
+    from channel_tools.foundation.record import RecordedPackage
+    from channel_tools.foundation.worker import PackageJob
 
 ROWS = """
 toy: {debs: [toy], repairs: [flatten], depends: [demo]}
@@ -28,11 +32,52 @@ demo: {wheels: [demo]}
 pytestmark = needs_apt
 
 
-@pytest.fixture(autouse=True)
-def offered(registries: Registries) -> None:
+@pytest.fixture
+def with_processes() -> None:
+    """For tests of a whole run: pip and workers are started; both have tests of their own too."""
+
+
+@pytest.fixture
+def registries(registries: Registries, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Registries:
+    """Offers what ROWS need."""
+    _offer(registries)
+    if "with_processes" in request.fixturenames:
+        return registries
+    monkeypatch.setattr(worker, "run_in_processes", _run_here)
+    return registries.without_pip()
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FoundationResult]:
+    """A folder with the store and the foundation of ROWS, and what making it said."""
+    root = tmp_path_factory.mktemp("made-once")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "run_in_processes", _run_here)
+        registries = make_registries(root, patched).without_pip()
+        _offer(registries)
+        return root, _build(registries, root, NotedProgress())
+
+
+@pytest.fixture
+def first(made_once: tuple[Path, FoundationResult], tmp_path: Path) -> FoundationResult:
+    """The foundation of ROWS as a former run left it in ``tmp_path``."""
+    root, result = made_once
+    for name in ("store", "foundation"):
+        shutil.copytree(root / name, tmp_path / name, dirs_exist_ok=True)
+    return result
+
+
+def _offer(registries: Registries) -> None:
     registries.add_deb("toy", {"usr/share/toy/a.txt": "one"})
     registries.add_wheel("demo", {"demo.py": "x = 1\n"}, requires=("dep",))
     registries.add_wheel("dep", {"dep.py": ""})
+
+
+def _run_here(
+    function: Callable[[PackageJob], RecordedPackage], jobs: Sequence[PackageJob], **_: object
+) -> Iterator[tuple[PackageJob, RecordedPackage]]:
+    for job in jobs:
+        yield job, function(job)
 
 
 def _build(
@@ -42,17 +87,16 @@ def _build(
     *,
     rows: str = ROWS,
     sources: Sources | None = None,
-    **options: Any,  # noqa: ANN401 - build_foundation's own
+    **options: Any,  # noqa: ANN401 - FoundationRequest's own
 ) -> FoundationResult:
     return build_foundation(
         make_table(root, rows),
+        FoundationRequest(jobs=1, **options),
         destination=root / "foundation",
         downloads=root / "store",
         subdir="linux-64",
-        jobs=1,
         progress=progress,
         sources=sources or registries.sources,
-        **options,
     )
 
 
@@ -60,6 +104,7 @@ def _files(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "foundation").glob("*/*.conda"))
 
 
+@pytest.mark.usefixtures("with_processes")
 def test_a_table_becomes_packages_and_a_record(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
     result = _build(registries, tmp_path, progress)
     assert [name.rsplit("-", 1)[0] for name in result.made] == ["linux-64/toy-1.0", "noarch/demo-1.0", "noarch/dep-1.0"]
@@ -80,17 +125,15 @@ def test_a_table_becomes_packages_and_a_record(registries: Registries, tmp_path:
 
 
 def test_a_second_run_asks_nobody_and_makes_nothing(
-    registries: Registries, tmp_path: Path, progress: NotedProgress
+    registries: Registries, tmp_path: Path, progress: NotedProgress, first: FoundationResult
 ) -> None:
-    first = _build(registries, tmp_path, progress)
     again = _build(registries, tmp_path, progress, sources=registries.unreachable())
     assert (again.made, again.kept, again.removed) == ((), first.made, ())
 
 
 def test_a_changed_row_changes_one_package_without_the_network(
-    registries: Registries, tmp_path: Path, progress: NotedProgress
+    registries: Registries, tmp_path: Path, progress: NotedProgress, first: FoundationResult
 ) -> None:
-    first = _build(registries, tmp_path, progress)
     registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
     rows = ROWS.replace("depends: [demo]", "depends: [dep]")
     changed = _build(registries, tmp_path, progress, rows=rows, sources=registries.unreachable())
@@ -117,7 +160,7 @@ def test_an_optional_package_is_made_when_asked_for_and_then_stays(
     registries.add_deb("native", {"usr/share/native/b.txt": "b"})
     registries.add_wheel("extra", {"extra.py": ""})
     registries.add_wheel("dep", {"dep.py": "y = 2\n"}, version="9.0")
-    asked = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=["extra"])
+    asked = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=frozenset({"extra"}))
     assert [name.split("-1.0-")[0] for name in asked.made] == ["linux-64/native", "noarch/extra"]
     assert (asked.kept, asked.removed) == (first.made, ())
     assert read_record(tmp_path / "foundation").asked == ("extra", "native")
@@ -130,7 +173,7 @@ def test_a_lock_with_an_optional_package_gives_it_again(
 ) -> None:
     registries.add_deb("native", {"usr/share/native/b.txt": "b"})
     registries.add_wheel("extra", {"extra.py": ""})
-    made = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=["extra"])
+    made = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, asked=frozenset({"extra"}))
     lock = (tmp_path / "foundation" / RECORD_NAME).rename(tmp_path / "lock.json")
     for name in made.made:
         (tmp_path / "foundation" / name).unlink()
@@ -138,8 +181,8 @@ def test_a_lock_with_an_optional_package_gives_it_again(
     assert again.made == made.made
 
 
+@pytest.mark.usefixtures("first")
 def test_update_takes_what_is_offered_now(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
-    _build(registries, tmp_path, progress)
     registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
     updated = _build(registries, tmp_path, progress, update=True)
     assert [name.split("-h")[0] for name in updated.made] == ["linux-64/toy-2.0"]
@@ -155,8 +198,8 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not (tmp_path / "foundation").exists()
 
 
+@pytest.mark.usefixtures("first")
 def test_a_lock_demands_the_recorded_files(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
-    _build(registries, tmp_path, progress)
     lock = tmp_path / "lock.json"
     (tmp_path / "foundation" / RECORD_NAME).rename(lock)
     before = _files(tmp_path)
@@ -165,10 +208,10 @@ def test_a_lock_demands_the_recorded_files(registries: Registries, tmp_path: Pat
     assert _files(tmp_path) == before
 
 
+@pytest.mark.usefixtures("first")
 def test_a_lock_that_cannot_be_met_names_what_is_gone(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
-    _build(registries, tmp_path, progress)
     lock = tmp_path / "lock.json"
     (tmp_path / "foundation" / RECORD_NAME).rename(lock)
     registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
@@ -179,20 +222,20 @@ def test_a_lock_that_cannot_be_met_names_what_is_gone(
         _build(registries, tmp_path, progress, locked=lock, sources=fresh)
 
 
+@pytest.mark.usefixtures("first")
 def test_a_lock_that_lacks_what_the_table_needs_names_the_row(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
-    _build(registries, tmp_path, progress)
     lock = tmp_path / "lock.json"
     (tmp_path / "foundation" / RECORD_NAME).rename(lock)
-    with pytest.raises(FoundationError, match=r"the lock holds nothing for: deb more of more \(table\.yaml:8\)"):
+    with pytest.raises(FoundationError, match=r"the lock has no entry for: deb more of more \(table\.yaml:8\)"):
         _build(registries, tmp_path, progress, rows=ROWS + "more: {debs: [more]}\n", locked=lock)
 
 
+@pytest.mark.usefixtures("first")
 def test_a_recorded_version_that_is_gone_is_replaced_with_a_note(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
-    _build(registries, tmp_path, progress)
     registries.add_deb("toy", {"usr/share/toy/a.txt": "two"}, version="2.0-1")
     fresh = replace(registries.sources, store=replace(registries.sources.store, folder=tmp_path / "other"))
     rows = ROWS.replace("depends: [demo]", "depends: [dep]")
@@ -216,6 +259,7 @@ def test_without_a_route_the_error_says_what_is_missing(
     assert "--foundation conda-forge" in str(caught.value.hint)
 
 
+@pytest.mark.usefixtures("with_processes")
 @pytest.mark.parametrize("kind", ["deb", "wheel"])
 def test_a_download_cut_short_is_an_error_and_leaves_no_bad_file(
     registries: Registries, tmp_path: Path, progress: NotedProgress, kind: str
@@ -230,9 +274,8 @@ def test_a_download_cut_short_is_an_error_and_leaves_no_bad_file(
 
 
 def test_a_file_that_broke_in_the_store_is_fetched_again(
-    registries: Registries, tmp_path: Path, progress: NotedProgress
+    registries: Registries, tmp_path: Path, progress: NotedProgress, first: FoundationResult
 ) -> None:
-    first = _build(registries, tmp_path, progress)
     assert first.record is not None
     for taken in first.record.taken().values():
         registries.sources.store.path_of(taken).write_bytes(b"broken")
@@ -243,9 +286,8 @@ def test_a_file_that_broke_in_the_store_is_fetched_again(
 
 
 def test_packages_of_a_run_that_did_not_end_are_used(
-    registries: Registries, tmp_path: Path, progress: NotedProgress
+    registries: Registries, tmp_path: Path, progress: NotedProgress, first: FoundationResult
 ) -> None:
-    first = _build(registries, tmp_path, progress)
     (tmp_path / "foundation" / RECORD_NAME).unlink()
     next((tmp_path / "foundation" / "linux-64").glob("*.conda")).unlink()
     (tmp_path / "foundation" / ".tmp-left").mkdir()
@@ -277,19 +319,19 @@ def test_an_unknown_subdir_is_refused(registries: Registries, tmp_path: Path, pr
     with pytest.raises(FoundationError, match="no registry foundation for win-64; possible: linux-64, linux-aarch64"):
         build_foundation(
             make_table(tmp_path, ROWS),
+            FoundationRequest(jobs=1),
             destination=tmp_path / "foundation",
             downloads=tmp_path / "store",
             subdir="win-64",
-            jobs=1,
             progress=progress,
             sources=registries.sources,
         )
 
 
+@pytest.mark.usefixtures("first")
 def test_a_lock_that_holds_more_than_the_table_needs_makes_only_what_is_needed(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
-    _build(registries, tmp_path, progress)
     lock = tmp_path / "lock.json"
     (tmp_path / "foundation" / RECORD_NAME).rename(lock)
     rows = "dep: {wheels: [dep]}"

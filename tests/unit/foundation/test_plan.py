@@ -1,16 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
+""" """
+
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError, UsageError
 from channel_tools.foundation.acquire import optional_requirements, wheel_requirements
-from channel_tools.foundation.model import FileKind, TakenFile
-from channel_tools.foundation.plan import PackagePlan, plan_packages
-from tests.unit.foundation.tables import make_table
+from channel_tools.foundation.model import FileKind, LockedArtifact
+from channel_tools.foundation.plan import (
+    PackagePlan,
+    TemplateError,
+    conda_version,
+    expand,
+    flavour,
+    pin_range,
+    plan_packages,
+)
+from channel_tools.system.errors import ConfigError, UsageError
+from tests.unit.foundation.archives import make_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +31,8 @@ COMPILED = "cp311-cp311-manylinux_2_28_x86_64"
 
 def _taken(
     kind: FileKind, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
-) -> TakenFile:
-    return TakenFile(
+) -> LockedArtifact:
+    return LockedArtifact(
         kind=kind,
         name=name,
         version=version,
@@ -32,9 +43,9 @@ def _taken(
     )
 
 
-def _plan(tmp_path: Path, rows: str, *taken: TakenFile, code: str = "code") -> dict[str, PackagePlan]:
+def _plan(tmp_path: Path, rows: str, *taken: LockedArtifact, code: str = "code") -> dict[str, PackagePlan]:
     table = make_table(tmp_path, rows)
-    files: dict[tuple[str, str], TakenFile] = {(file.kind, file.name): file for file in taken}
+    files: dict[tuple[str, str], LockedArtifact] = {(file.kind, file.name): file for file in taken}
     plans = plan_packages(table, files, subdir="linux-64", code_of=lambda _: code)
     return {plan.entry.name: plan for plan in plans}
 
@@ -185,7 +196,7 @@ pyt: {wheels: [t], depends: ["libt {version} {build:libt}"], build: "{py}_h{hash
         ("a: {version: '1', depends: [b]}", "depends on 'b', but no row makes b"),
         ("a: {version: '1', depends: ['b {version:b}']}", "names 'b', which has no row"),
         ("a: {version: '1', depends: ['{what}']}", "means nothing"),
-        ("a: {version: '1', build: 'a-{hash}'}", "is no build string"),
+        ("a: {version: '1', build: 'a-{hash}'}", "is not a valid build string"),
         (
             "a: {version: '1', depends: ['b {build:b}']}\nb: {version: '1', depends: ['a {build:a}']}",
             "circle: a -> b -> a",
@@ -201,3 +212,88 @@ def test_what_cannot_be_planned_is_named_with_its_line(tmp_path: Path, rows: str
 
 def test_virtual_packages_need_no_row(tmp_path: Path) -> None:
     assert _plan(tmp_path, "a: {version: '1', depends: ['__glibc >=2.36']}")["a"].depends == ("__glibc >=2.36",)
+
+
+def _taken_version(kind: FileKind, version: str) -> LockedArtifact:
+    return LockedArtifact(kind=kind, name="x", version=version, file_name="x", sha256="0" * 64, size_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("1:1.2.13.dfsg-1", "1.2.13"),
+        ("3.11.2-6+deb12u9", "3.11.2"),
+        ("20220623.1-1", "20220623.1"),
+        ("1.74.0+ds1-21", "1.74.0"),
+        ("2022.06.01+dfsg-1", "2022.06.01"),
+        ("4:12.2.0-3", "12.2.0"),
+        ("0.6.0-2.1+b1", "0.6.0"),
+        ("6.4-4", "6.4"),
+        ("1.2~rc1-1", "1.2"),
+        ("44.0", "44.0"),
+    ],
+)
+def test_a_debian_version_becomes_upstreams(version: str, expected: str) -> None:
+    assert conda_version(_taken_version("deb", version)) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "requires", "conda", "kind"),
+    [
+        ("2.13.0+cpu", (), "2.13.0", "cpu"),
+        ("2.13.0+cu130", (), "2.13.0", "cuda130"),
+        ("2.13.0", ("filelock", "nvidia-cuda-runtime==13.0.96.*"), "2.13.0", "cuda130"),
+        ("2.6.0", ("nvidia-cuda-runtime-cu12==12.4.127",), "2.6.0", "cuda124"),
+        ("2.13.0", ("filelock",), "2.13.0", "cpu"),
+    ],
+)
+def test_a_wheels_flavour_is_told_apart_from_its_version(
+    version: str, requires: tuple[str, ...], conda: str, kind: str
+) -> None:
+    taken = replace(_taken_version("wheel", version), requires=requires)
+    assert conda_version(taken) == conda
+    assert flavour(taken) == kind
+
+
+@pytest.mark.parametrize(
+    ("version", "segments", "expected"),
+    [
+        ("1.51.1", "x.x", ">=1.51.1,<1.52.0a0"),
+        ("1.51.1", "x", ">=1.51.1,<2.0a0"),
+        ("1.51.1", "x.x.x", ">=1.51.1,<1.51.2.0a0"),
+        ("44", "x.x", ">=44,<45.0a0"),
+    ],
+)
+def test_pins_hold_segments_as_conda_builds_pins_do(version: str, segments: str, expected: str) -> None:
+    assert pin_range(version, segments) == expected
+
+
+@pytest.mark.parametrize(("version", "segments"), [("1.x2", "x.x"), ("1.2", "x.y"), ("1.2", "")])
+def test_what_cannot_be_pinned_is_an_error(version: str, segments: str) -> None:
+    with pytest.raises(TemplateError):
+        pin_range(version, segments)
+
+
+def _expand(text: str) -> str:
+    versions = {None: "1.2.3", "other": "4.5"}
+    return expand(text, version_of=lambda name: versions[name], build_of=lambda name: f"h_{name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x {version}", "x 1.2.3"),
+        ("x {version:other} {build:other}", "x 4.5 h_other"),
+        ("x {pin:x.x}", "x >=1.2.3,<1.3.0a0"),
+        ("x {pin:other:x}", "x >=4.5,<5.0a0"),
+        ("plain", "plain"),
+    ],
+)
+def test_templates_expand(text: str, expected: str) -> None:
+    assert _expand(text) == expected
+
+
+@pytest.mark.parametrize("text", ["{}", "{vers}", "{pin}", "{version:a:b}"])
+def test_an_unknown_template_is_an_error(text: str) -> None:
+    with pytest.raises(TemplateError, match="means nothing"):
+        _expand(text)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.commands import CommandResult
-from channel_tools.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
 from channel_tools.foundation.pypi import pip_error
+from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.processes import CommandResult
 
 if TYPE_CHECKING:
     from tests.unit.foundation.registries import Registries

@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError, FoundationError
-from channel_tools.foundation.listing import list_foundation
-from channel_tools.foundation.model import TakenFile
+from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.record import (
     FoundationRecord,
     RecordedPackage,
+    list_foundation,
     read_record,
     read_record_file,
     write_record,
 )
-from tests.unit.foundation.tables import make_table
+from channel_tools.system.errors import ConfigError, FoundationError
+from tests.unit.foundation.archives import make_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TAKEN = TakenFile(
+TAKEN = LockedArtifact(
     kind="wheel",
     name="demo",
     version="1.0",
@@ -67,10 +67,10 @@ def test_a_folder_without_a_record_names_the_command_that_makes_one(tmp_path: Pa
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('"schema": 1', '"schema": 2', "schema: Input should be 1"),
-        ('"aaaa', '"zzzz', "packages.0.taken.0.sha256"),
-        ('"demo-1.0-py3-none-any.whl"', '"../escape.whl"', "packages.0.taken.0.file_name"),
-        ("{", "", "the file: Invalid JSON"),
+        ('"schema": 1', '"schema": 2', r"Invalid enum value 2 - at `\$\.schema`"),
+        ('"aaaa', '"zzzz', r"packages\[0\]\.taken\[0\]\.sha256"),
+        ('"demo-1.0-py3-none-any.whl"', '"../escape.whl"', r"packages\[0\]\.taken\[0\]\.file_name"),
+        ("{", "", "not the record of a foundation .* Expected `object`"),
     ],
     ids=["schema", "sha256", "path", "json"],
 )

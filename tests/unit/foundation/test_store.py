@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import IntegrityError
-from channel_tools.foundation.model import TakenFile
+from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.store import DownloadStore
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _taken(content: bytes, *, size_bytes: int | None = None) -> TakenFile:
-    return TakenFile(
+def _taken(content: bytes, *, size_bytes: int | None = None) -> LockedArtifact:
+    return LockedArtifact(
         kind="deb",
         name="toy",
         version="1",

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError
-from channel_tools.foundation.model import RunExports
+from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports, optional_names
 from channel_tools.foundation.table import load_table
-from tests.unit.foundation.tables import HEADER, make_table, write_table
+from channel_tools.system.errors import ConfigError
+from tests.unit.foundation.archives import HEADER, make_table, write_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +41,7 @@ def test_the_tables_own_files_are_right() -> None:
     names = {entry.name for entry in table.entries}
     assert {"python", "pytorch", "libtorch", "numpy", "pip", "cmake", "libgrpc", "gxx_linux-64", "mpich"} <= names
     assert table.suite == "bookworm"
+    assert optional_names() == table.optional_names != frozenset()
 
 
 def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:
@@ -65,7 +68,7 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
         ("a: {debs: [a]}\na: {debs: [b]}", 7, "key 'a' stands twice, first in line 6"),
         ("a: {debs: [a], wheels: [b]}", 6, "from debs or from wheels, not both"),
         ("a: {depends: [b]}", 6, "needs a version"),
-        ("A: {debs: [a]}", 6, "'A' is no conda package name"),
+        ("A: {debs: [a]}", 6, "'A' is not a valid conda package name"),
         ("a:\n  debs: [a]\n  build: fixed_0", 8, "lacks {hash}"),
         ("a: {wheels: [a, b], optional: true}", 6, "an optional row names at most one wheel"),
     ],
@@ -117,3 +120,57 @@ def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
     path.write_text("- a\n")
     with pytest.raises(ConfigError, match=r"x\.yaml:1: a table file is a mapping"):
         load_table([path])
+
+
+# the rows of data/native.yaml as they stand: what can be said about them without any package
+TABLE = load_table()
+NATIVE = [entry for entry in TABLE.entries if entry.path == DATA_FOLDER / "native.yaml"]
+BY_NAME = {entry.name: entry for entry in TABLE.entries}
+
+
+def row(name: str) -> Entry:
+    return BY_NAME[name]
+
+
+@pytest.mark.parametrize("entry", NATIVE, ids=lambda entry: entry.name)
+def test_requirements_name_rows_of_the_table(entry: Entry) -> None:
+    exported = (*entry.run_exports.weak, *entry.run_exports.strong)
+    for spec in (*entry.depends, *entry.constrains, *exported):
+        name = spec.split()[0]
+        assert name in BY_NAME or name == "__glibc", f"{entry.name}: {spec}"
+        for other in re.findall(r"\{(?:version|build|pin):([a-z][\w.-]+)", spec):
+            assert other in BY_NAME or re.fullmatch(r"x(\.x)*", other), f"{entry.name}: {spec}"
+
+
+@pytest.mark.parametrize("entry", NATIVE, ids=lambda entry: entry.name)
+def test_rows_with_files_are_repaired(entry: Entry) -> None:
+    assert entry.repairs or not entry.debs
+
+
+def test_no_deb_is_in_two_packages() -> None:
+    counts = Counter(deb for entry in TABLE.entries for deb in entry.debs)
+    assert [deb for deb, count in counts.items() if count > 1] == []
+
+
+def test_what_is_built_with_the_compiler_asks_for_its_runtime_and_its_glibc() -> None:
+    assert row("gcc_linux-64").run_exports.strong == ("libgcc >=12",)
+    assert row("gxx_linux-64").run_exports.strong == ("libgcc >=12", "libstdcxx >=12")
+    assert row("sysroot_linux-64").run_exports.strong == ("__glibc >={version},<3.0.a0",)
+
+
+@pytest.mark.parametrize(
+    ("seen_by_recipes", "exported"),
+    [
+        ("zlib", "libzlib"),
+        ("expat", "libexpat"),
+        ("re2", "libre2-9"),
+        ("liblzma-devel", "liblzma"),
+        ("libboost-devel", "libboost"),
+        ("libfabric-devel", "libfabric1"),
+        ("libgrpc", "libgrpc"),
+        ("mpich", "mpich"),
+        ("rdma-core", "rdma-core"),
+    ],
+)
+def test_development_packages_export_what_runs(seen_by_recipes: str, exported: str) -> None:
+    assert exported in {spec.split()[0] for spec in row(seen_by_recipes).run_exports.weak}

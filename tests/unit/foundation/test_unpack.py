@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.errors import IntegrityError
 from channel_tools.foundation.unpack import TreeWriter, unpack_deb
+from channel_tools.system.errors import IntegrityError
 from tests.unit.foundation.archives import MTIME_S, Member, write_deb
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ def test_skipped_paths_are_not_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        ([Member(name="../escape", content=b"x")], "outside of the package"),
-        ([Member(name="/etc/passwd", content=b"x")], "outside of the package"),
-        ([Member(name="./a/../../b", content=b"x")], "outside of the package"),
-        ([Member(name="./lib/l", kind=tarfile.SYMTYPE, target="../../../x")], "out of the package"),
-        ([Member(name="./l", kind=tarfile.LNKTYPE, target="../outside")], "outside of the package"),
-        ([Member(name="./l", kind=tarfile.LNKTYPE, target="./missing")], "no file written before"),
+        ([Member(name="../escape", content=b"x")], "outside the folder"),
+        ([Member(name="/etc/passwd", content=b"x")], "outside the folder"),
+        ([Member(name="./a/../../b", content=b"x")], "outside the folder"),
+        ([Member(name="./lib/l", kind=tarfile.SYMTYPE, target="../../../x")], "points outside the folder"),
+        ([Member(name="./l", kind=tarfile.LNKTYPE, target="../outside")], "outside the folder"),
+        ([Member(name="./l", kind=tarfile.LNKTYPE, target="./missing")], "not a file written before"),
         (
             [Member(name="./l", kind=tarfile.SYMTYPE, target="/etc"), Member(name="./l/passwd", content=b"x")],
             "below the link l",

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import FoundationError, IntegrityError
-from channel_tools.foundation.model import TakenFile
+from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.plan import plan_packages
-from channel_tools.foundation.worker import PackageJob
-from channel_tools.foundation.workers import make_packages
-from tests.unit.foundation.archives import write_deb
-from tests.unit.foundation.tables import make_table
+from channel_tools.foundation.worker import PackageJob, make_packages
+from channel_tools.system.errors import FoundationError, IntegrityError
+from tests.unit.foundation.archives import make_table, write_deb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 _SCRIPT = """\
 import sys
 from pathlib import Path
-from channel_tools.foundation.workers import make_packages
+from channel_tools.foundation.worker import make_packages
 from tests.unit.foundation.test_workers import make_jobs
 
 if __name__ == "__main__":
@@ -42,8 +40,8 @@ _DEADLINE_MS = 60_000
 def make_jobs(root: Path, *sources: Path) -> list[PackageJob]:
     """One job per source, each for a package of its own below ``root``."""
     rows = "".join(f"p{number}: {{debs: [d{number}]}}\n" for number, _ in enumerate(sources))
-    taken: dict[tuple[str, str], TakenFile] = {
-        ("deb", f"d{number}"): TakenFile(
+    taken: dict[tuple[str, str], LockedArtifact] = {
+        ("deb", f"d{number}"): LockedArtifact(
             kind="deb",
             name=f"d{number}",
             version="1.0-1",

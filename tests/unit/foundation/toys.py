@@ -12,8 +12,8 @@ from typing import Any
 
 import zstandard
 
-from channel_tools.packages.model import PackageMetadata
-from channel_tools.packages.writer import write_conda_package
+from channel_tools.conda.metadata import PackageMetadata
+from channel_tools.conda.writer import write_conda_package
 from tests.unit.foundation.repairs.trees import make_tree
 
 

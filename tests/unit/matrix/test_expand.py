@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
-from channel_tools.errors import ConfigError, UsageError
-from channel_tools.matrix import FoundationKind, Pin, RenderedPackage, expand_stack, find_stack, load_tree
+from channel_tools.matrix import FoundationKind, Pin, RenderedPackage, expand_stacks, find_stack, load_tree
+from channel_tools.matrix.engine import EvaluatedRecipe, RecipeEngine
+from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import requirement_name
+from channel_tools.matrix.variants import merge_variant_files
+from channel_tools.system.errors import ConfigError, UsageError
 from tests.unit.matrix.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, PLATFORM, write_tree
 
@@ -25,7 +29,7 @@ def _expand(
     packages: tuple[str, ...] = (),
 ) -> list[RenderedPackage]:
     loaded = load_tree(write_tree(root, changes))
-    return expand_stack(loaded, find_stack(loaded, None), foundation_kind=kind, platform=PLATFORM, packages=packages)
+    return expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind=kind, platform=PLATFORM, packages=packages)
 
 
 def _names(packages: list[RenderedPackage]) -> list[str]:
@@ -97,7 +101,7 @@ def test_chosen_packages_bring_what_they_need(tmp_path: Path, wanted: tuple[str,
 
 
 def test_an_unknown_package_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'libtoi' is no package of the stack 'udp'") as caught:
+    with pytest.raises(UsageError, match="'libtoi' is not a package of the stack 'udp'") as caught:
         _expand(tmp_path, packages=("libtoi",))
     assert caught.value.hint == "did you mean libtoy?"
 
@@ -242,3 +246,22 @@ outputs:
 )
 def test_the_name_in_a_requirement(requirement: str, name: str) -> None:
     assert requirement_name(requirement) == name
+
+
+def test_an_evaluation_is_remembered_with_every_value_that_its_recipe_can_use(tmp_path: Path) -> None:
+    tree = load_tree(write_tree(tmp_path / "tree"))
+    recipe = tree.recipes["libtoy"]
+    (tmp_path / "engine").mkdir()
+    engine = RecipeEngine(PLATFORM, tmp_path / "engine")
+
+    def evaluate(**changes: tuple[str, ...]) -> list[EvaluatedRecipe]:
+        matrix = merge_variant_files(files_of_stack(tree, tree.stacks["udp"], "registry"))
+        return engine.evaluate(recipe, replace(matrix, values={**matrix.values, **changes}))
+
+    first = evaluate()
+    assert "python" not in recipe.used_keys
+    assert evaluate(python=("3.13.*",)) is first
+    other = evaluate(transport=("rdma",))
+    assert other is not first
+    assert [item.variant["transport"] for item in (*first, *other)] == ["udp", "rdma"]
+    assert {item.hash for item in evaluate(transport=("udp", "rdma"))} == {item.hash for item in (*first, *other)}

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError, UsageError
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.errors import ConfigError, UsageError
 from tests.unit.matrix.toytree import FILES, write_tree
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_shared_files_may_be_absent(tmp_path: Path) -> None:
 
 def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
     loaded = load_tree(write_tree(tmp_path))
-    with pytest.raises(UsageError, match=r"'upd' is no stack of .*stacks\.yaml") as caught:
+    with pytest.raises(UsageError, match=r"'upd' is not a stack of .*stacks\.yaml") as caught:
         find_stack(loaded, "upd")
     assert caught.value.hint == "did you mean udp?"
 
@@ -92,7 +92,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "variants/stacks.yaml",
             STACKS.replace("default_stack: udp", "default_stack: rdma"),
             1,
-            "default_stack names 'rdma', which is no stack of this file",
+            "default_stack names 'rdma', which is not a stack of this file",
             "known: udp",
             id="unknown default",
         ),
@@ -132,7 +132,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "variants/stacks.yaml",
             STACKS.replace('"libtoy=*=udp*"', '"libtoy >=>1"'),
             7,
-            "'libtoy >=>1' is no MatchSpec",
+            "'libtoy >=>1' is not a valid MatchSpec",
             "write for example",
             id="bad MatchSpec",
         ),

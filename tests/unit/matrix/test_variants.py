@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rattler_build import VariantConfig
 
-from channel_tools.errors import ConfigError
-from channel_tools.matrix.variants import check_keys_are_used, merge_variant_files, read_variant_file
+from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
+from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix.model import VariantFile
+    from channel_tools.system.yamlfile import YamlValue
 
 
 def _file(folder: Path, name: str, text: str) -> VariantFile:
@@ -38,7 +39,7 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message", "hint"),
     [
-        ("a: [b\nc: d\n", 2, "this is no YAML", "correct the syntax"),
+        ("a: [b\nc: d\n", 2, "this is not valid YAML", "correct the syntax"),
         ("python: ['3.11']\npython: ['3.12']\n", 2, "key 'python' stands twice, first in line 1", "keep one"),
         ("# pins\npython: '3.11'\n", 2, "the value of 'python' must be a list, found the text '3.11'", "['3.11']"),
         ("python: {a: b}\n", 1, "must be a list, found a mapping", "write"),
@@ -128,3 +129,34 @@ def test_the_matrix_multiplies_free_keys_and_zips_groups(sizes: dict[str, int], 
     assert len(combinations) == len(expected)
     for key in group:
         assert all(item[key][1:] == item[group[0]][1:] for item in combinations)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        pytest.param({"build": {"string": "${{ transport }}_h${{ hash }}_0"}}, "transport", id="template"),
+        pytest.param({"build": {"skip": ["match(python, '<3.11')"]}}, "python", id="skip"),
+        pytest.param({"source": [{"if": "cuda == 'yes'", "then": {"path": "x"}}]}, "cuda", id="condition"),
+        pytest.param({"requirements": {"host": ["lib-grpc"]}}, "lib_grpc", id="bare name in host"),
+        pytest.param({"requirements": {"build": [{"if": "x", "then": ["cmake"]}]}}, "cmake", id="conditional"),
+        pytest.param({"requirements": {"build": ["${{ compiler('cxx') }}"]}}, "cxx_compiler", id="compiler"),
+        pytest.param({"requirements": {"build": ["${{ compiler('c') }}"]}}, "c_compiler_version", id="its version"),
+        pytest.param({"requirements": {"build": ['${{ stdlib("c") }}']}}, "c_stdlib_version", id="stdlib"),
+        pytest.param({"build": {"variant": {"use_keys": ["debug"]}}}, "debug", id="use_keys"),
+        pytest.param({"outputs": [{"requirements": {"host": ["python"]}}]}, "python", id="output"),
+    ],
+)
+def test_a_used_key_is_found(recipe: YamlValue, key: str) -> None:
+    assert key in find_used_keys(recipe)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        pytest.param({"requirements": {"run": ["numpy"]}}, "numpy", id="run requirements are not pinned"),
+        pytest.param({"about": {"summary": "python and more"}}, "python", id="plain text"),
+        pytest.param({"requirements": {"build": ["${{ compiler('c') }}"]}}, "cxx_compiler", id="another language"),
+    ],
+)
+def test_what_only_looks_alike_is_not_used(recipe: YamlValue, key: str) -> None:
+    assert key not in find_used_keys(recipe)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from channel_tools.settings import Tree
+from channel_tools.system.settings import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

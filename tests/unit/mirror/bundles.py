@@ -13,22 +13,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
-from channel_tools.files import sha256_of_file
-from channel_tools.mirror.contents import BundleRequest, index_files
-from channel_tools.mirror.create import CreateReport, Signing, create_bundle
-from channel_tools.mirror.credentials import Credentials
-from channel_tools.mirror.farplace import FolderPlace
-from channel_tools.mirror.fetch import FetchOptions
-from channel_tools.mirror.http import HttpReader
-from channel_tools.mirror.keys import KeyFolder, fingerprint, signing_keys
-from channel_tools.mirror.model import Received, VerifyReport
-from channel_tools.mirror.plan import SourceChannel, locked_packages, plan_packages
-from channel_tools.mirror.reading import open_bundle
-from channel_tools.mirror.receive import ImportOptions, ImportReport, import_bundle
-from channel_tools.mirror.rotation import create_keys
-from channel_tools.mirror.verify import verify_bundle
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.mirror.bundle.files import open_bundle
+from channel_tools.mirror.bundle.format import Received
+from channel_tools.mirror.exporting.create import CreateReport, create_bundle
+from channel_tools.mirror.exporting.fetch import FetchOptions
+from channel_tools.mirror.exporting.plan import (
+    BundlePlan,
+    SourceChannel,
+    index_files,
+    locked_packages,
+    plan_packages,
+)
+from channel_tools.mirror.importing.importer import ImportOptions, ImportReport, import_bundle
+from channel_tools.mirror.importing.target import ImportTarget
+from channel_tools.mirror.importing.verify import VerifyReport, verify_bundle
+from channel_tools.mirror.trust.keys import KeyFolder, Signing, fingerprint, open_signing
+from channel_tools.mirror.trust.rotation import create_keys
 from channel_tools.pins import Lock, LockedPackage, PlatformLock
-from channel_tools.progress import SilentProgress
+from channel_tools.system.files import sha256_of_file
+from channel_tools.system.http import HttpClient, Retry, Timeouts
+from channel_tools.system.progress import SilentProgress
 from tests.unit.channel.toys import make_conda, new_channel, own
 
 PLATFORM = "linux-64"
@@ -166,7 +171,7 @@ def _locked(address: str, subdir: str, file_name: str, row: Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NearSide:
+class ExportingSite:
     """Where bundles are made: a key folder and channels, ours first."""
 
     keys: KeyFolder
@@ -176,54 +181,50 @@ class NearSide:
     def fingerprint(self) -> str:
         return fingerprint(self.keys.root_files()[0])
 
-    def request(self, locks: Sequence[Lock] | None = None, *, since: Received | None = None) -> BundleRequest:
+    def plan(self, locks: Sequence[Lock] | None = None, *, since: Received | None = None) -> BundlePlan:
         locks = [lock_of(*(channel.address for channel in self.channels))] if locks is None else locks
         needed = locked_packages(locks)
-        packages = plan_packages(needed, self.channels, platforms=[PLATFORM], reader=http_reader(), since=since)
-        small = index_files(locks, packages, complete=since is None, now=datetime.now(UTC))
-        return BundleRequest(locks=locks, packages=packages, small=small, since=since)
+        parts = plan_packages(needed, self.channels, platforms=[PLATFORM], client=http_client(), since=since)
+        small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC))
+        return BundlePlan(locks=locks, parts=parts, small=small, since=since)
 
     def signing(self, *, now: datetime | None = None, passphrase: bytes | None = None) -> Signing:
-        return Signing(
-            folder=self.keys,
-            keys=signing_keys(self.keys, passphrase=passphrase),
-            expiry_days=self.keys.settings().expiry_days,
-            now=now or datetime.now(UTC),
-        )
+        return open_signing(self.keys, passphrase=passphrase, expires_days=None, now=now or datetime.now(UTC))
 
-    def bundle(
-        self, destination: Path, *, request: BundleRequest | None = None, now: datetime | None = None
-    ) -> CreateReport:
+    def bundle(self, destination: Path, *, plan: BundlePlan | None = None, now: datetime | None = None) -> CreateReport:
         return create_bundle(
-            request or self.request(),
+            plan or self.plan(),
             destination,
             signing=self.signing(now=now),
-            options=FetchOptions(reader=http_reader()),
+            options=FetchOptions(client=http_client()),
             progress=SilentProgress(),
         )
 
 
-def http_reader(*, timeout_s: float = 5.0) -> HttpReader:
-    return HttpReader(credentials=Credentials({}), timeout_s=timeout_s)
+def http_client(*, timeouts: Timeouts = Timeouts(read_s=5.0)) -> HttpClient:  # noqa: B008 - frozen
+    """Without proxies and credentials, and hardly waiting between attempts."""
+    return make_http_client({}, timeouts=timeouts, retry=Retry(first_wait_s=0.001))
 
 
-def near_side(folder: Path, *channels: Channel | ForeignChannel, keys: KeyFolder | None = None) -> NearSide:
+def exporting_site(folder: Path, *channels: Channel | ForeignChannel, keys: KeyFolder | None = None) -> ExportingSite:
     """Keys, and one channel with toys unless others are given."""
     used = channels or (toy_channel(folder),)
     named = [
         SourceChannel(name=channel.path.name, address=channel.address, own=number == 0)
         for number, channel in enumerate(used)
     ]
-    return NearSide(keys=keys or new_keys(folder / "keys"), channels=tuple(named))
+    return ExportingSite(keys=keys or new_keys(folder / "keys"), channels=tuple(named))
 
 
 def verify(bundle: Path, root_sha256: str | None) -> VerifyReport:
     return verify_bundle(open_bundle(bundle), trusted={}, root_sha256=root_sha256, progress=SilentProgress())
 
 
-def take_in(bundle: Path, far: Path, root_sha256: str | None = None) -> ImportReport:
-    options = ImportOptions(root_sha256=root_sha256, environ={}, http=http_reader())
-    return import_bundle(open_bundle(bundle), FolderPlace(root=far), options, progress=SilentProgress())
+def import_to(
+    bundle: Path, folder: Path, root_sha256: str | None = None, *, trust_existing: bool = False
+) -> ImportReport:
+    options = ImportOptions(root_sha256=root_sha256, environ={}, client=http_client(), trust_existing=trust_existing)
+    return import_bundle(open_bundle(bundle), ImportTarget(files=folder), options, progress=SilentProgress())
 
 
 def listed(channel: Path, subdir: str = PLATFORM) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The attacks that TUF's specification lists, on a bundle on its way: the far side says which, nothing changes there.
+"""The attacks that TUF's specification lists, on a bundle on its way: importing says which, and changes nothing.
 
 Two bundles are made once, the first of them imported; every test spoils copies.
 """
@@ -18,22 +18,22 @@ import pytest
 from tuf.api.metadata import Metadata, Targets, Timestamp
 
 from channel_tools.channel import open_channel
-from channel_tools.files import sha256_of_file
-from channel_tools.mirror.farside import far_state
-from channel_tools.mirror.keys import signing_keys
-from channel_tools.mirror.model import BundleFile, BundleRefusedError
-from channel_tools.mirror.rotation import Rotation, create_keys, rotate_keys
-from channel_tools.mirror.signing import sign_bundle
-from tests.unit.mirror.bundles import NearSide, add_toys, near_side, new_keys, take_in, verify
+from channel_tools.mirror.bundle.format import BundleFile, BundleRejectedError
+from channel_tools.mirror.importing.target import import_state
+from channel_tools.mirror.trust.keys import signing_keys
+from channel_tools.mirror.trust.metadata import sign_bundle
+from channel_tools.mirror.trust.rotation import Rotation, create_keys, rotate_keys
+from channel_tools.system.files import sha256_of_file
+from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, new_keys, verify
 
 PACKAGE = "channels/channel/linux-64/toy-1.0-0.conda"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """Bundle 1 was imported on the far side; bundle 2 is on its way."""
+    """Bundle 1 was imported at the importing site; bundle 2 is on its way."""
 
-    near: NearSide
+    site: ExportingSite
     first: Path
     second: Path
     far: Path
@@ -42,34 +42,34 @@ class Scene:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("made")
-    near = near_side(folder)
-    near.bundle(folder / "first")
-    take_in(folder / "first", folder / "far", near.fingerprint)
+    site = exporting_site(folder)
+    site.bundle(folder / "first")
+    import_to(folder / "first", folder / "far", site.fingerprint)
     add_toys(open_channel(folder / "channel"), ["more"])
-    near.bundle(folder / "second")
-    return Scene(near=near, first=folder / "first", second=folder / "second", far=folder / "far")
+    site.bundle(folder / "second")
+    return Scene(site=site, first=folder / "first", second=folder / "second", far=folder / "far")
 
 
 @pytest.fixture
 def scene(made: Scene, tmp_path: Path) -> Scene:
     for name in ("first", "second", "far"):
         shutil.copytree(getattr(made, name), tmp_path / name, symlinks=True)
-    shutil.copytree(made.near.keys.path, tmp_path / "keys")
-    near = NearSide(keys=type(made.near.keys)(path=tmp_path / "keys"), channels=made.near.channels)
-    return Scene(near=near, first=tmp_path / "first", second=tmp_path / "second", far=tmp_path / "far")
+    shutil.copytree(made.site.keys.path, tmp_path / "keys")
+    site = ExportingSite(keys=type(made.site.keys)(path=tmp_path / "keys"), channels=made.site.channels)
+    return Scene(site=site, first=tmp_path / "first", second=tmp_path / "second", far=tmp_path / "far")
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and "lock" not in path.name}
 
 
-def refused(bundle: Path, scene: Scene, fault: str) -> str:
+def rejected(bundle: Path, scene: Scene, fault: str) -> str:
     before = content_of(scene.far)
-    with pytest.raises(BundleRefusedError) as caught:
-        take_in(bundle, scene.far)
+    with pytest.raises(BundleRejectedError) as caught:
+        import_to(bundle, scene.far)
     assert caught.value.fault == fault, caught.value
     assert str(caught.value).startswith(fault + ": ")
-    state = far_state(scene.far)
+    state = import_state(scene.far)
     shutil.rmtree(state.incoming, ignore_errors=True)  # verified files that the next import uses
     assert content_of(scene.far) == before
     return str(caught.value)
@@ -82,7 +82,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def test_the_scene_is_sound(scene: Scene) -> None:
-    assert take_in(scene.second, scene.far).version == 2
+    assert import_to(scene.second, scene.far).version == 2
 
 
 # arbitrary and wrong software
@@ -93,25 +93,25 @@ def test_a_package_changed_in_place(scene: Scene) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert path.name in refused(scene.second, scene, "changed")
+    assert path.name in rejected(scene.second, scene, "changed")
 
 
 def test_a_package_cut_short(scene: Scene) -> None:
     path = scene.second / "channels/channel/linux-64/more-1.0-0.conda"
     path.write_bytes(path.read_bytes()[:-1])
-    assert path.name in refused(scene.second, scene, "changed")
+    assert path.name in rejected(scene.second, scene, "changed")
 
 
 def test_a_package_under_the_name_of_another(scene: Scene) -> None:
     folder = scene.second / "channels/channel/linux-64"
     shutil.copy(folder / "zlib-1.0-0.conda", folder / "more-1.0-0.conda")
-    refused(scene.second, scene, "changed")
+    rejected(scene.second, scene, "changed")
 
 
 def test_a_record_changed_in_the_index(scene: Scene) -> None:
     path = scene.second / "channels/channel/linux-64/repodata.json"
     path.write_bytes(path.read_bytes().replace(b'"zlib"', b'"evil"', 1))
-    assert "repodata.json" in refused(scene.second, scene, "changed")
+    assert "repodata.json" in rejected(scene.second, scene, "changed")
 
 
 def test_metadata_changed_in_place(scene: Scene) -> None:
@@ -119,7 +119,7 @@ def test_metadata_changed_in_place(scene: Scene) -> None:
         value["signed"]["targets"][PACKAGE]["length"] = 5
 
     edit(scene.second / "metadata" / "2.targets.json", widen)
-    assert "2.targets.json" in refused(scene.second, scene, "too long")
+    assert "2.targets.json" in rejected(scene.second, scene, "too long")
 
 
 def test_metadata_changed_without_changing_its_length(scene: Scene) -> None:
@@ -127,18 +127,18 @@ def test_metadata_changed_without_changing_its_length(scene: Scene) -> None:
     content = path.read_bytes()
     place = content.index(b'"sha256":"') + len(b'"sha256":"')
     path.write_bytes(content[:place] + (b"0" if content[place : place + 1] != b"0" else b"1") + content[place + 1 :])
-    assert "2.targets.json" in refused(scene.second, scene, "changed")
+    assert "2.targets.json" in rejected(scene.second, scene, "changed")
 
 
 def test_the_timestamp_changed_in_place(scene: Scene) -> None:
     edit(scene.second / "metadata" / "timestamp.json", lambda value: value["signed"].update(version=3))
-    refused(scene.second, scene, "changed")
+    rejected(scene.second, scene, "changed")
 
 
 def test_the_timestamp_that_was_seen_last_in_other_bytes(scene: Scene) -> None:
     with (scene.first / "metadata" / "timestamp.json").open("ab") as stream:
         stream.write(b"\n")  # its signature stays right, and its version is the one that is trusted
-    refused(scene.first, scene, "changed")
+    rejected(scene.first, scene, "changed")
 
 
 # missing and added
@@ -146,154 +146,154 @@ def test_the_timestamp_that_was_seen_last_in_other_bytes(scene: Scene) -> None:
 
 def test_a_missing_package(scene: Scene) -> None:
     (scene.second / PACKAGE).unlink()
-    assert PACKAGE in refused(scene.second, scene, "missing")
+    assert PACKAGE in rejected(scene.second, scene, "missing")
 
 
 @pytest.mark.parametrize("name", ["2.targets.json", "2.snapshot.json"])
 def test_missing_metadata(scene: Scene, name: str) -> None:
     (scene.second / "metadata" / name).unlink()
-    assert name in refused(scene.second, scene, "missing")
+    assert name in rejected(scene.second, scene, "missing")
 
 
 @pytest.mark.parametrize("name", ["channels/channel/linux-64/evil-1.0-0.conda", "metadata/9.root.json", "run me"])
 def test_an_added_file(scene: Scene, name: str) -> None:
     (scene.second / name).write_bytes(b"not signed for")
-    assert name.rpartition("/")[2] in refused(scene.second, scene, "added")
+    assert name.rpartition("/")[2] in rejected(scene.second, scene, "added")
 
 
 def test_a_link_in_the_place_of_a_package(scene: Scene) -> None:
     (scene.second / PACKAGE).unlink()
     (scene.second / PACKAGE).symlink_to("/etc/passwd")
-    assert PACKAGE in refused(scene.second, scene, "unsafe")
+    assert PACKAGE in rejected(scene.second, scene, "unsafe")
 
 
 # rollback, freeze, mix and match
 
 
 def test_an_older_bundle(scene: Scene) -> None:
-    take_in(scene.second, scene.far)
-    refused(scene.first, scene, "older")
+    import_to(scene.second, scene.far)
+    rejected(scene.first, scene, "older")
 
 
 def test_an_older_bundle_after_an_import_that_was_killed(scene: Scene) -> None:
-    take_in(scene.second, scene.far)
-    state = far_state(scene.far)
+    import_to(scene.second, scene.far)
+    state = import_state(scene.far)
     for name in ("snapshot.json", "targets.json"):  # metadata is kept in this order, file by file
         shutil.copy(scene.first / "metadata" / f"1.{name}", state.folder / "trusted" / name)
-    refused(scene.first, scene, "older")
-    assert take_in(scene.second, scene.far).version == 2
+    rejected(scene.first, scene, "older")
+    assert import_to(scene.second, scene.far).version == 2
 
 
 def test_a_bundle_whose_time_is_over(scene: Scene, tmp_path: Path) -> None:
-    scene.near.bundle(tmp_path / "late", now=datetime.now(UTC) - timedelta(days=181))
-    assert "timestamp.json" in refused(tmp_path / "late", scene, "frozen")
+    scene.site.bundle(tmp_path / "late", now=datetime.now(UTC) - timedelta(days=181))
+    assert "timestamp.json" in rejected(tmp_path / "late", scene, "frozen")
 
 
 def test_root_metadata_whose_time_is_over(tmp_path: Path) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=2000)
     keys = create_keys(tmp_path / "keys", root_keys=1, threshold=1, expiry_days={}, passphrase=None, now=long_ago)
-    near = near_side(tmp_path, keys=keys)
-    near.bundle(tmp_path / "bundle")
-    with pytest.raises(BundleRefusedError) as caught:
-        verify(tmp_path / "bundle", near.fingerprint)
+    site = exporting_site(tmp_path, keys=keys)
+    site.bundle(tmp_path / "bundle")
+    with pytest.raises(BundleRejectedError) as caught:
+        verify(tmp_path / "bundle", site.fingerprint)
     assert caught.value.fault == "frozen"
 
 
 @pytest.mark.parametrize("role", ["snapshot", "targets"])
 def test_metadata_of_two_bundles_mixed(scene: Scene, role: str) -> None:
     shutil.copy(scene.first / "metadata" / f"1.{role}.json", scene.second / "metadata" / f"2.{role}.json")
-    assert f"2.{role}.json" in refused(scene.second, scene, "mixed")
+    assert f"2.{role}.json" in rejected(scene.second, scene, "mixed")
 
 
 def test_a_newer_timestamp_on_older_files(scene: Scene) -> None:
     shutil.copy(scene.second / "metadata" / "timestamp.json", scene.first / "metadata" / "timestamp.json")
-    refused(scene.first, scene, "missing")
+    rejected(scene.first, scene, "missing")
 
 
 # fast forward
 
 
 def test_recovery_after_somebody_signed_with_far_too_high_a_number(scene: Scene, tmp_path: Path) -> None:
-    settings = scene.near.keys.settings()
-    scene.near.keys.write_settings(type(settings)(expiry_days=settings.expiry_days, issued=10**6))
-    scene.near.bundle(tmp_path / "forward")
-    take_in(tmp_path / "forward", scene.far)
-    scene.near.keys.write_settings(settings)
-    scene.near.bundle(tmp_path / "honest")
-    refused(tmp_path / "honest", scene, "older")
+    settings = scene.site.keys.settings()
+    scene.site.keys.write_settings(type(settings)(expiry_days=settings.expiry_days, issued=10**6))
+    scene.site.bundle(tmp_path / "forward")
+    import_to(tmp_path / "forward", scene.far)
+    scene.site.keys.write_settings(settings)
+    scene.site.bundle(tmp_path / "honest")
+    rejected(tmp_path / "honest", scene, "older")
     rotate_keys(
-        scene.near.keys,
+        scene.site.keys,
         Rotation(roles=("timestamp", "snapshot")),
         root_files=(),
         passphrase=None,
         now=datetime.now(UTC),
     )
-    assert scene.near.bundle(tmp_path / "recovered").version < 10**6
-    assert take_in(tmp_path / "recovered", scene.far).version < 10**6
+    assert scene.site.bundle(tmp_path / "recovered").version < 10**6
+    assert import_to(tmp_path / "recovered", scene.far).version < 10**6
 
 
 # key compromise, wrong keys, too few signatures
 
 
 def test_a_bundle_signed_by_somebody_else(scene: Scene, tmp_path: Path) -> None:
-    stranger = NearSide(keys=new_keys(tmp_path / "stranger"), channels=scene.near.channels)
+    stranger = ExportingSite(keys=new_keys(tmp_path / "stranger"), channels=scene.site.channels)
     for _ in range(2):
         shutil.rmtree(tmp_path / "theirs", ignore_errors=True)
         stranger.bundle(tmp_path / "theirs")
-    refused(tmp_path / "theirs", scene, "wrong keys")
+    rejected(tmp_path / "theirs", scene, "wrong keys")
 
 
 def test_another_fingerprint_than_was_told(scene: Scene) -> None:
-    with pytest.raises(BundleRefusedError, match="another fingerprint") as caught:
+    with pytest.raises(BundleRejectedError, match="another fingerprint") as caught:
         verify(scene.second, "0" * 64)
     assert caught.value.fault == "wrong keys"
 
 
 def test_the_online_keys_alone_cannot_make_new_root_metadata(scene: Scene) -> None:
-    keys = scene.near.keys
+    keys = scene.site.keys
     metadata = keys.root()
     metadata.signed.version = 2
     metadata.signatures.clear()
     metadata.sign(signing_keys(keys, passphrase=None)["targets"][0])
     (scene.second / "metadata" / "2.root.json").write_bytes(metadata.to_bytes())
-    assert "2.root.json" in refused(scene.second, scene, "wrong keys")
+    assert "2.root.json" in rejected(scene.second, scene, "wrong keys")
 
 
 def test_one_signature_where_two_people_must_sign(tmp_path: Path) -> None:
     keys = new_keys(tmp_path / "keys", root_keys=3, threshold=2)
-    near = near_side(tmp_path, keys=keys)
-    near.bundle(tmp_path / "first")
-    take_in(tmp_path / "first", tmp_path / "far", near.fingerprint)
+    site = exporting_site(tmp_path, keys=keys)
+    site.bundle(tmp_path / "first")
+    import_to(tmp_path / "first", tmp_path / "far", site.fingerprint)
     [one, *_others] = sorted(keys.private.glob("root-*.pem"))
     rotate_keys(keys, Rotation(roles=("targets",)), root_files=[one], passphrase=None, now=datetime.now(UTC))
     keys.pending.replace(keys.metadata / "2.root.json")
-    near.bundle(tmp_path / "second")
-    with pytest.raises(BundleRefusedError, match=r"1 of the 2 signatures") as caught:
-        take_in(tmp_path / "second", tmp_path / "far")
+    site.bundle(tmp_path / "second")
+    with pytest.raises(BundleRejectedError, match=r"1 of the 2 signatures") as caught:
+        import_to(tmp_path / "second", tmp_path / "far")
     assert caught.value.fault == "too few signatures"
 
 
 def test_a_stolen_key_is_worth_nothing_after_rotation(scene: Scene, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
-    shutil.copytree(scene.near.keys.path, stolen)
-    rotate_keys(scene.near.keys, Rotation(roles=("targets",)), root_files=(), passphrase=None, now=datetime.now(UTC))
-    scene.near.bundle(tmp_path / "third")
-    take_in(tmp_path / "third", scene.far)
-    thief = NearSide(keys=type(scene.near.keys)(path=stolen), channels=scene.near.channels)
+    shutil.copytree(scene.site.keys.path, stolen)
+    rotate_keys(scene.site.keys, Rotation(roles=("targets",)), root_files=(), passphrase=None, now=datetime.now(UTC))
+    scene.site.bundle(tmp_path / "third")
+    import_to(tmp_path / "third", scene.far)
+    thief = ExportingSite(keys=type(scene.site.keys)(path=stolen), channels=scene.site.channels)
     settings = thief.keys.settings()
     thief.keys.write_settings(type(settings)(expiry_days=settings.expiry_days, issued=9))
-    shutil.copy(scene.near.keys.root_files()[-1], stolen / "metadata" / "2.root.json")
+    shutil.copy(scene.site.keys.root_files()[-1], stolen / "metadata" / "2.root.json")
     root = thief.keys.root().signed
     old = {path.name: path for path in (stolen / "private").glob("targets-*.pem")}
     [path] = old.values()
     path.rename(path.with_name(f"targets-{root.roles['targets'].keyids[0][:16]}.pem"))
     thief.bundle(tmp_path / "stolen bundle")
-    refused(tmp_path / "stolen bundle", scene, "wrong keys")
+    rejected(tmp_path / "stolen bundle", scene, "wrong keys")
 
 
 def test_a_timestamp_without_signatures(scene: Scene) -> None:
     edit(scene.second / "metadata" / "timestamp.json", lambda value: value["signatures"].clear())
-    assert "0 of the 1 signatures" in refused(scene.second, scene, "too few signatures")
+    assert "0 of the 1 signatures" in rejected(scene.second, scene, "too few signatures")
 
 
 # endless data and damaged metadata
@@ -302,34 +302,34 @@ def test_a_timestamp_without_signatures(scene: Scene) -> None:
 def test_an_endless_timestamp(scene: Scene) -> None:
     with (scene.second / "metadata" / "timestamp.json").open("ab") as stream:
         stream.write(b" " * 20_000)
-    assert "timestamp.json" in refused(scene.second, scene, "too long")
+    assert "timestamp.json" in rejected(scene.second, scene, "too long")
 
 
 def test_an_endless_package(scene: Scene) -> None:
     with (scene.second / "channels/channel/linux-64/more-1.0-0.conda").open("ab") as stream:
         stream.truncate(1 << 40)
-    assert "more-1.0-0.conda" in refused(scene.second, scene, "too long")
+    assert "more-1.0-0.conda" in rejected(scene.second, scene, "too long")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[" * 5000, b"\xff\xfe", b'{"signed": {"_type": "root"}}'])
 def test_metadata_that_is_none(scene: Scene, content: bytes) -> None:
     (scene.second / "metadata" / "timestamp.json").write_bytes(content)
-    refused(scene.second, scene, "damaged")
+    rejected(scene.second, scene, "damaged")
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a//evil", "metadata/1.root.json", "ev\nil", "a/./evil"])
 def test_a_signed_name_that_climbs_out(scene: Scene, tmp_path: Path, name: str) -> None:
-    scene.near.bundle(tmp_path / "third")
+    scene.site.bundle(tmp_path / "third")
     resign(scene, tmp_path / "third", {}, BundleFile(path=name, size_bytes=1, sha256="0" * 64))
-    refused(tmp_path / "third", scene, "unsafe")
+    rejected(tmp_path / "third", scene, "unsafe")
 
 
 def test_a_bundle_of_a_later_version_of_this_program(scene: Scene, tmp_path: Path) -> None:
-    scene.near.bundle(tmp_path / "third")
+    scene.site.bundle(tmp_path / "third")
     manifest = tmp_path / "third" / "bundle.json"
     later = json.dumps({**json.loads(manifest.read_bytes()), "schema": 2}).encode()
     resign(scene, tmp_path / "third", {"bundle.json": later})
-    assert "schema 2" in refused(tmp_path / "third", scene, "newer schema")
+    assert "schema 2" in rejected(tmp_path / "third", scene, "newer schema")
 
 
 def resign(scene: Scene, bundle: Path, small: dict[str, bytes], *others: BundleFile) -> None:
@@ -342,10 +342,6 @@ def resign(scene: Scene, bundle: Path, small: dict[str, bytes], *others: BundleF
         BundleFile(path=path, size_bytes=(bundle / path).stat().st_size, sha256=sha256_of_file(bundle / path))
         for path in targets
     ]
-    signing = scene.near.signing()
-    days = signing.expiry_days
-    metadata = sign_bundle(
-        signing.folder, signing.keys, [*files, *others], version=version, now=signing.now, expiry_days=days
-    )
+    metadata = sign_bundle(scene.site.signing(), [*files, *others], version=version)
     for path, content in metadata.items():
         (bundle / path).write_bytes(content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The script that installs this program on a far side: its own verification, in Python's standard library alone."""
+"""The script that installs this program from a bundle: its own verification, in Python's standard library alone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from securesystemslib.formats import encode_canonical
 
 import channel_tools.mirror
-from channel_tools.mirror.model import Role, ToolWheels
-from channel_tools.mirror.rotation import Rotation, rotate_keys
-from tests.unit.mirror.bundles import NearSide, near_side, new_keys
+from channel_tools.mirror.bundle.format import ToolWheels
+from channel_tools.mirror.trust.keys import Role
+from channel_tools.mirror.trust.rotation import Rotation, rotate_keys
+from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
 
 SCRIPT = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"
 
@@ -107,8 +108,8 @@ def test_what_is_signed_is_spelled_as_tuf_does(value: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def near(tmp_path: Path) -> NearSide:
-    return near_side(tmp_path)
+def site(tmp_path: Path) -> ExportingSite:
+    return exporting_site(tmp_path)
 
 
 def targets_of(bundle: Path, root_sha256: str) -> dict[str, object]:
@@ -119,23 +120,23 @@ def targets_of(bundle: Path, root_sha256: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle.tar"])
-def test_a_sound_bundle_is_trusted(tmp_path: Path, near: NearSide, name: str) -> None:
-    near.bundle(tmp_path / name)
-    assert "bundle.json" in targets_of(tmp_path / name, near.fingerprint)
+def test_a_sound_bundle_is_trusted(tmp_path: Path, site: ExportingSite, name: str) -> None:
+    site.bundle(tmp_path / name)
+    assert "bundle.json" in targets_of(tmp_path / name, site.fingerprint)
 
 
-def test_it_follows_new_keys(tmp_path: Path, near: NearSide) -> None:
-    first = near.fingerprint
+def test_it_follows_new_keys(tmp_path: Path, site: ExportingSite) -> None:
+    first = site.fingerprint
     rotations: list[tuple[Role, ...]] = [("root",), ("targets", "timestamp"), ()]
     for roles in rotations:
         rotate_keys(
-            near.keys,
+            site.keys,
             Rotation(roles=roles),
             root_files=(),
             passphrase=None,
             now=datetime.now(UTC),
         )
-    near.bundle(tmp_path / "bundle")
+    site.bundle(tmp_path / "bundle")
     assert "bundle.json" in targets_of(tmp_path / "bundle", first)
 
 
@@ -147,51 +148,51 @@ def change(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["1.root.json", "timestamp.json", "1.snapshot.json", "1.targets.json"])
-def test_changed_metadata_is_refused(tmp_path: Path, near: NearSide, name: str) -> None:
-    near.bundle(tmp_path / "bundle")
+def test_changed_metadata_is_refused(tmp_path: Path, site: ExportingSite, name: str) -> None:
+    site.bundle(tmp_path / "bundle")
     change(tmp_path / "bundle" / "metadata" / name)
-    with pytest.raises((script.RefusedError, KeyError, ValueError)):
-        targets_of(tmp_path / "bundle", near.fingerprint)
+    with pytest.raises((script.RejectedError, KeyError, ValueError)):
+        targets_of(tmp_path / "bundle", site.fingerprint)
 
 
-def test_metadata_of_other_bundles_and_keys_is_refused(tmp_path: Path, near: NearSide) -> None:
-    near.bundle(tmp_path / "first")
-    near.bundle(tmp_path / "second")
-    with pytest.raises(script.RefusedError, match="wrong keys"):
+def test_metadata_of_other_bundles_and_keys_is_refused(tmp_path: Path, site: ExportingSite) -> None:
+    site.bundle(tmp_path / "first")
+    site.bundle(tmp_path / "second")
+    with pytest.raises(script.RejectedError, match="wrong keys"):
         targets_of(tmp_path / "first", "0" * 64)
-    stranger = NearSide(keys=new_keys(tmp_path / "stranger"), channels=near.channels)
+    stranger = ExportingSite(keys=new_keys(tmp_path / "stranger"), channels=site.channels)
     stranger.bundle(tmp_path / "theirs")
     shutil.copy(tmp_path / "first" / "metadata" / "1.root.json", tmp_path / "theirs" / "metadata" / "1.root.json")
-    with pytest.raises(script.RefusedError, match="0 of the 1 signatures"):
-        targets_of(tmp_path / "theirs", near.fingerprint)
+    with pytest.raises(script.RejectedError, match="0 of the 1 signatures"):
+        targets_of(tmp_path / "theirs", site.fingerprint)
     for role in ("snapshot", "targets"):
         shutil.copytree(tmp_path / "second", tmp_path / f"mixed {role}")
         place = tmp_path / f"mixed {role}" / "metadata" / f"2.{role}.json"
         shutil.copy(tmp_path / "first" / "metadata" / f"1.{role}.json", place)
-        with pytest.raises(script.RefusedError, match="changed"):
-            targets_of(tmp_path / f"mixed {role}", near.fingerprint)
+        with pytest.raises(script.RejectedError, match="changed"):
+            targets_of(tmp_path / f"mixed {role}", site.fingerprint)
 
 
-def test_what_has_expired_is_refused(tmp_path: Path, near: NearSide) -> None:
-    near.bundle(tmp_path / "bundle", now=datetime.now(UTC) - timedelta(days=181))
-    with pytest.raises(script.RefusedError, match="frozen"):
-        targets_of(tmp_path / "bundle", near.fingerprint)
+def test_what_has_expired_is_refused(tmp_path: Path, site: ExportingSite) -> None:
+    site.bundle(tmp_path / "bundle", now=datetime.now(UTC) - timedelta(days=181))
+    with pytest.raises(script.RejectedError, match="frozen"):
+        targets_of(tmp_path / "bundle", site.fingerprint)
 
 
-def test_a_changed_wheel_is_not_installed(tmp_path: Path, near: NearSide) -> None:
+def test_a_changed_wheel_is_not_installed(tmp_path: Path, site: ExportingSite) -> None:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     bundle = tmp_path / "bundle"
-    made = near.request()
+    made = site.plan()
     wheels = ToolWheels(version="1", pythons=(here,), machines=(os.uname().machine,))
     small = {**made.small, "tool/pip-1.whl": b"pip", "tool/x-1.whl": b"wheel"}
-    near.bundle(bundle, request=type(made)(locks=made.locks, packages=made.packages, small=small, tool=wheels))
-    targets = targets_of(bundle, near.fingerprint)
+    site.bundle(bundle, plan=type(made)(locks=made.locks, parts=made.parts, small=small, tool=wheels))
+    targets = targets_of(bundle, site.fingerprint)
     out = tmp_path / "out"
     out.mkdir()
     script.copy_wheels(script.Bundle(bundle, None), targets, out)
     assert sorted(path.name for path in out.iterdir()) == ["pip-1.whl", "x-1.whl"]
     (bundle / "tool" / "x-1.whl").write_bytes(b"wheeL")
-    with pytest.raises(script.RefusedError, match=r"changed: tool/x-1\.whl"):
+    with pytest.raises(script.RejectedError, match=r"changed: tool/x-1\.whl"):
         script.copy_wheels(script.Bundle(bundle, None), targets, out)
 
 
@@ -200,14 +201,14 @@ def run(bundle: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_errors_are_one_line(tmp_path: Path, near: NearSide) -> None:
-    near.bundle(tmp_path / "bundle")
+def test_errors_are_one_line(tmp_path: Path, site: ExportingSite) -> None:
+    site.bundle(tmp_path / "bundle")
     to = ("--to", str(tmp_path / "far"))
     wrong = run(tmp_path / "bundle", "--root-sha256", "0" * 64, *to)
-    without = run(tmp_path / "bundle", "--root-sha256", near.fingerprint, *to)
+    without = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *to)
     (tmp_path / "bundle" / "metadata" / "timestamp.json").write_text("[" * 5000)
-    damaged = run(tmp_path / "bundle", "--root-sha256", near.fingerprint, *to)
-    absent = run(tmp_path / "nowhere", "--root-sha256", near.fingerprint, *to)
+    damaged = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *to)
+    absent = run(tmp_path / "nowhere", "--root-sha256", site.fingerprint, *to)
     for result, words in (
         (wrong, "wrong keys"),
         (without, "--without-tool"),
@@ -220,27 +221,27 @@ def test_errors_are_one_line(tmp_path: Path, near: NearSide) -> None:
     assert not (tmp_path / "far").exists()
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, near: NearSide) -> None:
-    near.bundle(tmp_path / "bundle")
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, site: ExportingSite) -> None:
+    site.bundle(tmp_path / "bundle")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").write_text("dear")
     words = ("--to", str(tmp_path / "far"), "--venv", str(tmp_path / "home"))
-    result = run(tmp_path / "bundle", "--root-sha256", near.fingerprint, *words)
-    assert "something else" in result.stderr
+    result = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *words)
+    assert "something other than a virtual environment" in result.stderr
     assert (tmp_path / "home" / "letter").read_text() == "dear"
 
 
-def test_a_bundle_for_another_machine_is_named(tmp_path: Path, near: NearSide) -> None:
-    made = near.request()
+def test_a_bundle_for_another_machine_is_named(tmp_path: Path, site: ExportingSite) -> None:
+    made = site.plan()
     wheels = ToolWheels(version="1", pythons=("3.99",), machines=("riscv64",))
-    request = type(made)(locks=made.locks, packages=made.packages, small=made.small, tool=wheels)
-    near.bundle(tmp_path / "bundle", request=request)
-    result = run(tmp_path / "bundle", "--root-sha256", near.fingerprint, "--to", str(tmp_path / "far"))
+    plan = type(made)(locks=made.locks, parts=made.parts, small=made.small, tool=wheels)
+    site.bundle(tmp_path / "bundle", plan=plan)
+    result = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, "--to", str(tmp_path / "far"))
     assert "for Python 3.99 on riscv64; this is Python" in result.stderr
 
 
-def test_hashes_are_compared_without_a_look_at_the_case(tmp_path: Path, near: NearSide) -> None:
-    near.bundle(tmp_path / "bundle")
+def test_hashes_are_compared_without_a_look_at_the_case(tmp_path: Path, site: ExportingSite) -> None:
+    site.bundle(tmp_path / "bundle")
     content = json.loads((tmp_path / "bundle" / "bundle.json").read_bytes())
     assert content["tool"] is None
     digest = hashlib.sha256((tmp_path / "bundle" / "metadata" / "1.root.json").read_bytes()).hexdigest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What channels say on the far side: the near side's records, hotfixes and yanks, ours and foreign ones."""
+"""What channels say after an import: the exporting site's records, hotfixes and yanks, ours and those of others."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.channel.patches import Patch
-from channel_tools.errors import IntegrityError, UsageError
-from channel_tools.mirror.farside import read_since
+from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
-from tests.integration.channel_drivers import unpack
+from channel_tools.system.errors import IntegrityError, UsageError
+from tests.support.readers import unpack
 from tests.unit.mirror.bundles import (
-    NearSide,
+    ExportingSite,
     add_toys,
+    exporting_site,
     foreign_channel,
+    import_to,
     listed,
     lock_of,
-    near_side,
-    take_in,
     toy_channel,
     write_index,
 )
@@ -50,22 +50,22 @@ def shards(channel: Path) -> dict[str, object]:
     return found
 
 
-def carry(near: NearSide, tmp_path: Path, name: str, *, update: bool = False) -> Path:
-    """Make a bundle, import it; the far side's folder of channels."""
+def carry(site: ExportingSite, tmp_path: Path, name: str, *, update: bool = False) -> Path:
+    """Make a bundle, import it; the importing site's folder of channels."""
     since = read_since(tmp_path / "far" / ".mirror" / "received.json") if update else None
-    near.bundle(tmp_path / name, request=near.request(since=since))
-    take_in(tmp_path / name, tmp_path / "far", near.fingerprint)
+    site.bundle(tmp_path / name, plan=site.plan(since=since))
+    import_to(tmp_path / name, tmp_path / "far", site.fingerprint)
     return tmp_path / "far" / "channels"
 
 
 def test_hotfixes_and_yanks_of_our_channel_reach_the_far_side(tmp_path: Path) -> None:
-    near = near_side(tmp_path, toy_channel(tmp_path, ["toy", "more"]))
-    far = carry(near, tmp_path, "first") / "channel"
+    site = exporting_site(tmp_path, toy_channel(tmp_path, ["toy", "more"]))
+    far = carry(site, tmp_path, "first") / "channel"
     target = FolderTarget(root=tmp_path / "channel")
     patch = Patch(records={"toy-1.0-0.conda": {"depends": ["zlib >=1,<2"], "constrains": ["other <3"]}})
     target.hotfix({SUBDIR: patch}, label="main", replace=False)
     target.yank(("linux-64/more-1.0-0.conda",), label="main", reason="broken")
-    carry(near, tmp_path, "second", update=True)
+    carry(site, tmp_path, "second", update=True)
     assert records(far) == records(tmp_path / "channel")
     assert records(far)["toy-1.0-0.conda"]["depends"] == ["zlib >=1,<2"]
     assert listed(far) == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
@@ -74,23 +74,23 @@ def test_hotfixes_and_yanks_of_our_channel_reach_the_far_side(tmp_path: Path) ->
     target.restore(("linux-64/more-1.0-0.conda",), label="main")
     target.hotfix({}, label="main", replace=True)
     target.hotfix({SUBDIR: Patch()}, label="main", replace=True)
-    carry(near, tmp_path, "third", update=True)
+    carry(site, tmp_path, "third", update=True)
     assert records(far) == records(tmp_path / "channel")
     assert "more-1.0-0.conda" in listed(far)
 
 
 def test_a_first_import_brings_hotfixes_as_well(tmp_path: Path) -> None:
-    near = near_side(tmp_path)
+    site = exporting_site(tmp_path)
     patch = Patch(records={"toy-1.0-0.conda": {"depends": ["zlib >=1,<2"]}})
     FolderTarget(root=tmp_path / "channel").hotfix({SUBDIR: patch}, label="main", replace=False)
-    far = carry(near, tmp_path, "first") / "channel"
+    far = carry(site, tmp_path, "first") / "channel"
     assert records(far) == records(tmp_path / "channel")
 
 
 @pytest.fixture
-def near(tmp_path: Path) -> NearSide:
+def site(tmp_path: Path) -> ExportingSite:
     foreign = foreign_channel(tmp_path / "conda-forge", ["numpy"], old=["ancient"])
-    return near_side(tmp_path, toy_channel(tmp_path, foundation=[]), foreign)
+    return exporting_site(tmp_path, toy_channel(tmp_path, foundation=[]), foreign)
 
 
 def change(tmp_path: Path, name: str, **fields: object) -> None:
@@ -100,9 +100,11 @@ def change(tmp_path: Path, name: str, **fields: object) -> None:
     write_index(tmp_path / "conda-forge" / SUBDIR, rows)
 
 
-def test_a_foreign_channel_keeps_its_own_records_and_packages_of_both_formats(tmp_path: Path, near: NearSide) -> None:
+def test_a_foreign_channel_keeps_its_own_records_and_packages_of_both_formats(
+    tmp_path: Path, site: ExportingSite
+) -> None:
     change(tmp_path, "numpy-1.0-0.conda", depends=["python >=3"], odd={"kept": True})
-    far = carry(near, tmp_path, "first")
+    far = carry(site, tmp_path, "first")
     assert records(far / "conda-forge") == records(tmp_path / "conda-forge") == shards(far / "conda-forge")
     assert records(tmp_path / "first" / "channels" / "conda-forge") == records(tmp_path / "conda-forge")
     for name in ("numpy-1.0-0.conda", "ancient-1.0-0.tar.bz2"):
@@ -112,60 +114,60 @@ def test_a_foreign_channel_keeps_its_own_records_and_packages_of_both_formats(tm
     assert (foundation.kind, foundation.address) == ("conda-forge", (far / "conda-forge").as_uri())
 
 
-def test_updates_merge_a_foreign_channels_records(tmp_path: Path, near: NearSide) -> None:
-    far = carry(near, tmp_path, "first") / "conda-forge"
+def test_updates_merge_a_foreign_channels_records(tmp_path: Path, site: ExportingSite) -> None:
+    far = carry(site, tmp_path, "first") / "conda-forge"
     foreign_channel(tmp_path / "conda-forge", ["scipy"])
     change(tmp_path, "numpy-1.0-0.conda", depends=["python >=3"])
-    carry(near, tmp_path, "second", update=True)
+    carry(site, tmp_path, "second", update=True)
     assert records(far) == records(tmp_path / "conda-forge") == shards(far)
     rows = records(tmp_path / "conda-forge")
     del rows["numpy-1.0-0.conda"]
     write_index(tmp_path / "conda-forge" / SUBDIR, rows)
-    carry(near, tmp_path, "third", update=True)
+    carry(site, tmp_path, "third", update=True)
     assert records(far) == rows == shards(far)
     assert (far / SUBDIR / "numpy-1.0-0.conda").is_file()
 
 
 def test_bundles_of_different_stacks_add_up(tmp_path: Path) -> None:
-    near = near_side(tmp_path, toy_channel(tmp_path, ["toy", "more"], ["zlib", "ssl"]))
+    site = exporting_site(tmp_path, toy_channel(tmp_path, ["toy", "more"], ["zlib", "ssl"]))
     address = (tmp_path / "channel").as_uri()
     for number, names in enumerate((["toy", "zlib"], ["more", "ssl"])):
-        request = near.request([lock_of(address, names=names, stack=f"stack{number}")])
-        near.bundle(tmp_path / f"bundle{number}", request=request)
-        take_in(tmp_path / f"bundle{number}", tmp_path / "far", near.fingerprint)
+        plan = site.plan([lock_of(address, names=names, stack=f"stack{number}")])
+        site.bundle(tmp_path / f"bundle{number}", plan=plan)
+        import_to(tmp_path / f"bundle{number}", tmp_path / "far", site.fingerprint)
     assert listed(tmp_path / "far" / "channels" / "channel") == listed(tmp_path / "channel")
     assert sorted(path.name for path in (tmp_path / "far" / "locks").iterdir()) == ["stack0", "stack1"]
 
 
-def test_a_mirror_may_be_moved(tmp_path: Path, near: NearSide) -> None:
-    carry(near, tmp_path, "first")
+def test_a_mirror_may_be_moved(tmp_path: Path, site: ExportingSite) -> None:
+    carry(site, tmp_path, "first")
     (tmp_path / "far").rename(tmp_path / "moved")
     add_toys(open_channel(tmp_path / "channel"), ["more"])
-    near.bundle(tmp_path / "second")
-    take_in(tmp_path / "second", tmp_path / "moved")
+    site.bundle(tmp_path / "second")
+    import_to(tmp_path / "second", tmp_path / "moved")
     assert "more-1.0-0.conda" in listed(tmp_path / "moved" / "channels" / "channel")
 
 
-def test_locks_from_elsewhere_are_refused(tmp_path: Path, near: NearSide) -> None:
+def test_locks_from_elsewhere_are_refused(tmp_path: Path, site: ExportingSite) -> None:
     other = toy_channel(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="none of the channels mirrored"):
-        near.request([lock_of(other.address)])
+    with pytest.raises(UsageError, match="not among the channels mirrored"):
+        site.plan([lock_of(other.address)])
 
 
-def test_a_channel_that_lists_other_bytes_than_were_locked_is_refused(tmp_path: Path, near: NearSide) -> None:
-    lock = lock_of(*(channel.address for channel in near.channels))
+def test_a_channel_that_lists_other_bytes_than_were_locked_is_refused(tmp_path: Path, site: ExportingSite) -> None:
+    lock = lock_of(*(channel.address for channel in site.channels))
     change(tmp_path, "numpy-1.0-0.conda", sha256="0" * 64)
     with pytest.raises(IntegrityError, match="other bytes"):
-        near.request([lock])
+        site.plan([lock])
 
 
 def test_a_yanked_package_that_a_lock_names_is_brought_but_not_listed(tmp_path: Path) -> None:
-    near = near_side(tmp_path, toy_channel(tmp_path, ["toy", "more"]))
-    lock = lock_of(*(channel.address for channel in near.channels))
+    site = exporting_site(tmp_path, toy_channel(tmp_path, ["toy", "more"]))
+    lock = lock_of(*(channel.address for channel in site.channels))
     target = FolderTarget(root=tmp_path / "channel")
     target.yank(("linux-64/more-1.0-0.conda",), label="main", reason="broken")
-    near.bundle(tmp_path / "bundle", request=near.request([lock]))
-    take_in(tmp_path / "bundle", tmp_path / "far", near.fingerprint)
+    site.bundle(tmp_path / "bundle", plan=site.plan([lock]))
+    import_to(tmp_path / "bundle", tmp_path / "far", site.fingerprint)
     far = tmp_path / "far" / "channels" / "channel"
     assert listed(far) == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
     assert (far / SUBDIR / "more-1.0-0.conda").is_file()

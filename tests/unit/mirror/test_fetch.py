@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
-import json
 import socket
 import threading
 import time
@@ -15,34 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ChannelError, ConfigError, IntegrityError, NetworkError
-from channel_tools.mirror import fetch
-from channel_tools.mirror.credentials import Credentials
-from channel_tools.mirror.fetch import FetchOptions, WantedFile, fetch_files
-from channel_tools.mirror.http import HttpReader, without_secrets
-from channel_tools.mirror.ratelimit import RateLimit
-from channel_tools.progress import SilentProgress
-from tests.unit.mirror.bundles import http_reader
+from channel_tools.conda.credentials import ChannelCredentials
+from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
+from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
+from channel_tools.system.http import HttpClient, RateLimit, Timeouts
+from channel_tools.system.progress import SilentProgress
+from tests.unit.mirror.bundles import http_client
 from tests.unit.sources.server import Served, serving
 
 CONTENT = bytes(range(256)) * 4000
+IMPATIENT = Timeouts(read_s=0.05)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting between attempts."""
-    monkeypatch.setattr(fetch, "_BACKOFF_S", 0.001)
-
-
-def wanted(address: str, path: str = "/a.conda", *, sha256: str = SHA256, size: int = len(CONTENT)) -> WantedFile:
-    return WantedFile(path="x/a.conda", size_bytes=size, sha256=sha256, url=address + path)
+def wanted(address: str, path: str = "/a.conda", *, sha256: str = SHA256, size: int = len(CONTENT)) -> RemoteFile:
+    return RemoteFile(path="x/a.conda", size_bytes=size, sha256=sha256, url=address + path)
 
 
 def get(
-    files: list[WantedFile], folder: Path, *, reader: HttpReader | None = None, limit: RateLimit | None = None
+    files: list[RemoteFile], folder: Path, *, client: HttpClient | None = None, limit: RateLimit | None = None
 ) -> tuple[int, int]:
-    options = FetchOptions(reader=reader or http_reader(), limit=limit, jobs=2)
+    options = FetchOptions(client=client or http_client(), limit=limit, jobs=2)
     return fetch_files(files, folder, options=options, progress=SilentProgress())
 
 
@@ -171,12 +162,12 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(CONTENT)
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\n", HEAD], ids=["silent", "headers", "body"])
 def test_a_peer_that_stalls_is_given_up(tmp_path: Path, reply: bytes) -> None:
     with raw_server(reply) as address, pytest.raises(NetworkError, match=r"a\.conda: .*timed out"):
-        get([wanted(address)], tmp_path, reader=http_reader(timeout_s=0.05))
+        get([wanted(address)], tmp_path, client=http_client(timeouts=IMPATIENT))
 
 
 def test_a_peer_that_drips_is_given_up(tmp_path: Path) -> None:
-    reader = http_reader(timeout_s=0.1)
-    options = FetchOptions(reader=reader, slowest_bytes_per_s=10_000)
+    client = http_client(timeouts=Timeouts(read_s=0.1, slowest_bytes_per_s=10_000))
+    options = FetchOptions(client=client)
     # on a machine that is busy itself, the drops may come too late even for a read
     with raw_server(HEAD, drip=b"x") as address, pytest.raises(NetworkError, match=r"only .* bytes came|timed out"):
         fetch_files([wanted(address)], tmp_path, options=options, progress=SilentProgress())
@@ -184,12 +175,12 @@ def test_a_peer_that_drips_is_given_up(tmp_path: Path) -> None:
 
 def test_garbage_in_the_place_of_http(tmp_path: Path) -> None:
     with raw_server(b"\x00\xff" * 1000) as address, pytest.raises(NetworkError):
-        get([wanted(address)], tmp_path, reader=http_reader(timeout_s=0.05))
+        get([wanted(address)], tmp_path, client=http_client(timeouts=IMPATIENT))
 
 
 def test_endless_headers(tmp_path: Path) -> None:
     with raw_server(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 10_000) as address, pytest.raises(NetworkError):
-        get([wanted(address)], tmp_path, reader=http_reader(timeout_s=0.05))
+        get([wanted(address)], tmp_path, client=http_client(timeouts=IMPATIENT))
 
 
 def test_nobody_there(tmp_path: Path) -> None:
@@ -203,7 +194,7 @@ def test_one_failure_ends_the_others_and_keeps_what_came(tmp_path: Path) -> None
     paths = {"/a.conda": Served(content=CONTENT), "/b.conda": Served(content=b"", status=404)}
     with serving(paths) as host:
         good = wanted(host.address)
-        bad = WantedFile(path="x/b.conda", size_bytes=5, sha256="0" * 64, url=f"{host.address}/b.conda")
+        bad = RemoteFile(path="x/b.conda", size_bytes=5, sha256="0" * 64, url=f"{host.address}/b.conda")
         get([good], tmp_path)
         with pytest.raises(NetworkError, match=r"b\.conda"):
             get([good, bad], tmp_path)
@@ -219,80 +210,11 @@ def test_a_local_channel_that_lacks_a_file_it_lists(tmp_path: Path) -> None:
         get([wanted((tmp_path / "channel").as_uri())], tmp_path / "out")
 
 
-def test_the_limit_holds_for_all_together() -> None:
-    now, slept = [0.0], [0.0]
-
-    def sleep(seconds: float) -> None:
-        slept[0] += seconds
-        now[0] += seconds
-
-    limit = RateLimit(1000, clock=lambda: now[0], sleep=sleep)
-    for _ in range(50):
-        limit.spend(100)
-    assert now[0] == pytest.approx(5.0, abs=0.2)
-    now[0] += 100  # idle time is not saved up
-    for _ in range(10):
-        limit.spend(100)
-    assert slept[0] == pytest.approx(6.0, abs=0.3)
-
-
 def test_a_limited_download_takes_its_time(tmp_path: Path) -> None:
     with serving({"/a.conda": Served(content=CONTENT)}) as host:
         started = time.monotonic()
         get([wanted(host.address)], tmp_path, limit=RateLimit(len(CONTENT) / 0.5))
     assert time.monotonic() - started > 0.35
-
-
-# credentials
-
-
-def asked(kept: dict[str, object], url: str, tmp_path: Path) -> tuple[str, str | None]:
-    (tmp_path / "auth.json").write_text(json.dumps(kept))
-    plain, headers = Credentials({"RATTLER_AUTH_FILE": str(tmp_path / "auth.json")}).request_of(url)
-    return plain, headers.get("Authorization")
-
-
-BASIC = "Basic " + base64.b64encode(b"user:word").decode()
-
-
-@pytest.mark.parametrize(
-    ("kept", "url", "expected"),
-    [
-        (
-            {"host.example": {"BearerToken": "tk"}},
-            "https://host.example/c/a",
-            ("https://host.example/c/a", "Bearer tk"),
-        ),
-        ({"*.example": {"BearerToken": "tk"}}, "https://host.example/c", ("https://host.example/c", "Bearer tk")),
-        (
-            {"host.example": {"BasicHTTP": {"username": "user", "password": "word"}}},
-            "https://host.example/c",
-            ("https://host.example/c", BASIC),
-        ),
-        ({"host.example": {"CondaToken": "tk"}}, "https://host.example/c", ("https://host.example/t/tk/c", None)),
-        ({"other.example": {"BearerToken": "tk"}}, "https://host.example/c", ("https://host.example/c", None)),
-        ({}, "https://user:word@host.example/c", ("https://host.example/c", BASIC)),
-        ({}, "https://host.example/t/tk/c", ("https://host.example/t/tk/c", None)),
-    ],
-    ids=["bearer", "wildcard", "basic", "conda", "other-host", "in-address", "in-path"],
-)
-def test_credentials_are_those_that_rattler_keeps(
-    tmp_path: Path, kept: dict[str, object], url: str, expected: tuple[str, str | None]
-) -> None:
-    assert asked(kept, url, tmp_path) == expected
-
-
-def test_netrc_is_read(tmp_path: Path) -> None:
-    (tmp_path / ".netrc").write_text("machine host.example login user password word\n")
-    assert Credentials({"HOME": str(tmp_path)}).request_of("https://host.example/c")[1] == {"Authorization": BASIC}
-
-
-def test_a_damaged_credentials_file_is_named_but_not_quoted(tmp_path: Path) -> None:
-    (tmp_path / "auth.json").write_text('{"host": {"BearerToken": "secret"')
-    with pytest.raises(ConfigError) as caught:
-        Credentials({"RATTLER_AUTH_FILE": str(tmp_path / "auth.json")}).request_of("https://host/c")
-    assert "auth.json" in str(caught.value)
-    assert "secret" not in str(caught.value)
 
 
 def test_secrets_are_in_no_error(tmp_path: Path) -> None:
@@ -302,4 +224,5 @@ def test_secrets_are_in_no_error(tmp_path: Path) -> None:
         with pytest.raises(NetworkError) as caught:
             get([wanted(address)], tmp_path)
         assert "secret" not in f"{caught.value} {caught.value.hint}"
-    assert "secret" not in without_secrets("HTTPConnectionPool(...) with url: /t/secret/c (http://u:secret@h/c)")
+    text = "HTTPConnectionPool(...) with url: /t/secret/c (http://u:secret@h/c)"
+    assert "secret" not in ChannelCredentials({}).redact_text(text)

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ConfigError, UsageError
-from channel_tools.mirror.keys import KeyFolder, load_key, signing_keys
-from channel_tools.mirror.rotation import Rotation, create_keys, rotate_keys, show_keys, sign_pending
-from channel_tools.mirror.signing import take_version
-from tests.unit.mirror.bundles import near_side, new_keys, take_in, verify
+from channel_tools.mirror.trust.keys import KeyFolder, load_key, signing_keys
+from channel_tools.mirror.trust.rotation import Rotation, create_keys, rotate_keys, show_keys, sign_pending
+from channel_tools.system.errors import ConfigError, UsageError
+from tests.unit.mirror.bundles import exporting_site, import_to, new_keys, verify
 
 NOW = datetime.now(UTC)
 PASSPHRASE = b"correct horse"
@@ -46,11 +45,11 @@ def test_keys_are_encrypted_with_a_passphrase(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_or_written_with_a_wrong_passphrase(tmp_path: Path) -> None:
-    near = near_side(tmp_path, keys=new_keys(tmp_path / "keys", passphrase=PASSPHRASE))
+    site = exporting_site(tmp_path, keys=new_keys(tmp_path / "keys", passphrase=PASSPHRASE))
     with pytest.raises(UsageError, match="passphrase is wrong") as caught:
-        near.signing(passphrase=b"guess")
+        site.signing(passphrase=b"guess")
     assert "guess" not in f"{caught.value}{caught.value.hint}"
-    assert near.keys.settings().issued == 0
+    assert site.keys.settings().issued == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nxx\n-----END PRIVATE KEY-----\n"])
@@ -75,25 +74,25 @@ def test_a_threshold_that_cannot_be_met(tmp_path: Path, count: int, threshold: i
 
 def test_no_number_is_given_twice(tmp_path: Path) -> None:
     keys = new_keys(tmp_path / "keys")
-    assert [take_version(keys) for _ in range(3)] == [1, 2, 3]
+    assert [keys.take_version() for _ in range(3)] == [1, 2, 3]
 
 
 def test_root_keys_may_be_anywhere_else(tmp_path: Path) -> None:
     keys = new_keys(tmp_path / "keys", root_keys=2, threshold=2)
     (tmp_path / "stick").mkdir()
     moved = [path.rename(tmp_path / "stick" / path.name) for path in root_files(keys)]
-    near = near_side(tmp_path, keys=keys)
-    near.bundle(tmp_path / "bundle")
-    verify(tmp_path / "bundle", near.fingerprint)
+    site = exporting_site(tmp_path, keys=keys)
+    site.bundle(tmp_path / "bundle")
+    verify(tmp_path / "bundle", site.fingerprint)
     assert rotate_keys(keys, Rotation(), root_files=moved, passphrase=None, now=NOW).version == 2
 
 
 def test_several_people_sign_one_after_the_other(tmp_path: Path) -> None:
     keys = new_keys(tmp_path / "keys", root_keys=3, threshold=2)
     one, other, _third = root_files(keys)
-    near = near_side(tmp_path, keys=keys)
-    near.bundle(tmp_path / "first")
-    take_in(tmp_path / "first", tmp_path / "far", near.fingerprint)
+    site = exporting_site(tmp_path, keys=keys)
+    site.bundle(tmp_path / "first")
+    import_to(tmp_path / "first", tmp_path / "far", site.fingerprint)
     state = rotate_keys(keys, Rotation(roles=("snapshot",)), root_files=[one], passphrase=None, now=NOW)
     assert (state.version, state.pending) == (
         1,
@@ -105,16 +104,16 @@ def test_several_people_sign_one_after_the_other(tmp_path: Path) -> None:
     assert sign_pending(keys, root_files=[other], passphrase=None).version == 2
     with pytest.raises(UsageError, match="no root metadata waits"):
         sign_pending(keys, root_files=[other], passphrase=None)
-    near.bundle(tmp_path / "second")
-    assert take_in(tmp_path / "second", tmp_path / "far").version == 2
+    site.bundle(tmp_path / "second")
+    assert import_to(tmp_path / "second", tmp_path / "far").version == 2
 
 
 def test_new_root_keys_need_the_old_ones_and_the_new_ones(tmp_path: Path) -> None:
     keys = new_keys(tmp_path / "keys")
     old = root_files(keys)
-    near = near_side(tmp_path, keys=keys)
-    near.bundle(tmp_path / "first")
-    take_in(tmp_path / "first", tmp_path / "far", near.fingerprint)
+    site = exporting_site(tmp_path, keys=keys)
+    site.bundle(tmp_path / "first")
+    import_to(tmp_path / "first", tmp_path / "far", site.fingerprint)
     rotation = Rotation(roles=("root",), root_keys=3, threshold=2)
     state = rotate_keys(keys, rotation, root_files=old, passphrase=None, now=NOW)
     assert state.pending == "0 of 2 signatures by the new root keys"
@@ -123,9 +122,9 @@ def test_new_root_keys_need_the_old_ones_and_the_new_ones(tmp_path: Path) -> Non
     sign_pending(keys, root_files=[new[0]], passphrase=None)
     state = sign_pending(keys, root_files=[new[2]], passphrase=None)
     assert (state.version, state.threshold, state.pending) == (2, 2, None)
-    assert state.first_fingerprint == near.fingerprint != state.fingerprint
-    near.bundle(tmp_path / "second")
-    assert take_in(tmp_path / "second", tmp_path / "far").version == 2
+    assert state.first_fingerprint == site.fingerprint != state.fingerprint
+    site.bundle(tmp_path / "second")
+    assert import_to(tmp_path / "second", tmp_path / "far").version == 2
     assert verify(tmp_path / "second", state.fingerprint).bundle.root_version == 2
     assert verify(tmp_path / "second", state.first_fingerprint).bundle.root_version == 2
 
@@ -152,7 +151,7 @@ def test_expiry_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_what_the_folder_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no key folder here"):
+    with pytest.raises(UsageError, match="not a key folder"):
         KeyFolder(path=tmp_path / "nothing").root()
     keys = new_keys(tmp_path / "keys")
     next(keys.private.glob("snapshot-*.pem")).unlink()

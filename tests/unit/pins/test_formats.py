@@ -11,13 +11,11 @@ import yaml
 from hypothesis import given, settings
 
 from channel_tools.pins import Lock, LockedPackage
-from channel_tools.pins.conda_lock import parse_conda_lock, render_conda_lock
-from channel_tools.pins.conda_lock_model import CondaLockFile
-from channel_tools.pins.environment_file import render_environment
-from channel_tools.pins.explicit import parse_explicit, render_explicit
+from channel_tools.pins.conda_lock import CondaLockFile, parse_conda_lock, render_conda_lock
+from channel_tools.pins.explicit import parse_explicit, render_environment, render_explicit
+from channel_tools.pins.lock import repodata_record
 from channel_tools.pins.pixi import read_pixi_lock, render_pixi_lock, render_pixi_manifest
-from channel_tools.pins.records import repodata_record
-from tests.unit.pins.strategies import locks
+from tests.unit.pins.locks import locks
 
 NOWHERE = Path("lock")
 

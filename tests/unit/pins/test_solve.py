@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
+"""Locks: solved, written for where their channels are published, and compared."""
+
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
-from channel_tools.pins import Lock
-from channel_tools.pins.solve import solve_lock
+from channel_tools.pins import Lock, LockedPackage, solve_lock
+from channel_tools.pins.lock import PinChange, compare_locks
+from channel_tools.pins.solve import check_published, published_addresses, with_addresses
+from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, SolveError, UsageError
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
+from tests.unit.pins.locks import TOY_LOCK, toy_package
 
 VIRTUAL = ("__glibc=2.28=0", "__linux=4.18=0", "__unix=0=0")
 
@@ -150,7 +155,7 @@ class TestNoLock:
 
     @pytest.mark.parametrize("platform", ["noarch", "linux", "Linux-64", ""])
     def test_no_platform(self, solve: Solver, channel: ToyChannel, platform: str) -> None:
-        with pytest.raises(UsageError, match=f"'{platform}' is no platform"):
+        with pytest.raises(UsageError, match=f"'{platform}' is not a platform"):
             solve("app", channels=[channel.root], platforms=[platform])
 
     def test_no_solution_names_the_platform(self, solve: Solver, channel: ToyChannel) -> None:
@@ -180,3 +185,107 @@ class TestNoLock:
         index.write_text(index.read_text().replace('"sha256"', '"sha"'))
         with pytest.raises(IntegrityError, match=r"data-1\.0-0\.conda: the index of .* names no sha256"):
             solve("data", channels=[channel.root])
+
+
+ADDRESS = "https://channel.example/ours"
+
+
+@pytest.fixture
+def lock(tmp_path: Path, channel: ToyChannel) -> Lock:
+    virtual = {SUBDIR: ("__glibc=2.28=0",)}
+    return solve_lock(
+        "toy", ["app"], [channel.address], [SUBDIR], virtual_packages=virtual, package_cache=tmp_path / "pkgs"
+    )
+
+
+def test_only_local_channels_are_replaced_in_their_order() -> None:
+    channels = ["file:///a", "https://conda.example/forge", "file:///b"]
+    assert published_addresses(channels, [ADDRESS + "/"]) == {"file:///a": ADDRESS}
+    assert published_addresses(channels, [ADDRESS, "https://b"]) == {"file:///a": ADDRESS, "file:///b": "https://b"}
+    with pytest.raises(UsageError, match="3 published addresses, but 2 of the channels are local"):
+        published_addresses(channels, ["https://1", "https://2", "https://3"])
+
+
+def test_everything_but_the_addresses_stays(lock: Lock, channel: ToyChannel) -> None:
+    moved = with_addresses(lock, {channel.address: "https://user:secret@channel.example/t/tk/ours"})
+    assert moved.channels == (ADDRESS,)
+    assert {package.channel for package in moved.platforms[0].packages} == {ADDRESS}
+    assert moved.platforms[0].packages[-1].url == f"{ADDRESS}/linux-64/app-1.0-udp_h1.conda"
+    assert with_addresses(moved, {ADDRESS: channel.address}) == lock
+
+
+class TestCheck:
+    def check(self, lock: Lock, channel: ToyChannel, tmp_path: Path, address: str) -> None:
+        moved = with_addresses(lock, {channel.address: address})
+        check_published(moved, [address], package_cache=tmp_path / "pkgs")
+
+    def test_passes_where_the_index_has_all_with_these_hashes(
+        self, lock: Lock, channel: ToyChannel, tmp_path: Path
+    ) -> None:
+        with served(channel.root, authorization="Bearer secret") as address:
+            self.check(lock, channel, tmp_path, address.replace("//", "//user@") + "/t/secret")
+
+    def test_names_what_is_missing(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
+        channel.archive("library", "2.0").unlink()
+        channel.index()
+        with served(channel.root) as address, pytest.raises(ChannelError, match=r"not list 1 .*library-2\.0-0\.conda"):
+            self.check(lock, channel, tmp_path, address)
+
+    def test_names_what_has_other_bytes(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
+        copy = ToyChannel(root=tmp_path / "copy")
+        shutil.copytree(channel.root, copy.root)
+        copy.add("library", version="2.0", files={"lib/x": b"other"})
+        with pytest.raises(ChannelError, match=r"its index says sha256 .* for library-2\.0-0\.conda; locked is"):
+            self.check(lock, channel, tmp_path, copy.address)
+
+    def test_says_how_to_do_without(self, lock: Lock, channel: ToyChannel, tmp_path: Path) -> None:
+        with (
+            served(channel.root, authorization="Bearer other") as address,
+            pytest.raises(NetworkError, match="cannot be reached") as caught,
+        ):
+            self.check(lock, channel, tmp_path, address)
+        assert caught.value.hint is not None
+        assert "--offline" in caught.value.hint
+
+
+DATA, APP = TOY_LOCK.platforms[0].packages
+
+
+def with_packages(*packages: LockedPackage) -> Lock:
+    return replace(TOY_LOCK, platforms=(replace(TOY_LOCK.platforms[0], packages=packages),))
+
+
+def change(name: str, before: str | None, after: str | None) -> PinChange:
+    kind = "added" if before is None else "removed" if after is None else "changed"
+    return PinChange(platform="linux-64", name=name, kind=kind, before=before, after=after)  # type: ignore[arg-type]
+
+
+def test_every_difference_is_said_once() -> None:
+    before = with_packages(DATA, APP, toy_package("gone", "1", "0"))
+    newer = toy_package("app", "1.0", "udp_h2", sha256="77" * 32)
+    after = with_packages(toy_package("new", "2", "0"), newer, DATA)
+    assert compare_locks(before, after) == (
+        change("app", "1.0 udp_h1", "1.0 udp_h2"),
+        change("gone", "1 0", None),
+        change("new", None, "2 0"),
+    )
+
+
+def test_other_bytes_are_a_change() -> None:
+    assert compare_locks(with_packages(DATA), with_packages(replace(DATA, sha256="77" * 32))) == (
+        change("data", "1.10 pyhd8_0", "1.10 pyhd8_0"),
+    )
+
+
+def test_another_address_is_none() -> None:
+    moved = replace(DATA, url=DATA.url.replace("ours", "theirs"), channel="https://channel.example/theirs")
+    assert compare_locks(with_packages(DATA), with_packages(moved)) == ()
+
+
+def test_a_platform_that_is_left_out_takes_its_packages_along() -> None:
+    other = replace(TOY_LOCK, platforms=(replace(TOY_LOCK.platforms[0], platform="linux-aarch64", packages=(DATA,)),))
+    assert [(one.platform, one.name, one.kind) for one in compare_locks(TOY_LOCK, other)] == [
+        ("linux-64", "app", "removed"),
+        ("linux-64", "data", "removed"),
+        ("linux-aarch64", "data", "added"),
+    ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 import rattler
 
-from channel_tools.errors import UsageError
 from channel_tools.pins.virtual import assumed_virtual_packages, to_generic
+from channel_tools.system.errors import UsageError
 
 HERE = str(rattler.Subdir.current())
 ELSEWHERE = ("__glibc=2.28=0", "__linux=4.18=0", "__unix=0=0")
@@ -54,17 +54,17 @@ def test_an_override_for_one_platform_leaves_the_others() -> None:
 
 @pytest.mark.parametrize("text", ["cuda=12", "__cuda", "__cuda 12", "__cuda==12", "__cuda=12=0=1", "__CUDA=12", ""])
 def test_what_is_none(text: str) -> None:
-    with pytest.raises(UsageError, match="is no virtual package") as caught:
+    with pytest.raises(UsageError, match="is not a virtual package") as caught:
         assumed_virtual_packages(["osx-64"], [text])
     assert caught.value.hint is not None
     assert "__cuda=12.9" in caught.value.hint
 
 
 def test_a_version_that_is_none() -> None:
-    with pytest.raises(UsageError, match=r"'1\+\+2' is no version"):
+    with pytest.raises(UsageError, match=r"'1\+\+2' is not a version"):
         to_generic(["__cuda=1++2=0"])
 
 
 def test_a_platform_that_is_not_locked() -> None:
-    with pytest.raises(UsageError, match="win-64 is none of the platforms"):
+    with pytest.raises(UsageError, match="win-64 is not among the platforms"):
         assumed_virtual_packages(["osx-64"], ["win-64:__cuda=12"])

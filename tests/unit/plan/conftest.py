@@ -10,15 +10,15 @@ import pytest
 from rattler import GenericVirtualPackage, PackageName, Version
 from rattler.package import BuildString
 
-from channel_tools.matrix import expand_stack, load_tree
-from channel_tools.plan import DiskFiles, Plan, PlannedPackage, PublishedPackage, make_plan, open_foundation
+from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.plan import Plan, PlannedPackage, PublishedPackage, make_plan, open_foundation
 from tests.unit.matrix.toytree import FOUNDATION, PLATFORM, Record, write_foundation, write_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.settings import Tree
+    from channel_tools.system.settings import Tree
 
 VIRTUAL_PACKAGES = (
     GenericVirtualPackage(PackageName("__glibc"), Version("2.36"), BuildString("0")),
@@ -67,8 +67,8 @@ class Toy:
         rendered = [
             package
             for name in stacks
-            for package in expand_stack(
-                loaded, loaded.stacks[name], foundation_kind="registry", platform=PLATFORM, packages=()
+            for package in expand_stacks(
+                loaded, [loaded.stacks[name]], foundation_kind="registry", platform=PLATFORM, packages=()
             )
         ]
         folder = write_foundation(self.root / "foundation", foundation)
@@ -78,7 +78,6 @@ class Toy:
             foundation=open_foundation(folder, kind="registry", platform=PLATFORM),
             published=published or {},
             virtual_packages=VIRTUAL_PACKAGES,
-            reader=DiskFiles(),
             force=force,
         )
 

@@ -13,11 +13,12 @@ from channel_tools.plan.environments import (
     EnvironmentSolver,
     OwnPackage,
     OwnRecords,
-    SolveMemory,
-    UnservedError,
-    _Answer,
+    SolveCache,
+    UnsatisfiableError,
+    _Solved,
 )
 from channel_tools.plan.foundation import RunExports
+from channel_tools.system.errors import NetworkError
 from tests.unit.matrix.toytree import PLATFORM, Record, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES
 
@@ -46,18 +47,18 @@ class Counted(EnvironmentSolver):
 
     solved = 0
 
-    async def _solve_anew(self, key: tuple[tuple[str, ...], ...]) -> _Answer:
+    async def _solve_anew(self, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Solved:
         Counted.solved += 1
         return await super()._solve_anew(key)
 
 
 @pytest.fixture
-def memory() -> SolveMemory:
+def cache() -> SolveCache:
     Counted.solved = 0
-    return SolveMemory()
+    return SolveCache()
 
 
-def found(folder: Path, memory: SolveMemory, *specs: str, packages: tuple[OwnPackage, ...] = ()) -> list[str]:
+def found(folder: Path, cache: SolveCache, *specs: str, packages: tuple[OwnPackage, ...] = ()) -> list[str]:
     """What a solver of a new stack with these own packages finds."""
     index = folder / "foundation"
     foundation = open_foundation(
@@ -67,33 +68,33 @@ def found(folder: Path, memory: SolveMemory, *specs: str, packages: tuple[OwnPac
     for package in packages:
         records.add(package)
     solver = Counted(
-        foundation=foundation, own=records, platform=PLATFORM, virtual_packages=VIRTUAL_PACKAGES, memory=memory
+        foundation=foundation, own=records, platform=PLATFORM, virtual_packages=VIRTUAL_PACKAGES, cache=cache
     )
     return [f"{item.name} {item.version}" for item in asyncio.run(solver.solve(specs))]
 
 
-def test_an_environment_that_own_packages_do_not_touch_is_solved_once(tmp_path: Path, memory: SolveMemory) -> None:
+def test_an_environment_that_own_packages_do_not_touch_is_solved_once(tmp_path: Path, cache: SolveCache) -> None:
     for packages in ((), (own("mine"),), (own("mine"), own("yours"))):
-        assert found(tmp_path, memory, "tool", packages=packages) == ["lib 1.0", "tool 1.0"]
+        assert found(tmp_path, cache, "tool", packages=packages) == ["lib 1.0", "tool 1.0"]
     assert Counted.solved == 1
 
 
-def test_an_own_package_deep_in_an_environment_is_seen(tmp_path: Path, memory: SolveMemory) -> None:
-    assert found(tmp_path, memory, "tool") == ["lib 1.0", "tool 1.0"]
-    assert found(tmp_path, memory, "tool", packages=(own("lib"),)) == ["lib 9.0", "tool 1.0"]
-    assert found(tmp_path, memory, "tool", packages=(own("lib"), own("mine"))) == ["lib 9.0", "tool 1.0"]
+def test_an_own_package_deep_in_an_environment_is_seen(tmp_path: Path, cache: SolveCache) -> None:
+    assert found(tmp_path, cache, "tool") == ["lib 1.0", "tool 1.0"]
+    assert found(tmp_path, cache, "tool", packages=(own("lib"),)) == ["lib 9.0", "tool 1.0"]
+    assert found(tmp_path, cache, "tool", packages=(own("lib"), own("mine"))) == ["lib 9.0", "tool 1.0"]
     assert Counted.solved == 2
-    assert found(tmp_path, memory, "tool", packages=(own("lib", "8.0"),)) == ["lib 8.0", "tool 1.0"]
-    assert found(tmp_path, memory, "tool") == ["lib 1.0", "tool 1.0"]
+    assert found(tmp_path, cache, "tool", packages=(own("lib", "8.0"),)) == ["lib 8.0", "tool 1.0"]
+    assert found(tmp_path, cache, "tool") == ["lib 1.0", "tool 1.0"]
     assert Counted.solved == 3
 
 
-def test_a_reason_is_given_again_until_the_package_is_there(tmp_path: Path, memory: SolveMemory) -> None:
+def test_a_reason_is_given_again_until_the_package_is_there(tmp_path: Path, cache: SolveCache) -> None:
     for _again in range(2):
-        with pytest.raises(UnservedError, match="mine: the registry foundation has no package of this name"):
-            found(tmp_path, memory, "mine")
+        with pytest.raises(UnsatisfiableError, match="mine: the registry foundation has no package of this name"):
+            found(tmp_path, cache, "mine")
     assert Counted.solved == 1
-    assert found(tmp_path, memory, "mine", packages=(own("mine"),)) == ["mine 9.0"]
+    assert found(tmp_path, cache, "mine", packages=(own("mine"),)) == ["mine 9.0"]
 
 
 def test_what_a_solve_can_come_upon_is_known_of_the_registry_foundation_alone(tmp_path: Path) -> None:
@@ -102,3 +103,9 @@ def test_what_a_solve_can_come_upon_is_known_of_the_registry_foundation_alone(tm
     assert registry.reach(["tool"]) == frozenset({"tool", "lib"})
     assert registry.reach(["other", "mine"]) == frozenset({"other", "mine"})
     assert open_foundation(folder, kind="conda-forge", platform=PLATFORM).reach(["tool"]) is None
+
+
+def test_a_record_of_the_foundation_that_does_not_parse_is_named(tmp_path: Path, cache: SolveCache) -> None:
+    index = write_foundation(tmp_path / "foundation", (("tool", "!!x", "0", ()),))
+    with pytest.raises(NetworkError, match=r"the index of the registry foundation cannot be read: .*'!!x'"):
+        found(index.parent, cache, "tool")

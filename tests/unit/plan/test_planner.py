@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from channel_tools.errors import ConfigError, FoundationError, NetworkError
-from channel_tools.matrix import expand_stack, find_stack, load_tree
-from channel_tools.plan import DiskFiles, make_plan, open_foundation, plan_to_json
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.plan import make_plan, open_foundation, plan_to_json
+from channel_tools.plan.planner import CycleFoundError, topological_order
+from channel_tools.system.errors import ConfigError, FoundationError, NetworkError
 from tests.unit.matrix.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, FOUNDATION, PLATFORM, write_foundation
 from tests.unit.plan.conftest import VIRTUAL_PACKAGES, by_name, publish
@@ -66,14 +69,13 @@ def test_a_package_made_only_when_asked_for_is_named_with_the_way_to_get_it(toy:
     tree = load_tree(toy.tree())
     lacking = write_foundation(toy.root / "lacking", [record for record in FOUNDATION if record[0] != "torch"])
     plan = make_plan(
-        expand_stack(tree, tree.stacks["udp"], foundation_kind="registry", platform=PLATFORM, packages=()),
+        expand_stacks(tree, [tree.stacks["udp"]], foundation_kind="registry", platform=PLATFORM, packages=()),
         root=toy.tree_root,
         foundation=open_foundation(lacking, kind="registry", platform=PLATFORM, optional=frozenset({"torch"})),
         published={},
         virtual_packages=VIRTUAL_PACKAGES,
-        reader=DiskFiles(),
     )
-    reasons = [item.reason for item in plan.unserved if item.reason.startswith("torch: ")]
+    reasons = [item.reason for item in plan.unsatisfiable if item.reason.startswith("torch: ")]
     assert reasons[0].startswith("torch: the registry foundation makes it only when it is asked for")
     assert "channel_tools foundation build --with torch" in reasons[0]
 
@@ -203,7 +205,7 @@ def test_another_variant_is_new_and_not_a_change_of_its_neighbour(toy: Toy) -> N
         if package.rendered.variant.get("python")
     }
     assert reasons == {"3.12.*": ("new",)}
-    assert plan.unserved == ()
+    assert plan.unsatisfiable == ()
 
 
 def test_a_served_name_with_another_digest_is_not_skipped(toy: Toy) -> None:
@@ -257,15 +259,15 @@ def test_a_served_name_with_another_digest_is_not_skipped(toy: Toy) -> None:
 def test_what_the_foundation_cannot_serve_is_listed_with_the_reason(
     toy: Toy, changes: dict[str, str | None], package: str, reason: str
 ) -> None:
-    unserved = [item.reason for item in toy.plan(changes).unserved if item.rendered.name == package]
-    assert any(reason in text for text in unserved), unserved
-    assert all("\n" not in text for text in unserved)
+    unsatisfiable = [item.reason for item in toy.plan(changes).unsatisfiable if item.rendered.name == package]
+    assert any(reason in text for text in unsatisfiable), unsatisfiable
+    assert all("\n" not in text for text in unsatisfiable)
 
 
 def test_what_depends_on_the_unserved_is_unserved_too(toy: Toy) -> None:
     plan = toy.plan({"variants/foundation-registry.yaml": "c_compiler_version: ['12']\nlibwire: ['1.82']\n"})
     assert [package.name for package in plan.packages] == []
-    assert {item.rendered.name for item in plan.unserved} == {"libtoy", "toy-switch", "toy-plugin", "toy-meta"}
+    assert {item.rendered.name for item in plan.unsatisfiable} == {"libtoy", "toy-switch", "toy-plugin", "toy-meta"}
 
 
 def test_a_cycle_names_its_packages_and_files(toy: Toy) -> None:
@@ -304,8 +306,8 @@ def test_a_variant_that_two_stacks_cannot_have_is_told_once(toy: Toy) -> None:
         "    install: [libtoy]\n    validate: {method: switchml}\n"
     )
     changes = {"variants/stacks.yaml": stacks}
-    alone = [(item.rendered.name, item.reason) for item in toy.plan(changes).unserved]
-    both = [(item.rendered.name, item.reason) for item in toy.plan(changes, stacks=("udp", "again")).unserved]
+    alone = [(item.rendered.name, item.reason) for item in toy.plan(changes).unsatisfiable]
+    both = [(item.rendered.name, item.reason) for item in toy.plan(changes, stacks=("udp", "again")).unsatisfiable]
     assert alone
     assert both == alone
 
@@ -340,7 +342,7 @@ def test_a_foundation_without_an_index_is_named(tmp_path: Path) -> None:
 
 def test_a_foundation_out_of_reach_is_named(toy: Toy) -> None:
     loaded = load_tree(toy.tree())
-    rendered = expand_stack(loaded, find_stack(loaded, None), foundation_kind="conda-forge", platform=PLATFORM)
+    rendered = expand_stacks(loaded, [find_stack(loaded, None)], foundation_kind="conda-forge", platform=PLATFORM)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}/channel"
     with pytest.raises(NetworkError, match="index of the conda-forge foundation cannot be read") as caught:
@@ -350,7 +352,6 @@ def test_a_foundation_out_of_reach_is_named(toy: Toy) -> None:
             foundation=open_foundation(address, kind="conda-forge", platform=PLATFORM),
             published={},
             virtual_packages=VIRTUAL_PACKAGES,
-            reader=DiskFiles(),
         )
     assert address in str(caught.value)
     assert caught.value.hint is not None
@@ -377,3 +378,36 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     (tmp_path / PLATFORM / "repodata.json").write_text("{", encoding="utf-8")
     with pytest.raises(FoundationError, match="the index cannot be read"):
         open_foundation(tmp_path, kind="registry", platform=PLATFORM)
+
+
+def test_needs_come_first_and_the_given_order_decides_the_rest() -> None:
+    needs = {"app": ["lib", "tool"], "free": [], "tool": ["lib"], "lib": ["gcc"]}
+    assert topological_order(needs) == ["lib", "tool", "app", "free"]
+
+
+def test_names_from_outside_and_of_itself_are_ignored() -> None:
+    assert topological_order({"a": ["a", "python"]}) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "cycle"),
+    [
+        ({"a": ["b"], "b": ["a"]}, ("a", "b", "a")),
+        ({"start": ["a"], "a": ["b"], "b": ["c"], "c": ["a"]}, ("a", "b", "c", "a")),
+    ],
+)
+def test_a_cycle_is_named_without_what_only_leads_to_it(needs: dict[str, list[str]], cycle: tuple[str, ...]) -> None:
+    with pytest.raises(CycleFoundError) as caught:
+        topological_order(needs)
+    assert caught.value.cycle == cycle
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 12).flatmap(lambda size: st.lists(st.frozensets(st.integers(0, size)), min_size=size, max_size=size))
+)
+def test_every_order_respects_every_need(raw: list[frozenset[int]]) -> None:
+    needs = {str(index): [str(other) for other in others if other < index] for index, others in enumerate(raw)}
+    order = topological_order(needs)
+    assert sorted(order) == sorted(needs)
+    assert all(order.index(need) < order.index(name) for name in needs for need in needs[name])

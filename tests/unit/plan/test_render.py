@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
-from channel_tools.errors import UsageError
 from channel_tools.plan import render_folder
-from channel_tools.settings import Tree
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import Tree
 from tests.unit.matrix.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, PLATFORM
 from tests.unit.plan.conftest import by_name
@@ -86,7 +86,7 @@ def test_foreign_files_are_left_alone(toy: Toy) -> None:
     taken = toy.root / "rendered" / package.folder_name
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="is no rendered recipe of this package; it is left alone"):
+    with pytest.raises(UsageError, match="is not a rendered recipe of this package; nothing was changed"):
         _render(toy, package)
     assert _content(taken) == {"notes.txt": b"mine\n"}
 

@@ -11,7 +11,7 @@ from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantCon
 
 from channel_tools.plan import render_folder
 from channel_tools.plan.inputs import digest_of
-from channel_tools.settings import Tree
+from channel_tools.system.settings import Tree
 from tests.unit.matrix.toytree import PLATFORM
 from tests.unit.plan.conftest import by_name
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
-from channel_tools.errors import ChannelError, FoundationError, IntegrityError, UsageError
-from channel_tools.progress import SilentProgress
+from channel_tools.channel.publish import check_package
+from channel_tools.channel.records import CachedPackage
 from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.folder import FolderTarget
+from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
+from channel_tools.system.progress import SilentProgress
 from tests.unit.channel.toys import CONDA_FORGE, make_conda, own
 from tests.unit.publish.sets import make_set
 
@@ -53,6 +56,27 @@ def test_a_set_is_published_with_its_foundation(target: FolderTarget, made: Path
     assert verify_channel(open_channel(target.root)) == []
 
 
+def test_what_was_read_in_full_is_not_read_again(
+    target: FolderTarget, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_conda(made, "toy")
+    plan = target.plan(make_set([file]), label="main")
+    row = check_package(file)
+
+    def fail(path: Path, **_: object) -> CachedPackage:
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr("channel_tools.channel.publish.check_package", fail)
+    key = "linux-64/toy-1.0-0.conda"
+    for wrong in ({}, {key: msgspec.structs.replace(row, sha256="0" * 64)}):
+        with pytest.raises(AssertionError, match="was read"):
+            target.publish(plan, progress=SilentProgress(), rows=wrong)
+    report = target.publish(plan, progress=SilentProgress(), rows={key: row})
+    assert report.uploaded == (key,)
+    monkeypatch.undo()
+    assert verify_channel(open_channel(target.root)) == []
+
+
 def test_labels_share_bytes_and_are_channels_of_their_own(target: FolderTarget, made: Path) -> None:
     packages = make_set([make_conda(made, "toy")])
     publish(target, packages, "testing")
@@ -81,7 +105,7 @@ def test_what_one_label_has_read_no_other_reads_again(
     packages = make_set([make_conda(made, "toy")])
     publish(target, packages, "testing")
     monkeypatch.setattr("channel_tools.channel.publish.read_package", None)
-    monkeypatch.setattr("channel_tools.channel.refresh.read_package", None)
+    monkeypatch.setattr("channel_tools.channel.records.read_package", None)
     assert publish(target, packages).linked == ("linux-64/toy-1.0-0.conda",)
     monkeypatch.undo()
     assert verify_channel(open_channel(target.root)) == []

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import socketserver
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import (
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.publish import PackageSet, PublishPlan
+from channel_tools.publish.server.connection import ServerConnection, server_address
+from channel_tools.publish.server.target import ServerTarget, open_server
+from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
     ConfigError,
@@ -24,85 +25,28 @@ from channel_tools.errors import (
     UsageError,
     VerificationError,
 )
-from channel_tools.progress import SilentProgress
-from channel_tools.publish import PackageSet, PublishPlan
-from channel_tools.publish.credentials import server_address
-from channel_tools.publish.server import ServerTarget, open_server
-from channel_tools.publish.server_http import ServerConnection
+from channel_tools.system.http import Retry, Timeouts
+from channel_tools.system.progress import SilentProgress
+from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 from tests.unit.channel.toys import make_conda
 from tests.unit.publish.sets import make_set
 
 TOKEN = "ct-0123abcd-" + "9f" * 24
-Reply = tuple[int, Mapping[str, str], bytes]
 
 
-@dataclass
-class Asked:
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass
-class Strange:
-    """A server that answers what a test wants; None breaks the connection off."""
-
-    answer: Callable[[Asked], Reply | None]
-    asked: list[Asked] = field(default_factory=list)
-    port: int = 0
-
+class Strange(ScriptedServer):
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/ours"
+        return f"{self.origin}/ours"
 
     def target(self, *, silence_s: float = 5.0) -> ServerTarget:
         address = server_address(self.address, {"CHANNEL_TOOLS_TOKEN": TOKEN})
-        return ServerTarget(connection=ServerConnection(address, sleep=lambda _s: None, silence_s=silence_s))
+        client = make_http_client({}, timeouts=Timeouts(read_s=silence_s), retry=Retry(first_wait_s=0.0))
+        return ServerTarget(connection=ServerConnection(address, client))
 
 
-@contextmanager
-def strange(answer: Callable[[Asked], Reply | None]) -> Iterator[Strange]:
-    made = Strange(answer=answer)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            asked = Asked(self.command, self.path, dict(self.headers), self.rfile.read(length))
-            made.asked.append(asked)
-            reply = made.answer(asked)
-            if reply is None:
-                self.close_connection = True
-                return
-            status, headers, body = reply
-            self.send_response(status)
-            for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = handle_any  # noqa: N815  (the names that http.server gives them)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
-            del format, args
-
-    class Threading(socketserver.ThreadingMixIn, http.server.HTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            del request, client_address
-
-    with Threading(("127.0.0.1", 0), Handler) as server:
-        made.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
+def strange(answer: Callable[[Asked], Reply | None]) -> AbstractContextManager[Strange]:
+    return scripted(Strange(answer))
 
 
 @pytest.fixture
@@ -125,15 +69,15 @@ def job(state: str, **more: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (None, "cannot be reached, or stopped answering"),
-        (said({}, 503), "cannot answer now"),
-        ((200, {}, b"<html>"), "not how a server of channel_tools answers"),
-        ((200, {}, b'{"upload": 5}'), "not how a server of channel_tools answers"),
+        (None, "cannot be reached, or stopped responding"),
+        (said({}, 503), "temporarily unavailable"),
+        ((200, {}, b"<html>"), "not a channel_tools server"),
+        ((200, {}, b'{"upload": 5}'), "not a channel_tools server"),
         ((404, {}, b"not found"), "HTTP status 404"),
-        ((200, {"Content-Length": "100000"}, b"{}"), "stopped answering"),
-        ((200, {"Content-Length": "99999999999"}, b"x"), "stopped answering"),
-        (said({"upload": [], "link": [], "present": []}), "not about the files"),
-        (said({"upload": ["linux-64/other-1-0.conda"], "link": [], "present": []}), "not about the files"),
+        ((200, {"Content-Length": "100000"}, b"{}"), "stopped responding"),
+        ((200, {"Content-Length": "99999999999"}, b"x"), "stopped responding"),
+        (said({"upload": [], "link": [], "present": []}), "does not name the files"),
+        (said({"upload": ["linux-64/other-1-0.conda"], "link": [], "present": []}), "does not name the files"),
     ],
     ids=["breaks-off", "busy", "page", "nonsense", "no-such", "short", "endless", "empty", "other-files"],
 )
@@ -162,13 +106,13 @@ def test_a_server_that_stalls_is_given_up(packages: PackageSet) -> None:
         return said({})
 
     with strange(stall) as server:
-        with pytest.raises(NetworkError, match="stopped answering"):
+        with pytest.raises(NetworkError, match="stopped responding"):
             server.target(silence_s=0.2).plan(packages, label="main")
         waiting.set()
 
 
 def test_what_passes_is_tried_again(packages: PackageSet) -> None:
-    replies = [None, said({}, 502), said({"upload": [packages.files[0].key], "link": [], "present": []})]
+    replies = [None, said({}, 502), said({"upload": [str(packages.files[0].key)], "link": [], "present": []})]
     with strange(lambda _asked: replies.pop(0)) as server:
         assert server.target().plan(packages, label="main").upload == packages.files
         assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {TOKEN}"] * 3
@@ -212,7 +156,7 @@ def test_a_file_goes_on_from_where_the_server_has_it(packages: PackageSet) -> No
 
     def answer(asked: Asked) -> Reply | None:
         if asked.path.endswith("/sets"):
-            return said(job("open", missing={file.key: len(stored)}))
+            return said(job("open", missing={str(file.key): len(stored)}))
         if asked.method == "PUT":
             start = int(asked.headers.get("Content-Range", "bytes 0-").split()[1].partition("-")[0])
             assert start == len(stored)
@@ -221,13 +165,13 @@ def test_a_file_goes_on_from_where_the_server_has_it(packages: PackageSet) -> No
         if asked.path.endswith("/commit"):
             return said(job("waiting"), 202)
         if "/jobs/" in asked.path:
-            return said(job("done", report={"uploaded": [file.key], "linked": []}))
+            return said(job("done", report={"uploaded": [str(file.key)], "linked": []}))
         return said({"received": len(stored), "complete": len(stored) == len(content)})
 
     with strange(answer) as server:
         plan = server.target()
         report = plan.publish(_plan(packages), progress=SilentProgress())
-    assert report.uploaded == (file.key,)
+    assert report.uploaded == (str(file.key),)
     assert bytes(stored) == content
 
 
@@ -241,7 +185,7 @@ def test_a_server_that_gets_nowhere_is_given_up(packages: PackageSet, how: str) 
 
     def answer(asked: Asked) -> Reply | None:
         if asked.path.endswith("/sets"):
-            missing = {} if how in {"stops-again-and-again", "says-nothing"} else {file.key: 0}
+            missing = {} if how in {"stops-again-and-again", "says-nothing"} else {str(file.key): 0}
             return said(job("open", missing=missing))
         if asked.method == "PUT":
             return None if how == "never-ends" else said({"received": 0, "complete": False})
@@ -259,7 +203,7 @@ def test_a_file_that_changed_here_is_said_to_be_ours(packages: PackageSet) -> No
 
     def answer(asked: Asked) -> Reply:
         if asked.path.endswith("/sets"):
-            return said(job("open", missing={file.key: 0}))
+            return said(job("open", missing={str(file.key): 0}))
         return told("IntegrityError", 422)
 
     file.path.write_bytes(bytes(file.size_bytes))

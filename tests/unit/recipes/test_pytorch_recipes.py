@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ConfigError
-from channel_tools.matrix import FoundationKind, LoadedTree, Pin, RenderedPackage, expand_stack, load_tree
-from channel_tools.settings import Tree
+from channel_tools.matrix import FoundationKind, LoadedTree, Pin, RenderedPackage, expand_stacks, load_tree
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.settings import Tree
 
 ROOT = Path(__file__).parents[3]
 # each foundation and each platform once: the rest is rendered by the integration tests
@@ -29,7 +29,7 @@ def _tree() -> LoadedTree:
 @functools.cache
 def _packages(stack: str, kind: FoundationKind, platform: str) -> tuple[RenderedPackage, ...]:
     loaded = _tree()
-    return tuple(expand_stack(loaded, loaded.stacks[stack], foundation_kind=kind, platform=platform))
+    return tuple(expand_stacks(loaded, [loaded.stacks[stack]], foundation_kind=kind, platform=platform))
 
 
 def _named(
@@ -139,4 +139,4 @@ def test_a_combination_that_cannot_exist_is_one_error(
     path.write_text(text.replace(old, new), encoding="utf-8")
     loaded = load_tree(Tree(root=tmp_path))
     with pytest.raises(ConfigError, match=re.escape(reason)):
-        expand_stack(loaded, loaded.stacks[path.stem], foundation_kind="conda-forge", platform="linux-64")
+        expand_stacks(loaded, [loaded.stacks[path.stem]], foundation_kind="conda-forge", platform="linux-64")

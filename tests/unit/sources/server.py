@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import http
-import http.server
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
 
 @dataclass(kw_only=True, slots=True)
@@ -39,47 +39,26 @@ def serving(paths: dict[str, Served]) -> Iterator[Host]:
     """Serve ``paths`` on loopback while the block runs."""
     requests: list[tuple[str, str | None]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            requests.append((self.path, self.headers["Range"]))
-            served = paths.get(self.path)
-            if served is None:
-                self.send_error(http.HTTPStatus.NOT_FOUND)
-                return
-            _answer(self, served)
+    def answer(asked: Asked) -> Reply:
+        requests.append((asked.path, asked.headers.get("Range")))
+        served = paths.get(asked.path)
+        return (http.HTTPStatus.NOT_FOUND, {}, b"") if served is None else _reply(served, requests[-1][1] or "")
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  (http.server's name for it)
-            del format, arguments
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield Host(address=f"http://127.0.0.1:{server.server_address[1]}", paths=paths, requests=requests)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with scripted(ScriptedServer(answer)) as server:
+        yield Host(address=server.origin, paths=paths, requests=requests)
 
 
-def _answer(handler: http.server.BaseHTTPRequestHandler, served: Served) -> None:
-    content, start = served.content, 0
-    asked = re.fullmatch(r"bytes=(\d+)-", handler.headers["Range"] or "")
+def _reply(served: Served, asked_range: str) -> Reply:
+    content, start, headers = served.content, 0, {"Connection": "close"}
+    asked = re.fullmatch(r"bytes=(\d+)-", asked_range)
     if served.status != http.HTTPStatus.OK:
-        handler.send_error(served.status)
-        return
+        return served.status, {}, b""
     if asked and served.ranges:
         start = int(asked[1])
         if start >= len(content):
-            handler.send_error(http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-            return
-        handler.send_response(http.HTTPStatus.PARTIAL_CONTENT)
-        handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-    else:
-        handler.send_response(http.HTTPStatus.OK)
+            return http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {}, b""
+        headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
     rest = content[start:]
-    announced = len(rest) if served.announced is None else served.announced
-    handler.send_header("Content-Length", str(announced))
-    handler.end_headers()
-    handler.wfile.write(rest[: served.cut_after.pop(0)] if served.cut_after else rest)
-    handler.close_connection = True
+    headers["Content-Length"] = str(len(rest) if served.announced is None else served.announced)
+    status = http.HTTPStatus.PARTIAL_CONTENT if start else http.HTTPStatus.OK
+    return status, headers, rest[: served.cut_after.pop(0)] if served.cut_after else rest

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import DiskFullError, IntegrityError, NetworkError
-from channel_tools.progress import SilentProgress
+from channel_tools.conda.credentials import make_http_client
 from channel_tools.sources.debian import DebianFile
-from channel_tools.sources.download import Cancelled, Download, download
-from channel_tools.sources.fetch import ByHash, fetch_sources
+from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, fetch_sources
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
+from channel_tools.system.errors import DiskFullError, IntegrityError, NetworkError
+from channel_tools.system.http import Cancelled, Download, Retry, download
+from channel_tools.system.progress import SilentProgress
 from tests.unit.sources.server import Served, serving
 from tests.unit.sources.toys import file_need, tar_gz
 
@@ -24,6 +24,7 @@ BIG = hashlib.shake_128(b"toy").digest(700_000)
 CONTENT = tar_gz({"toy-1/big": BIG})
 NOWHERE = "http://127.0.0.1:9/toy-1.tar.gz"
 """The discard port: nothing listens there."""
+CLIENT = make_http_client({}, retry=Retry(attempts=SOURCE_RETRY.attempts, first_wait_s=0.001))
 
 
 @pytest.fixture
@@ -31,15 +32,8 @@ def store(tmp_path: Path) -> SourceStore:
     return SourceStore(folder=tmp_path / "store")
 
 
-@pytest.fixture(autouse=True)
-def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-
-
 def fetch(store: SourceStore, *needs: NeededSource, debian: ByHash | None = None) -> None:
-    fetch_sources(needs, store, jobs=4, progress=SilentProgress(), debian=debian)
+    fetch_sources(needs, store, client=CLIENT, jobs=4, progress=SilentProgress(), debian=debian)
 
 
 def test_mirrors_are_tried_in_turn(store: SourceStore) -> None:
@@ -181,16 +175,18 @@ def test_two_that_fill_one_store_at_once_fetch_each_file_once(store: SourceStore
 
 def test_a_cancelled_download_keeps_its_part(tmp_path: Path) -> None:
     need = file_need(CONTENT)
+    cancelled = threading.Event()
+    cancelled.set()
     with serving({"/toy": Served(content=CONTENT)}) as host:
         wanted = Download(
             url=f"{host.address}/toy",
             part=tmp_path / "part",
             sha256=need.identity,
             on_bytes=lambda _count: None,
-            cancelled=lambda: True,
+            cancelled=cancelled,
         )
         with pytest.raises(Cancelled):
-            download(wanted)
+            download(CLIENT, wanted)
     assert CONTENT.startswith((tmp_path / "part").read_bytes())
     assert (tmp_path / "part").stat().st_size > 0
 

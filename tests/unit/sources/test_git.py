@@ -14,14 +14,12 @@ import msgspec
 import pytest
 import zstandard
 
-from channel_tools.errors import IntegrityError, NetworkError
-from channel_tools.files import sha256_of_file
 from channel_tools.sources.archives import open_tar
-from channel_tools.sources.gitarchive import GitManifest, exclusion, verify_archive
-from channel_tools.sources.gitfetch import GitFetcher
-from channel_tools.sources.gitobjects import GitRepository, open_repository
-from channel_tools.sources.store import MANIFEST, SourceStore
-from channel_tools.sources.verify import check_entry
+from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository
+from channel_tools.sources.gitarchive import GitManifest, verify_archive
+from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
+from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.files import sha256_of_file
 from tests.unit.sources.toys import git, git_need, make_repository
 
 FILES = {

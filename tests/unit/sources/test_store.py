@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import IntegrityError, UsageError
-from channel_tools.progress import SilentProgress
 from channel_tools.sources.model import file_name_of
-from channel_tools.sources.store import SourceStore
+from channel_tools.sources.store import SourceStore, stored_entries, verify_store
 from channel_tools.sources.transfer import MANIFEST_MEMBER, export_entries, import_file
-from channel_tools.sources.verify import stored_entries, verify_store
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.progress import SilentProgress
 from tests.unit.sources.test_git import FILES, finder
 from tests.unit.sources.toys import TEXT, file_need, git_need, make_repository, tar_gz
 
@@ -178,8 +177,8 @@ def _rewritten(exported: Path, names: dict[str, str] | None = None, spoil: str =
         pytest.param({}, "toy-1.tar.gz", "", "toy-1.tar.gz' has sha256", id="changed-file"),
         pytest.param({}, "", "../../evil", r"member '\.\./\.\./evil' is not the one", id="added-up"),
         pytest.param({}, "", "/etc/evil", "member '/etc/evil' is not the one", id="added-absolute"),
-        pytest.param({"sha256/": "sha256/../../"}, "", "", "is no place of a source store", id="listed-up"),
-        pytest.param({"sha256/": "/sha256/"}, "", "", "is no place of a source store", id="listed-absolute"),
+        pytest.param({"sha256/": "sha256/../../"}, "", "", "is not a path of a source store", id="listed-up"),
+        pytest.param({"sha256/": "/sha256/"}, "", "", "is not a path of a source store", id="listed-absolute"),
         pytest.param({NEED.identity: "0" * 64}, "", "", f"has sha256 {NEED.identity}", id="under-another-hash"),
         pytest.param({MANIFEST_MEMBER: "list.json"}, "", "", "does not begin with", id="no-list"),
     ],

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
-from channel_tools.validate.rank_values import RankPaths, RankSpeed
-from channel_tools.validate.ranks import (
+from channel_tools.validate.ranks import RankPaths, RankSpeed
+from channel_tools.validate.switchml.method import (
     CountedCase,
     CountedPath,
     DelegatedTotals,
@@ -19,8 +19,8 @@ from channel_tools.validate.ranks import (
     RankCounts,
     RankResult,
 )
-from channel_tools.validate.switch import DroppedPackets, SwitchStats
-from channel_tools.validate.switchml_plan import SwitchmlOptions, SwitchmlPlan, expected_slots
+from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan, expected_slots
+from channel_tools.validate.switchml.switch import DroppedPackets, SwitchStats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def perfect_stats(plan: SwitchmlPlan, *, ranks: int = 2) -> SwitchStats:
         sessions_opened=1,
         num_workers=ranks,
         packets_received=slots * ranks,
-        packets_dropped=DroppedPackets(malformed=0, unknown_worker=0, bad_slot=0, injected=0),
+        packets_dropped=DroppedPackets(malformed=0, unknown_worker=0, bad_slot=0, stale=0, injected=0),
         slots_completed=slots,
         elements_aggregated=slots * plan.options.packet_numel,
         results_sent=slots * ranks,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ValidationError
-from channel_tools.validate.processes import Deadline, running_program
-from channel_tools.validate.ranks import RankResult, run_ranks
-from channel_tools.validate.switch import ReadyLine, RunningSwitch
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.processes import Deadline, running_program
+from channel_tools.validate.switchml.method import RankResult, run_ranks
+from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
 from tests.unit.validate.fakes import perfect_results, small_plan, write_program
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.errors import ValidationError
+from channel_tools.environments import EnvironmentResult, InstalledPackage
+from channel_tools.system.errors import ValidationError
 from channel_tools.validate import raise_for_failures, report_document, report_tables, write_report
-from channel_tools.validate.model import EnvironmentFacts, HostFacts, ReportedPackage, ValidationReport
-from channel_tools.validate.switchml_checks import judge
+from channel_tools.validate.model import HostFacts, ValidationReport
+from channel_tools.validate.switchml.checks import judge
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "report.json"
@@ -32,8 +33,20 @@ def report() -> ValidationReport:
         seconds=12.34567,
         tool_version="0.1.0",
         host=HostFacts(system="Linux 6.1", machine="x86_64", processor="A CPU", cores=2, memory_bytes=8 << 30),
-        environment=EnvironmentFacts(
-            packages=(ReportedPackage(name="pytorch", version="2.13.0", build="cpu_h1_0"),),
+        environment=EnvironmentResult(
+            prefix=PREFIX,
+            records=(
+                InstalledPackage(
+                    name="pytorch",
+                    version="2.13.0",
+                    build="cpu_h1_0",
+                    subdir="linux-64",
+                    channel="file:///srv/ours",
+                    file_name="pytorch-2.13.0-cpu_h1_0.conda",
+                    sha256="0" * 64,
+                ),
+            ),
+            changed=1,
             seconds=3.21,
             size_bytes=770_000_000,
         ),
@@ -70,7 +83,7 @@ def test_a_good_report_raises_nothing(report: ValidationReport) -> None:
 def test_a_failed_check_is_exit_code_10(failing: ValidationReport) -> None:
     assert not failing.passed
     assert report_document(failing)["passed"] is False
-    expected = r"(?s)stack udp: 1 of 15 checks failed.*every slot of every job: found 7; expected 16416"
+    expected = r"(?s)stack udp: 1 of 15 checks failed.*every slot of every job: found 7; expected 16425"
     with pytest.raises(ValidationError, match=expected) as caught:
         raise_for_failures(failing, report_file=Path("udp.json"))
     assert caught.value.exit_code == 10

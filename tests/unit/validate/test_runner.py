@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import ConfigError, SolveError, UsageError, ValidationError
-from channel_tools.progress import SilentProgress
+from channel_tools.system.errors import ConfigError, SolveError, UsageError, ValidationError
+from channel_tools.system.progress import SilentProgress
 from channel_tools.validate import ValidationRequest, validate_stack
-from channel_tools.validate.methods import METHODS
 from channel_tools.validate.model import Check, MethodResult
+from channel_tools.validate.runner import METHODS, _processor, describe_host
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.validate import ValidationReport
-    from channel_tools.validate.context import MethodContext
+    from channel_tools.validate.method import MethodContext
 
 
 @dataclass
@@ -80,7 +80,7 @@ def left_behind(request: ValidationRequest) -> list[str]:
 def test_a_report_tells_of_the_environment(method: LookingMethod, request_: ValidationRequest) -> None:
     report = validate(request_)
     assert report.passed
-    assert [package.name for package in report.environment.packages] == ["tool"]
+    assert [package.name for package in report.environment.records] == ["tool"]
     assert report.environment.size_bytes > 0
     assert report.started.endswith("+00:00")
     assert method.context is not None
@@ -146,3 +146,15 @@ def test_a_stack_that_cannot_be_installed_leaves_nothing(method: LookingMethod, 
         validate(replace(request_, specs=("absent",)))
     assert method.context is None
     assert list(request_.work.iterdir()) == []
+
+
+def test_this_host_has_cores_and_memory() -> None:
+    host = describe_host()
+    assert host.cores >= 1
+    assert host.memory_bytes > 1 << 28
+    assert host.system.startswith("Linux")
+
+
+def test_processor_is_read_or_empty() -> None:
+    assert _processor("vendor_id\t: X\nmodel name\t: A CPU @ 2 GHz\nmodel name\t: B\n") == "A CPU @ 2 GHz"
+    assert _processor("Hardware\t: board\n") == ""

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.elf import read_elf_file
-from channel_tools.errors import FoundationError
-from channel_tools.foundation.repairs.elf import dynamic_elf_files, link_sonames, set_rpaths
+from channel_tools.foundation.repairs.elf import (
+    dynamic_elf_files,
+    find_verbs_drivers,
+    hide_host_plugins,
+    link_sonames,
+    set_rpaths,
+)
+from channel_tools.system.elf import read_elf_file
+from channel_tools.system.errors import FoundationError
 from tests.unit.foundation.elf_files import real_library, shared_library
-from tests.unit.foundation.repairs.trees import context, make_tree
+from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
 
 REAL_LIBRARY = real_library()
 
@@ -52,3 +58,51 @@ def test_soname_links_are_made_or_missed(tmp_path: Path) -> None:
     make_tree(tmp_path, {"lib/libpsm1/libpsm_infinipath.so.1.16": b"x"})
     link_sonames(tmp_path, context("libpsm-infinipath"))
     assert (tmp_path / "lib/libpsm_infinipath.so.1").read_bytes() == b"x"
+
+
+FOLDER = f"/usr/lib/{MULTIARCH}/"
+
+
+def test_compiled_in_folders_become_one_that_is_not_there(tmp_path: Path) -> None:
+    library = shared_library(soname="liba.so") + f"\0{FOLDER}demo/x.so\0".encode()
+    make_tree(tmp_path, {"lib/liba.so": library})
+    hide_host_plugins(tmp_path, context())
+    content = (tmp_path / "lib/liba.so").read_bytes()
+    assert len(content) == len(library)
+    assert FOLDER.encode() not in content
+    assert b"\0/nonexistent" + b"/" * (len(FOLDER) - len("/nonexistent")) + b"demo/x.so\0" in content
+
+
+def test_nothing_to_hide_is_an_error(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"lib/liba.so": shared_library(soname="liba.so")})
+    with pytest.raises(FoundationError, match=r"no library names /usr/lib/x86_64-linux-gnu/"):
+        hide_host_plugins(tmp_path, context())
+
+
+@pytest.fixture
+def rdma(tmp_path: Path) -> Path:
+    make_tree(
+        tmp_path,
+        {
+            "etc/libibverbs.d/mlx5.driver": "driver mlx5\n",
+            "etc/libibverbs.d/efa.driver": "driver efa\n",
+            "lib/libibverbs/libmlx5-rdmav34.so": shared_library() + FOLDER.encode(),
+            "lib/libibverbs/libefa-rdmav34.so": shared_library(),
+            "lib/libibverbs.so.1": "-> libibverbs.so.1.14",
+        },
+    )
+    shutil.copyfile(REAL_LIBRARY, tmp_path / "lib/libibverbs.so.1.14")
+    return tmp_path
+
+
+def test_verbs_drivers_are_found_by_rpath_and_by_name(rdma: Path) -> None:
+    find_verbs_drivers(rdma, context("rdma-core"))
+    assert read_elf_file(rdma / "lib/libibverbs.so.1.14").rpaths == ("$ORIGIN", "$ORIGIN/libibverbs")
+    script = (rdma / "etc/conda/activate.d/activate-rdma-core.sh").read_text()
+    assert 'export IBV_DRIVERS="efa:mlx5"' in script
+
+
+def test_a_driver_without_library_is_an_error(rdma: Path) -> None:
+    (rdma / "lib/libibverbs/libefa-rdmav34.so").unlink()
+    with pytest.raises(FoundationError, match=r"2 driver names, without library: \['efa'\], 1 libibverbs"):
+        find_verbs_drivers(rdma, context("rdma-core"))

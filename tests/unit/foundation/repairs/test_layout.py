@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.errors import FoundationError
 from channel_tools.foundation.repairs.layout import drop_static, drop_unused, flatten, native_place, way_up
+from channel_tools.system.errors import FoundationError
 from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree, tree_state
 
 

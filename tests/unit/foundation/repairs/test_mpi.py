@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.errors import FoundationError
-from channel_tools.foundation.repairs.mpi import mend_mpich
-from tests.unit.foundation.repairs.trees import TRIPLE, context, make_tree
+from channel_tools.foundation.repairs.mpi import relocate_mpich, use_mpich_abi_names
+from channel_tools.system.elf import read_elf_file
+from channel_tools.system.errors import FoundationError
+from channel_tools.system.processes import run_command
+from tests.unit.foundation.repairs.trees import TRIPLE, context, library_that_needs, make_tree
 
 WRAPPER = """\
 #! /bin/bash
@@ -49,7 +50,7 @@ def make_mpich(root: Path) -> Path:
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     root = make_mpich(tmp_path / "env")
-    mend_mpich(root, context("mpich"))
+    relocate_mpich(root, context("mpich"))
     return root
 
 
@@ -81,4 +82,40 @@ def test_a_wrapper_of_another_shape_is_an_error(tmp_path: Path) -> None:
     make_mpich(tmp_path)
     (tmp_path / "bin/mpicc.mpich").write_text("#!/bin/sh\nprefix=/usr\n")
     with pytest.raises(FoundationError, match="the wrapper for CC has another shape: 0 prefixes, 0 compilers"):
-        mend_mpich(tmp_path, context("mpich"))
+        relocate_mpich(tmp_path, context("mpich"))
+
+
+def make_mpich_libraries(root: Path) -> Path:
+    library_that_needs(root / "lib" / "libmpich.so.12.2.2")
+    for name in ("libmpichcxx", "libmpichfort"):
+        library_that_needs(root / "lib" / f"{name}.so.12.2.2", "libmpich.so.12")
+    library_that_needs(root / "bin" / "mpichversion", "libmpich.so.12")
+    (root / "lib" / "libmpi.so.12").symlink_to("libmpich.so.12")
+    return root
+
+
+def test_libraries_are_called_as_the_abi_calls_them(tmp_path: Path) -> None:
+    root = make_mpich_libraries(tmp_path / "env")
+    use_mpich_abi_names(root, context("mpich"))
+    for name in ("libmpi", "libmpicxx", "libmpifort"):
+        library = root / "lib" / f"{name}.so.12"
+        assert library.resolve().name == f"{name}.so.12.2.2"
+        assert read_elf_file(library).soname == f"{name}.so.12"
+        assert (root / "lib" / f"{name}.so").resolve() == library.resolve()
+    assert "libmpi.so.12" in read_elf_file(root / "bin" / "mpichversion").needed
+    needed = {name for path in (root / "lib").iterdir() for name in read_elf_file(path).needed}
+    assert not any(name.startswith("libmpich") for name in needed)
+
+
+def test_what_is_linked_with_debians_names_still_starts(tmp_path: Path) -> None:
+    root = make_mpich_libraries(tmp_path / "env")
+    use_mpich_abi_names(root, context("mpich"))
+    assert (root / "lib" / "libmpich.so.12").resolve() == (root / "lib" / "libmpi.so.12").resolve()
+    assert (root / "lib" / "libmpich.so").is_file()
+
+
+def test_another_layout_is_an_error(tmp_path: Path) -> None:
+    root = make_mpich_libraries(tmp_path / "env")
+    (root / "lib" / "libmpichcxx.so.12.2.2").unlink()
+    with pytest.raises(FoundationError, match=r"expected one lib/libmpichcxx\.so\.12\.\*, found 0"):
+        use_mpich_abi_names(root, context("mpich"))

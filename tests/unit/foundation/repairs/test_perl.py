@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.commands import run_command
-from channel_tools.errors import FoundationError
-from channel_tools.foundation.repairs.perl import relocate_perl
+from channel_tools.foundation.model import PREFIX_PLACEHOLDER
+from channel_tools.foundation.repairs.perl import relocate_autotools, relocate_perl
+from channel_tools.system.errors import FoundationError
+from channel_tools.system.processes import run_command
 from tests.unit.foundation.repairs.trees import context, make_tree
 
 if TYPE_CHECKING:
@@ -47,3 +48,39 @@ def test_another_layout_is_an_error(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "env", {"bin/perl": FOLDERS})
     with pytest.raises(FoundationError, match=r"expected bin/perl and one version's folders"):
         relocate_perl(root, context("perl"))
+
+
+AUTOMAKE = """\
+#!/usr/bin/perl -w
+eval 'case $# in 0) exec /usr/bin/perl -S "$0";; esac'
+unshift (@INC, '/usr/share/automake-1.16');
+$m4 = $ENV{M4} || '/usr/bin/m4';
+"""
+
+
+def test_folders_become_placeholders_and_the_interpreter_the_environments(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "env", {"bin/automake-1.16": AUTOMAKE})
+    relocate_autotools(root, context("automake"))
+    assert (root / "bin" / "automake").read_text() == (
+        "#!/usr/bin/env perl -w\n"
+        "eval 'case $# in 0) exec perl -S \"$0\";; esac'\n"
+        f"unshift (@INC, '{PREFIX_PLACEHOLDER}/share/automake-1.16');\n"
+        f"$m4 = $ENV{{M4}} || '{PREFIX_PLACEHOLDER}/bin/m4';\n"
+    )
+
+
+def test_frozen_files_and_folders_of_other_systems_stay(tmp_path: Path) -> None:
+    frozen = "F3,20\nx/usr/share/autoconf\n"
+    shell = 'search="/lib /usr/lib"\ndatadir="/usr/share"\nfind "$PATH:/usr/xpg4/bin"\n'
+    root = make_tree(tmp_path / "env", {"bin/libtoolize": shell, "share/autoconf/a.m4f": frozen})
+    relocate_autotools(root, context("libtool"))
+    assert (root / "share/autoconf/a.m4f").read_text() == frozen
+    assert (root / "bin/libtoolize").read_text() == (
+        f'search="/lib /usr/lib"\ndatadir="{PREFIX_PLACEHOLDER}/share"\nfind "$PATH"\n'
+    )
+
+
+def test_a_tree_without_such_folders_is_an_error(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "env", {"bin/tool": "#!/bin/sh\n"})
+    with pytest.raises(FoundationError, match="no longer needed"):
+        relocate_autotools(root, context("autoconf"))

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.errors import FoundationError
 from channel_tools.foundation.model import PREFIX_PLACEHOLDER
-from channel_tools.foundation.repairs.python import mend_python, prepare_python
+from channel_tools.foundation.repairs.python import prepare_python, relocate_python
+from channel_tools.system.errors import FoundationError
 from tests.unit.foundation.repairs.trees import MULTIARCH, context, make_tree
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def flattened(tmp_path: Path) -> Path:
 
 
 def test_the_frozen_site_module_names_site_packages_and_keeps_its_length(flattened: Path) -> None:
-    mend_python(flattened, context("python"))
+    relocate_python(flattened, context("python"))
     for name in ("bin/python3.11", "lib/libpython3.11.so.1.0"):
         content = (flattened / name).read_bytes()
         assert len(content) == len(FROZEN)
@@ -65,7 +65,7 @@ def test_the_frozen_site_module_names_site_packages_and_keeps_its_length(flatten
 
 
 def test_modules_install_into_the_prefix(flattened: Path) -> None:
-    mend_python(flattened, context("python"))
+    relocate_python(flattened, context("python"))
     library = flattened / LIBRARY
     assert "prefix_scheme = 'posix_prefix'" in (library / "sysconfig.py").read_text()
     assert (library / "distutils/command/install.py").read_text() == 'self.select_scheme("unix_prefix")\n'
@@ -74,7 +74,7 @@ def test_modules_install_into_the_prefix(flattened: Path) -> None:
 
 
 def test_what_python_says_of_its_build_follows_the_prefix(flattened: Path) -> None:
-    mend_python(flattened, context("python"))
+    relocate_python(flattened, context("python"))
     scope: dict[str, dict[str, str]] = {}
     exec((flattened / LIBRARY / f"_sysconfigdata__{MULTIARCH}.py").read_text(), scope)  # noqa: S102 - our own text
     assert scope["build_time_vars"] == {
@@ -92,7 +92,7 @@ def test_what_python_says_of_its_build_follows_the_prefix(flattened: Path) -> No
 
 
 def test_debians_own_and_what_lacks_its_libraries_go(flattened: Path) -> None:
-    mend_python(flattened, context("python"))
+    relocate_python(flattened, context("python"))
     left = {path.name for path in (flattened / LIBRARY).rglob("*")}
     assert "_ssl.cpython-311.so" in left
     assert not left & {
@@ -104,7 +104,7 @@ def test_debians_own_and_what_lacks_its_libraries_go(flattened: Path) -> None:
 
 
 def test_programs_start_the_prefixs_python(flattened: Path) -> None:
-    mend_python(flattened, context("python"))
+    relocate_python(flattened, context("python"))
     assert (flattened / "bin/python").readlink().as_posix() == "python3.11"
     assert (flattened / "bin/pydoc3.11").read_text().startswith(f"#!{PREFIX_PLACEHOLDER}/bin/python3.11\n")
     assert (flattened / LIBRARY / "uu.py").read_text() == "#!/usr/bin/env python3\nimport x\n"
@@ -123,7 +123,7 @@ def test_a_python_of_another_shape_is_an_error(
 ) -> None:
     (flattened / name).unlink() if content is None else (flattened / name).write_bytes(content)
     with pytest.raises(FoundationError, match=expected):
-        mend_python(flattened, context("python"))
+        relocate_python(flattened, context("python"))
 
 
 def test_the_real_pyconfig_takes_the_place_of_the_chooser(tmp_path: Path) -> None:

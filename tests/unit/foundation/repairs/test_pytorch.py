@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.elf import read_elf_file
-from channel_tools.errors import FoundationError
 from channel_tools.foundation.repairs.pytorch import split_libtorch, split_pytorch
-from tests.unit.foundation.repairs.libraries import library_that_needs
-from tests.unit.foundation.repairs.trees import context, make_tree
+from channel_tools.system.elf import read_elf_file
+from channel_tools.system.errors import FoundationError
+from tests.unit.foundation.repairs.trees import context, library_that_needs, make_tree
 
 if TYPE_CHECKING:
     from pathlib import Path

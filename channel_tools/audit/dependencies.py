@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a package finds in an environment: the files of its run dependencies, as far as they are known.
+
+Where several packages meet a requirement, what each has counts as there: the solver may choose any of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from channel_tools.audit.model import Dependencies, PackageFacts
+from channel_tools.conda.archive import read_index_json, read_info_json
+from channel_tools.conda.closure import Closures, place_installed, python_minor
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+Listing = tuple[frozenset[str], "Mapping[str, str]"]
+"""Paths of files, and links with their targets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Neighbour:
+    """A package that others may depend on; ``listing`` reads what it has, only when that is asked for."""
+
+    file_name: str
+    subdir: str
+    name: str
+    index: Mapping[str, Any]
+    entry_points: tuple[str, ...] = ()
+    listing: Callable[[], Listing]
+
+
+def neighbours_in_files(packages: Iterable[Path]) -> Iterator[Neighbour]:
+    """The package files that can be read; damaged ones are left out."""
+    for path in packages:
+        try:
+            index = read_index_json(path)
+        except IntegrityError:
+            continue
+        yield _neighbour(path.name, path.parent.name, index, functools.cache(functools.partial(_listed_in_file, path)))
+
+
+def neighbours_of_records(records: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[Neighbour]:
+    """Package files whose index.json is known, as the records of a channel have it, so that they need not be opened."""
+    for path, record in records:
+        listing = functools.cache(functools.partial(_listed_in_file, path))
+        yield _neighbour(path.name, path.parent.name, record, listing)
+
+
+def neighbours_in_cache(cache: Path) -> Iterator[Neighbour]:
+    """The packages that lie unpacked in a client's cache: those a build solved its environments from."""
+    for file in sorted(cache.glob("*/info/index.json")):
+        try:
+            index = decode_json(file.read_bytes())
+        except (OSError, ValueError):
+            continue  # being unpacked or removed by another process
+        if isinstance(index, dict):
+            listing = functools.cache(functools.partial(_listed_in_folder, file.with_name("paths.json")))
+            yield _neighbour(file.parents[1].name + ".conda", str(index.get("subdir")), index, listing)
+
+
+def neighbour_of(package: PackageFacts) -> Neighbour:
+    """A package that was read for the audit itself, with the targets of its links."""
+    links = {path: file.target for path, file in package.files.items() if file.kind == "link"}
+    files = frozenset(package.files.keys() - links.keys())
+    return Neighbour(
+        file_name=package.file_name,
+        subdir=package.subdir,
+        name=package.name,
+        index=package.index,
+        entry_points=package.entry_points,
+        listing=lambda: (files, links),
+    )
+
+
+def _neighbour(file_name: str, subdir: str, index: Mapping[str, Any], listing: Callable[[], Listing]) -> Neighbour:
+    return Neighbour(file_name=file_name, subdir=subdir, name=str(index.get("name")), index=index, listing=listing)
+
+
+def _listed_in_file(path: Path) -> Listing:
+    try:
+        return _listed(read_info_json(path, "paths.json"))
+    except IntegrityError:
+        return frozenset(), {}
+
+
+def _listed_in_folder(file: Path) -> Listing:
+    try:
+        return _listed(decode_json(file.read_bytes()))
+    except (OSError, ValueError):
+        return frozenset(), {}
+
+
+def _listed(paths: object) -> Listing:
+    """paths.json does not say where links lead, so a link counts as the file it is named as."""
+    rows = paths.get("paths") if isinstance(paths, dict) else None
+    return frozenset(str(row["_path"]) for row in rows or () if isinstance(row, dict) and "_path" in row), {}
+
+
+class Known:
+    """All packages that the audited ones may depend on."""
+
+    def __init__(self, neighbours: Iterable[Neighbour]) -> None:
+        self._closures = Closures[Neighbour](neighbours)
+
+    def dependencies_of(self, package: PackageFacts) -> Dependencies:
+        """The surroundings of a package: itself and its closure."""
+        own = neighbour_of(package)
+        closure = self._closures.of(own)
+        python = python_minor(str(one.index.get("version")) for one in closure if one.name == "python")
+        files: set[str] = set()
+        links: dict[str, str] = {}
+        versions: dict[str, set[str]] = {}
+        for one in closure:
+            has, leads = _installed(one, python)
+            files |= has
+            links |= leads
+            versions.setdefault(one.name, set()).add(str(one.index.get("version")))
+        problems = [words for which, words in self._closures.problems if which.file_name == package.file_name]
+        return Dependencies(
+            files=frozenset(files),
+            links=links,
+            depends=tuple(str(spec) for one in closure for spec in one.index.get("depends") or ()),
+            versions={name: tuple(sorted(found)) for name, found in versions.items()},
+            unresolved=tuple(problems),
+        )
+
+
+def _installed(one: Neighbour, python: str) -> Listing:
+    files, links = one.listing()
+    if one.index.get("noarch") != "python":
+        return files, links
+    programs = {f"bin/{line.partition('=')[0].strip()}" for line in one.entry_points}
+    placed = frozenset(place_installed(path, python) for path in files) | programs
+    return placed, {place_installed(path, python): target for path, target in links.items()}

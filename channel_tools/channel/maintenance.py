@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Changing what a channel lists without publishing anything: yank, repodata patches, retention.
+
+What retention may delete is decided by pure functions. Whatever a lock file, another label or a package that stays may
+ask for stays, and a requirement is taken to ask for every package that meets it, since a solver may choose any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rattler import Version
+from rattler.exceptions import InvalidVersionError
+
+from channel_tools.channel.index import IndexReport, index_channel
+from channel_tools.channel.listing import Retired, not_listed
+from channel_tools.channel.state import LoadedChannel, load_channel, read_listing, write_listing
+from channel_tools.conda.closure import Closures
+from channel_tools.conda.package import PackageKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.records import CachedPackage
+
+    Rows = Mapping[str, Mapping[str, CachedPackage]]
+    """The packages of a channel by subdir and file name."""
+    from collections.abc import Callable
+
+    from channel_tools.channel.model import Channel, ChannelWriter
+
+_MS = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """What people want to keep: the newest ``keep`` versions of each name, and all that came after ``older_than_s``.
+
+    A version counts with its build number, so all variants of it stay. ``locked_files`` are file names and
+    ``locked_hashes`` sha256 or md5 that lock files name. Files that go are hidden at once and deleted ``grace_s``
+    later, since clients may hold an index that still lists them.
+    """
+
+    keep: int = 1
+    older_than_s: float = 0.0
+    locked_files: frozenset[str] = frozenset()
+    locked_hashes: frozenset[str] = frozenset()
+    grace_s: float = 24 * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetentionPlan:
+    """What retention does to one channel: ``retire`` are hidden now, ``delete`` were hidden for long enough.
+
+    ``kept`` are packages that would be due, with what keeps them. All are ``subdir/file name``.
+    """
+
+    retire: tuple[str, ...]
+    delete: tuple[str, ...]
+    kept: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Package:
+    """A package as Closures asks for it."""
+
+    subdir: str
+    file_name: str
+    row: CachedPackage
+    index: Mapping[str, Any]
+    listed: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.subdir}/{self.file_name}"
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+
+def plan_retention(
+    listing: Listing, rows: Rows, rule: Retention, *, elsewhere: frozenset[str], now_s: float
+) -> RetentionPlan:
+    """What ``rule`` does now to a channel with the packages ``rows``.
+
+    ``elsewhere`` are the packages (``subdir/file name``) that other labels list.
+    """
+    packages = _packages(listing, rows)
+    due = {package.key for package in packages if _is_due(package, rule, now_s=now_s)}
+    due -= _newest([package for package in packages if package.listed], rule.keep)
+    due -= set(listing.foundation)
+    kept = {
+        package.key: reason
+        for package in packages
+        if package.key in due and (reason := _reason_to_keep(package, rule, elsewhere))
+    }
+    due -= kept.keys()
+    kept |= _needed([package for package in packages if package.listed], due)
+    retired = listing.retired
+    return RetentionPlan(
+        retire=tuple(sorted(due - kept.keys() - retired.keys())),
+        delete=tuple(
+            sorted(
+                {key for key, row in retired.items() if not row.deleted and now_s - row.since_s >= rule.grace_s}
+                | {key for key in due - kept.keys() if rule.grace_s <= 0}
+            )
+        ),
+        kept=dict(sorted(kept.items())),
+    )
+
+
+def with_retired(listing: Listing, rows: Mapping[str, CachedPackage], *, now_s: float) -> Listing:
+    """The listing with the packages ``rows`` (by ``subdir/file name``) retired, unless they are already."""
+    new = {key: Retired(sha256=row.sha256, since_s=now_s) for key, row in rows.items() if key not in listing.retired}
+    return dataclasses.replace(listing, retired=dict(sorted((listing.retired | new).items())))
+
+
+def with_deleted(listing: Listing, names: Iterable[str]) -> Listing:
+    """The listing once the files ``names`` are gone: their names stay, so that other bytes never take them."""
+    gone = set(names)
+    retired = {
+        key: dataclasses.replace(row, deleted=row.deleted or key in gone) for key, row in listing.retired.items()
+    }
+    return dataclasses.replace(
+        listing,
+        retired=retired,
+        superseded=tuple(key for key in listing.superseded if key not in gone),
+        hidden={key: reason for key, reason in listing.hidden.items() if key not in gone},
+    )
+
+
+def _packages(listing: Listing, rows: Rows) -> list[_Package]:
+    hidden = not_listed(listing)
+    found = []
+    for subdir, in_subdir in rows.items():
+        patch = listing.patches.get(subdir)
+        for name, row in in_subdir.items():
+            record = row.record if patch is None else patch.applied(name, row.record)
+            listed = f"{subdir}/{name}" not in hidden
+            found.append(_Package(subdir=subdir, file_name=name, row=row, index=record, listed=listed))
+    return found
+
+
+def _is_due(package: _Package, rule: Retention, *, now_s: float) -> bool:
+    indexed_ms = package.index.get("indexed_timestamp")
+    return not isinstance(indexed_ms, int) or now_s - indexed_ms / _MS >= rule.older_than_s
+
+
+def _newest(packages: Iterable[_Package], keep: int) -> set[str]:
+    """Packages whose version is among the newest ``keep`` of their name in their subdir."""
+    by_name: defaultdict[tuple[str, str], defaultdict[tuple[str, int], list[_Package]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for package in packages:
+        version = (str(package.index.get("version")), int(package.index.get("build_number", 0)))
+        by_name[package.subdir, package.name][version].append(package)
+    chosen = set()
+    for versions in by_name.values():
+        for version in sorted(versions, key=_age, reverse=True)[:keep]:
+            chosen |= {package.key for package in versions[version]}
+    return chosen
+
+
+def _age(version: tuple[str, int]) -> tuple[bool, Any, int]:
+    try:
+        return True, Version(version[0]), version[1]
+    except InvalidVersionError:
+        return False, version[0], version[1]
+
+
+def _reason_to_keep(package: _Package, rule: Retention, elsewhere: frozenset[str]) -> str | None:
+    if package.file_name in rule.locked_files or {package.row.sha256, package.index.get("md5")} & rule.locked_hashes:
+        return "a lock file names it"
+    return "another label lists it" if package.key in elsewhere else None
+
+
+def _needed(listed: list[_Package], due: set[str]) -> dict[str, str]:
+    """Those of ``due`` that a package which stays may ask for, directly or not, with the one that asks."""
+    closures = Closures(listed)
+    needed: dict[str, str] = {}
+    todo = [package for package in listed if package.key not in due]
+    while todo:
+        asking = todo.pop()
+        for package in closures.direct(asking):
+            if package.key in due and package.key not in needed:
+                needed[package.key] = f"{asking.key} may need it"
+                todo.append(package)
+    return needed
+
+
+def relist(writer: ChannelWriter, change: Callable[[LoadedChannel], Listing]) -> IndexReport:
+    """Give the channel the listing that ``change`` makes of what it holds, and index it."""
+    loaded = load_channel(writer.channel)
+    listing = change(loaded)
+    if listing != loaded.listing:
+        write_listing(writer.channel, listing)
+    return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing))
+
+
+def listed_names(channel: Channel) -> frozenset[str]:
+    """``subdir/file name`` of everything that the channel's last index lists."""
+    loaded = load_channel(channel)
+    return frozenset(
+        f"{subdir}/{name}"
+        for subdir, state in loaded.states.items()
+        for name in state.records.packages.keys() - set(state.removed)
+    )
+
+
+def preview_retention(channel: Channel, rule: Retention, *, elsewhere: frozenset[str], now_s: float) -> RetentionPlan:
+    """What apply_retention would do now."""
+    loaded = load_channel(channel)
+    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    return plan_retention(loaded.listing, rows, rule, elsewhere=elsewhere, now_s=now_s)
+
+
+def apply_retention(writer: ChannelWriter, rule: Retention, *, elsewhere: frozenset[str]) -> RetentionPlan:
+    """Hide what is due by ``rule`` and delete what was hidden for long enough; see plan_retention.
+
+    The indexes no longer name a file before it is deleted. A name that was deleted is remembered with its hash.
+    """
+    now_s = writer.clock()
+    plan = preview_retention(writer.channel, rule, elsewhere=elsewhere, now_s=now_s)
+
+    def retire(loaded: LoadedChannel) -> Listing:
+        rows = {str(key): loaded.row(key) for key in map(PackageKey.parse, plan.retire)}
+        return with_retired(loaded.listing, rows, now_s=now_s)
+
+    relist(writer, retire)
+    if plan.delete:
+        for key in plan.delete:
+            (writer.channel.path / key).unlink(missing_ok=True)
+        write_listing(writer.channel, with_deleted(read_listing(writer.channel), plan.delete))
+        index_channel(writer)
+    return plan

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools yank``, ``hotfix`` and ``retain``: maintaining what is published."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options  # noqa: TC001 - typer reads the annotations
+from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from channel_tools.channel.maintenance import RetentionPlan
+    from channel_tools.publish import MaintainedTarget
+    from channel_tools.publish.maintenance import Changed
+
+Label = Annotated[str | None, typer.Option("--label", help="Only under this label.", show_default="every label")]
+_DAY_S = 24 * 3600.0
+_HOUR_S = 3600.0
+
+
+@handled
+def yank(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A MatchSpec (libswitchml=1.0.0=udp*) or a file name.")],
+    *,
+    target: options.At,
+    reason: Annotated[str, typer.Option(help="Why; kept in the channel's records.", show_default=False)] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Let new solves see them again.")] = False,
+    label: Label = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Take packages back: new solves do not see them, lock files still install them."""
+    from channel_tools.publish import maintenance  # noqa: PLC0415
+
+    if bool(reason) == undo:
+        raise UsageError("yank takes a reason, undoing it none", hint='add --reason "what is wrong with them"')
+    place = _open(target)
+    if undo:
+        changed = maintenance.restore(place, spec, label=label, dry_run=dry_run)
+    else:
+        changed = maintenance.yank(place, spec, label=label, reason=reason, dry_run=dry_run)
+    _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
+
+
+@handled
+def hotfix(
+    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A patch_instructions.json, or a folder of them.")],
+    *,
+    target: options.At,
+    subdir: Annotated[
+        str | None, typer.Option(help="The subdir that FILE is about.", show_default="the one that has what it names")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="In the place of earlier patches of the subdir.")] = False,
+    label: Label = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Patch the records of published packages, as conda's patch_instructions.json says; no file changes."""
+    from channel_tools.publish import maintenance  # noqa: PLC0415
+
+    place = _open(target)
+    changed = maintenance.hotfix(place, file, subdir=subdir, label=label, replace=replace, dry_run=dry_run)
+    _show_changed(changed, "patched", place.address, dry_run=dry_run, as_json=as_json)
+
+
+@handled
+def retain(
+    *,
+    target: options.At,
+    keep: Annotated[int | None, typer.Option(min=1, help="Keep the newest N versions of each name.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="Delete only what was published more than DAYS ago.")
+    ] = None,
+    locks: Annotated[
+        list[Path] | None,
+        typer.Option("--lock", metavar="FILE", help="Keep what this lock file names; may be repeated."),
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="HOURS", help="How long files stay after they were hidden.")
+    ] = 24.0,
+    label: Label = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Hide old packages, and delete those that were hidden long enough; never what a lock, a label or others need."""
+    from channel_tools.channel.maintenance import Retention  # noqa: PLC0415
+    from channel_tools.publish import maintenance  # noqa: PLC0415
+    from channel_tools.publish.maintenance import read_locked_names  # noqa: PLC0415
+
+    if keep is None and older_than is None:
+        raise UsageError("retain: give --keep N or --older-than DAYS", hint="or both; --dry-run shows what would go")
+    locked = read_locked_names(locks or ())
+    rule = Retention(
+        keep=keep or 1,
+        older_than_s=(older_than or 0.0) * _DAY_S,
+        locked_files=locked.files,
+        locked_hashes=locked.hashes,
+        grace_s=grace * _HOUR_S,
+    )
+    place = _open(target)
+    plans = maintenance.retain(place, rule, label=label, dry_run=dry_run)
+    _show_retention(plans, place.address, dry_run=dry_run, as_json=as_json)
+
+
+def _open(address: str) -> MaintainedTarget:
+    from channel_tools.publish.target import maintained, open_target  # noqa: PLC0415
+
+    return maintained(open_target(address, environ=os.environ))
+
+
+def _show_changed(changed: list[Changed], what: str, address: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        rows = [{"label": item.label, "file": item.key} for item in changed]
+        print_json({"schema": 1, "target": address, "dry_run": dry_run, what: rows})
+        return
+    for item in changed:
+        print_line(f"{item.label}: {item.key}")
+    print_line(f"{address}: {len(changed)} {'would be ' if dry_run else ''}{what}")
+
+
+def _show_retention(plans: dict[str, RetentionPlan], address: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        rows = {
+            label: {"retired": list(plan.retire), "deleted": list(plan.delete), "kept": plan.kept}
+            for label, plan in plans.items()
+        }
+        print_json({"schema": 1, "target": address, "dry_run": dry_run, "labels": rows})
+        return
+    table = [(label, key, what) for label, plan in plans.items() for key, what in _fates(plan)]
+    if table:
+        print_table(("label", "file", "what"), table)
+    retired = sum(len(plan.retire) for plan in plans.values())
+    deleted = sum(len(plan.delete) for plan in plans.values())
+    would = "would be " if dry_run else ""
+    print_line(f"{address}: {retired} {would}hidden, {deleted} {would}deleted")
+
+
+def _fates(plan: RetentionPlan) -> list[tuple[str, str]]:
+    gone = [(key, "delete") for key in plan.delete]
+    hidden = [(key, "hide, delete after the grace time") for key in plan.retire if key not in plan.delete]
+    return sorted([*gone, *hidden, *((key, f"keep: {reason}") for key, reason in plan.kept.items())])

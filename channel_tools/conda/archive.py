@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reading ``.conda`` files: in bounded memory, and once for everyone who wants something of a package.
+
+``read_package`` takes a package's hashes and metadata and checks that what it would write is safe and is what its
+paths.json lists, while a visitor (the audit) looks into the same bytes. ``visit_package`` shows a package to a visitor
+as far as it can be read at all. ``read_info_files`` and what is built on it read the metadata part alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
+
+import msgspec
+import zstandard
+
+from channel_tools.conda.contents import (
+    HashedStream,
+    PackageProblem,
+    PathRow,
+    PathsJson,
+    SafePaths,
+    damaged_package,
+    read_path_rows,
+)
+from channel_tools.conda.info import (
+    METADATA_BYTES,
+    OTHER_METADATA_BYTES,
+    InfoFiles,
+    JsonObject,
+    content_of,
+    info_object,
+    optional_object,
+    parsed_json,
+)
+from channel_tools.conda.metadata import check_about, check_index, check_run_exports
+from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.parts import open_zip
+from channel_tools.conda.tarstream import SMALL_BYTES, stream_tar
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    Member = tuple[tarfile.TarInfo, IO[bytes] | None]
+
+Component = Literal["pkg", "info"]
+
+_CHUNK_BYTES = 1 << 20
+_FORMAT_VERSION = 2
+_FORMAT_BYTES = 1 << 12
+_PARTS = re.compile(r"info-[^\n]+\.tar\.zst\nmetadata\.json\npkg-[^\n]+\.tar\.zst")
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    zstandard.ZstdError,
+    msgspec.MsgspecError,
+    struct.error,  # a field of a zip or tar header that ends too early
+    EOFError,
+    NotImplementedError,  # a zip version that zipfile does not know
+    RuntimeError,  # an encrypted zip member; RecursionError: headers or JSON nested too deep
+    ValueError,  # bytes in a header or a zip directory that are no text or no number, numbers of 5,000 digits
+    OverflowError,  # a number in a header that no file system takes
+    MemoryError,  # a header or a document that asks for more than the process may have
+)
+"""What the parsers under this module raise for bytes that nobody has checked yet."""
+_INFO_BYTES = 256 << 20
+"""What the metadata may unpack to: visitors search all of it, a recipe's own test files are the largest part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageInfo:
+    """What a complete package says about itself (CEP 34) and what its bytes are.
+
+    ``variant`` is its hash_input.json: the variant keys that it was built with, None when it does not say.
+    ``mtime_ns`` is the file's time of modification when it was opened.
+    """
+
+    sha256: str
+    md5: str
+    size_bytes: int
+    mtime_ns: int
+    index: JsonObject
+    about: JsonObject
+    run_exports: JsonObject | None
+    variant: JsonObject | None
+
+
+class PackageVisitor(Protocol):
+    """Looks into a package while it is read: first once at its metadata, then at each member of the payload."""
+
+    def visit_info(self, files: Mapping[str, bytes]) -> None:
+        """``files`` are those of info/ by their names without ``info/``; they can be read until this returns."""
+
+    def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
+        """A file or link; the stream (None for what has no bytes) can be read until this returns."""
+
+
+def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None = None) -> PackageInfo:
+    """Read a ``.conda`` file and check that it is complete, safe and named after what its index.json says.
+
+    With ``contents`` the payload is streamed too: every member stays inside the prefix and paths.json lists exactly the
+    members with their kinds, sizes and hashes. Raises IntegrityError naming the file and what is wrong with it; a
+    ``visitor`` is shown everything that can be read before a problem of single members is raised.
+    """
+    problems: list[PackageProblem] = []
+
+    def note(problem: PackageProblem) -> None:
+        if visitor is None:
+            raise damaged_package(path, str(problem))
+        problems.append(problem)
+
+    with _opened(path) as stream, InfoFiles(all_files=visitor is not None) as info:
+        mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
+        source, sha256, md5, size_bytes = _hashed(stream)
+        with _DamageReported(path):
+            archive = open_zip(source)
+            parts = _check_parts(archive, path)
+        stem = path.name.removesuffix(PACKAGE_SUFFIX)
+        if (found := sorted(parts.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
+            raise damaged_package(path, f"holds {' and '.join(found)}; expected parts that are named as the file")
+        _read_info(_members(archive, parts["info"], path, limit_bytes=_INFO_BYTES), path, info, note)
+        _check_metadata(info, path)
+        if visitor is not None:
+            visitor.visit_info(info)
+        package = PackageInfo(
+            sha256=sha256,
+            md5=md5,
+            size_bytes=size_bytes,
+            mtime_ns=mtime_ns,
+            index=info_object(info, "index.json", path),
+            about=optional_object(info, "about.json", path) or {},
+            run_exports=optional_object(info, "run_exports.json", path),
+            variant=optional_object(info, "hash_input.json", path),
+        )
+        said = f"{package.index.get('name')}-{package.index.get('version')}-{package.index.get('build')}"
+        if said + PACKAGE_SUFFIX != path.name:
+            note(PackageProblem(kind="mismatch", file="info/index.json", text=f"names {said}{PACKAGE_SUFFIX}"))
+        if contents:
+            listed = PathsJson(_path_rows(info, path), note)
+            _read_payload(_members(archive, parts["pkg"], path), listed, visitor, note)
+    if problems:
+        raise damaged_package(path, str(problems[0]))
+    return package
+
+
+def visit_package(
+    path: Path, visitor: PackageVisitor, *, on_problem: Callable[[PackageProblem], None] | None = None
+) -> None:
+    """Show ``visitor`` the package as far as it can be read. Raises IntegrityError where it cannot.
+
+    ``on_problem`` hears of members that are unsafe or are not what paths.json says, which has to state the size and the
+    sha256 of each; without it nothing is compared, and the first unsafe member is raised after all were shown.
+    """
+    unsafe: list[PackageProblem] = []
+    note, compared = on_problem or unsafe.append, on_problem is not None
+    with _open_parts(path) as (archive, parts), InfoFiles(all_files=True) as info:
+        _read_info(_members(archive, parts["info"], path, limit_bytes=_INFO_BYTES), path, info, note)
+        _check_metadata(info, path)
+        visitor.visit_info(info)
+        listed = PathsJson(_path_rows(info, path), note, complete=True) if compared else None
+        _read_payload(_members(archive, parts["pkg"], path), listed, visitor, note)
+    if unsafe:
+        raise damaged_package(path, str(unsafe[0]))
+
+
+def read_index_json(path: Path) -> dict[str, Any]:
+    """The info/index.json of a package. Raises IntegrityError when it is damaged, lacks it or lies in it."""
+    index = info_object(read_info_files(path, frozenset({"index.json"})), "index.json", path)
+    check_index(index, path)
+    return index
+
+
+def read_info_json(path: Path, name: str) -> Any:  # noqa: ANN401 - JSON of any shape, for the caller to check
+    """The parsed info/``name``. Raises IntegrityError when the package is damaged or lacks it."""
+    return parsed_json(read_info_files(path, frozenset({name})), name, path)
+
+
+def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
+    """Those of the files info/``names`` that the package has; reading ends when all are found."""
+    found: dict[str, bytes] = {}
+    for member, stream in stream_component(path, "info"):
+        folder, _slash, name = member.name.partition("/")
+        if folder == "info" and name in names and stream is not None:
+            if member.size > (limit := METADATA_BYTES.get(name, OTHER_METADATA_BYTES)):
+                raise damaged_package(path, f"info/{name} has {member.size} bytes; expected at most {limit}")
+            found[name] = stream.read()
+            if len(found) == len(names):
+                break
+    return found
+
+
+def stream_component(path: Path, component: Component) -> Iterator[Member]:
+    """Every member of the payload (``pkg``) or metadata (``info``) with a stream of its bytes (None for links).
+
+    A member's stream must be read before the next member is taken. Raises IntegrityError for a damaged package.
+    """
+    limit_bytes = _INFO_BYTES if component == "info" else None
+    with _open_parts(path) as (archive, parts):
+        yield from _members(archive, parts[component], path, limit_bytes=limit_bytes)
+
+
+class _DamageReported:
+    """Within its block, what a damaged package raises becomes an IntegrityError.
+
+    A class and not a generator: it is entered several times for each of ten thousand packages.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, err: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if isinstance(err, FileNotFoundError):
+            raise IntegrityError(f"{self._path}: the package is not there") from None
+        if isinstance(err, IsADirectoryError):
+            raise IntegrityError(f"{self._path}: a folder; expected a package file") from None
+        if isinstance(err, _DAMAGE):
+            what = f"not a complete conda package: {str(err) or type(err).__name__}"
+            raise damaged_package(self._path, what) from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    with _DamageReported(path):
+        return path.open("rb")
+
+
+@contextlib.contextmanager
+def _open_parts(path: Path) -> Iterator[tuple[zipfile.ZipFile, Mapping[Component, str]]]:
+    with _opened(path) as stream:
+        with _DamageReported(path):
+            archive = open_zip(stream)
+            parts = _check_parts(archive, path)
+        yield archive, parts
+
+
+def _hashed(stream: IO[bytes]) -> tuple[IO[bytes], str, str, int]:
+    """Where to read the bytes again (a small file's are kept), their sha256 and md5, and how many they are."""
+    sha256 = hashlib.sha256()
+    md5 = hashlib.md5(usedforsecurity=False)  # repodata holds one beside the sha256, for old clients
+    size_bytes = 0
+    first = b""
+    while chunk := stream.read(_CHUNK_BYTES):
+        sha256.update(chunk)
+        md5.update(chunk)
+        first = first or chunk
+        size_bytes += len(chunk)
+    stream.seek(0)
+    source = io.BytesIO(first) if size_bytes == len(first) else stream
+    return source, sha256.hexdigest(), md5.hexdigest(), size_bytes
+
+
+def _check_parts(archive: zipfile.ZipFile, path: Path) -> Mapping[Component, str]:
+    """The names of the metadata and of the payload, once the zip holds exactly what the format says."""
+    found = sorted(archive.namelist())
+    if not _PARTS.fullmatch("\n".join(found)):
+        stem = path.name.removesuffix(PACKAGE_SUFFIX)
+        names = f"info-{stem}.tar.zst, metadata.json, pkg-{stem}.tar.zst"
+        raise damaged_package(path, f"holds {', '.join(found[:9]) or 'nothing'}; expected {names}")
+    info_name, format_name, payload_name = found
+    if (size_bytes := archive.getinfo(format_name).file_size) > _FORMAT_BYTES:
+        raise damaged_package(path, f"{format_name} has {size_bytes} bytes; expected at most {_FORMAT_BYTES}")
+    try:
+        said = decode_json(archive.read(format_name))
+    except ValueError as err:
+        raise damaged_package(path, f"{format_name} is not valid JSON ({err})") from None
+    if not isinstance(said, dict) or said.get("conda_pkg_format_version") != _FORMAT_VERSION:
+        message = f"{format_name} says {str(said)[:80]}; expected conda_pkg_format_version {_FORMAT_VERSION}"
+        raise damaged_package(path, message)
+    return {"info": info_name, "pkg": payload_name}
+
+
+def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: int | None = None) -> Iterator[Member]:
+    """The members of a part, read to its end, where the zip checks its checksum."""
+    with _DamageReported(path):
+        size_bytes = archive.getinfo(name).file_size
+        with io.BytesIO(archive.read(name)) if size_bytes <= SMALL_BYTES else archive.open(name) as packed:
+            for member, source in stream_tar(packed, size_bytes, limit_bytes=limit_bytes):
+                whole = source is None or isinstance(source, io.BytesIO)
+                yield member, source if whole else cast("IO[bytes]", _MemberStream(path, source))
+            while packed.read(_CHUNK_BYTES):
+                pass
+
+
+class _MemberStream:
+    """A member's bytes, whose damage shows only while they are read, by whoever took the member."""
+
+    def __init__(self, path: Path, source: IO[bytes] | None) -> None:
+        self._path = path
+        self._source = cast("IO[bytes]", source)
+
+    def read(self, size: int = -1) -> bytes:
+        with _DamageReported(self._path):
+            return self._source.read(size)
+
+
+def _read_info(
+    members: Iterator[Member], path: Path, info: InfoFiles, on_problem: Callable[[PackageProblem], None]
+) -> None:
+    paths = SafePaths(on_problem)
+    for member, stream in members:
+        paths.add(member)
+        folder, _slash, name = member.name.partition("/")
+        if folder != "info" or not info.add(name, member.size, stream):
+            message = f"{member.name[:200]!r} in its metadata is not a plain file below info/, too large or there twice"
+            raise damaged_package(path, message)
+    paths.check_all()
+
+
+def _read_payload(
+    members: Iterator[Member],
+    listed: PathsJson | None,
+    visitor: PackageVisitor | None,
+    on_problem: Callable[[PackageProblem], None],
+) -> None:
+    """The payload, compared with paths.json where that is ``listed``; it takes a hash of all of it."""
+    paths = SafePaths(on_problem, payload=True)
+    for member, stream in members:
+        hashed = None if stream is None or listed is None else HashedStream(stream)
+        paths.add(member)
+        if visitor is not None and not member.isdir():
+            visitor.visit_member(member, cast("IO[bytes] | None", hashed) or stream)
+        if listed is not None:
+            listed.add(member, hashed)
+    if listed is not None:
+        listed.check_all()
+    paths.check_all()
+
+
+def _path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
+    return read_path_rows(content_of(info, "paths.json", path), path)
+
+
+def _check_metadata(info: Mapping[str, bytes], path: Path) -> None:
+    """Raise IntegrityError for what cannot stand in an index of a channel, whoever reads the package, and why."""
+    check_index(info_object(info, "index.json", path), path)
+    check_about(optional_object(info, "about.json", path) or {}, path)
+    check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)

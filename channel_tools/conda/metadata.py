@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The metadata of a conda package as values, and whether an index.json may stand in repodata.
+
+One field of a wrong kind in repodata can break every client's reading. What is plainly right is recognised by patterns;
+only what they do not cover is given to rattler, which is slow to import.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from channel_tools.conda.contents import damaged_package
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+# Written into files in place of the installation prefix; clients replace it when they install (CEP 34, paths.json).
+# Long, as in conda-build, so that binary files can hold it too.
+PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
+PLATFORMS: Mapping[str, tuple[str, str]] = {"linux-64": ("linux", "x86_64"), "linux-aarch64": ("linux", "aarch64")}
+_LARGEST = 2**53
+"""Above it, numbers are no longer exact in every JSON reader."""
+_LATEST_S = 253402207200
+"""9999-12-30, 22:00: rattler keeps times as dates up to there, and cannot read an index that has a later one."""
+_MILLISECONDS_FROM = 253402300800
+"""From here on timestamps are in milliseconds, below it in seconds (CEP 36)."""
+_NAME_CHARACTERS = 200
+"""Name, version and build are parts of one file name, which may have 255 bytes with the names of temporary files."""
+_LINE_CHARACTERS = 4096
+"""Of one text that stands in repodata: requirements with long lists of versions reach 1,000."""
+_LINES = 10_000
+"""Of one list in repodata: meta-packages name some hundreds of packages."""
+RUN_EXPORT_KINDS = ("weak", "strong", "noarch", "weak_constrains", "strong_constrains")
+ABOUT_FIELDS = ("description", "dev_url", "doc_url", "home", "license", "source_url", "summary")
+"""The fields of about.json that channeldata.json takes."""
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")  # CEP 26
+_BUILD = re.compile(r"[A-Za-z0-9_.+]+")
+_SUBDIR = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_PURL = re.compile(r"pkg:[a-z]+(?:/[A-Za-z0-9._~-]*[A-Za-z0-9])+(?:@[A-Za-z0-9._+~-]+)?")
+_PLAIN = re.compile(r"[^\s/-]+")
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+"""Clients keep the numbers in versions in 64 bits; which longer ones they take, rattler knows."""
+_VERSION = re.compile(r"(?:[0-9]+!)?[0-9]+[0-9a-z]*(?:[._][0-9a-z]+)*(?:\+[0-9a-z]+(?:[._][0-9a-z]+)*)?")
+_LITERAL = r"[0-9]+[0-9a-z]*(?:\.[0-9a-z]+)*"
+_CONDITION = rf"(?:(?:>=|<=|==|!=|<|>|=){_LITERAL}|=?{_LITERAL}(?:\.\*|\*)?|\*)"
+_SPEC = re.compile(rf"[a-z0-9_][a-z0-9_.-]*(?: {_CONDITION}(?:[,|]{_CONDITION})*(?: (?:\*?[A-Za-z0-9_.]+\*?|\*))?)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageMetadata:
+    """Everything about a package that is not its files (CEP 34)."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    build_number: int = 0
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    license: str | None = None
+    timestamp_ms: int = 0
+    """When the newest source was made, in milliseconds since 1970 UTC: never the time of packing."""
+    noarch: Literal["python", "generic"] | None = None
+    python_site_packages_path: str | None = None
+    run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """``weak``, ``strong`` ... to MatchSpecs (CEP 12)."""
+    entry_points: tuple[str, ...] = ()
+    """``command = module:function`` lines of a noarch python package."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        """The package's name in a channel."""
+        return f"{self.name}-{self.version}-{self.build}.conda"
+
+    def index_json(self) -> dict[str, Any]:
+        """The content of info/index.json."""
+        platform, arch = PLATFORMS.get(self.subdir, (None, None))
+        index: dict[str, Any] = {
+            "arch": arch,
+            "build": self.build,
+            "build_number": self.build_number,
+            "constrains": list(self.constrains),
+            "depends": list(self.depends),
+            "license": self.license,
+            "name": self.name,
+            "noarch": self.noarch,
+            "platform": platform,
+            "python_site_packages_path": self.python_site_packages_path,
+            "subdir": self.subdir,
+            "timestamp": self.timestamp_ms,
+            "version": self.version,
+        }
+        optional = ("noarch", "license", "python_site_packages_path")
+        return {key: value for key, value in index.items() if not (key in optional and value is None)}
+
+
+def check_index(index: Mapping[str, object], path: Path) -> None:
+    """Raise IntegrityError for a field of index.json that cannot stand in repodata, naming it and its value."""
+    for key, (check, expected) in _FIELDS.items():
+        value = index.get(key)
+        if value is None and key not in _REQUIRED:
+            continue
+        if not check(value):
+            raise damaged_package(path, f"its index.json has {key} {_shown(value)}; expected {expected}")
+    for key in ("depends", "constrains"):
+        for spec in _texts(index.get(key)):
+            _check_spec(spec, key, path)
+    _check_version(str(index["version"]), path)
+
+
+def check_about(about: Mapping[str, object], path: Path) -> None:
+    """Raise IntegrityError for a field of about.json that cannot stand in channeldata.json."""
+    for key in ABOUT_FIELDS:
+        value = about.get(key)
+        texts = value if isinstance(value, list) else [value]
+        if value is not None and not all(isinstance(text, str) for text in texts):
+            raise damaged_package(path, f"its about.json has {key} {_shown(value)}; expected a text or a list of them")
+
+
+def check_run_exports(exports: Mapping[str, object], path: Path) -> None:
+    """Raise IntegrityError when a kind of run_exports.json is not a list of MatchSpecs."""
+    for kind in RUN_EXPORT_KINDS:
+        value = exports.get(kind) or []
+        if not _is_lines(value):
+            raise damaged_package(path, f"its run_exports.json has {kind} {_shown(value)}; expected {_MATCH_SPECS}")
+        for spec in _texts(value):
+            _check_spec(spec, f"run_exports, {kind}", path)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except (RecursionError, ValueError):  # nested too deep, a number of 5,000 digits
+        return f"of the type {type(value).__name__}"
+
+
+def _in_a_line(err: Exception) -> str:
+    """An error of rattler, which quotes what it read, as a part of ours."""
+    return "".join(character if character.isprintable() else " " for character in str(err))[:200]
+
+
+def _check_spec(spec: str, where: str, path: Path) -> None:
+    if _SPEC.fullmatch(spec) and not _LONG_NUMBER.search(spec):
+        return
+    from rattler import MatchSpec  # noqa: PLC0415
+    from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
+
+    try:
+        if not spec.strip():
+            raise InvalidMatchSpecError("it is empty")  # noqa: TRY301 - rattler takes it
+        MatchSpec(spec)
+    except InvalidMatchSpecError as err:
+        raise damaged_package(
+            path, f"its metadata has {where} {_shown(spec)}, which is not a valid MatchSpec ({_in_a_line(err)})"
+        ) from None
+
+
+def _check_version(version: str, path: Path) -> None:
+    if _VERSION.fullmatch(version) and not _LONG_NUMBER.search(version):
+        return
+    from rattler import Version  # noqa: PLC0415
+    from rattler.exceptions import InvalidVersionError  # noqa: PLC0415
+
+    try:
+        Version(version)
+    except InvalidVersionError as err:
+        raise damaged_package(
+            path, f"its index.json has version {_shown(version)}, which conda cannot order ({_in_a_line(err)})"
+        ) from None
+
+
+def _texts(value: object) -> list[str]:
+    return value if isinstance(value, list) else []
+
+
+def _is_line(value: object) -> bool:
+    """One line of text: nothing in it ends a line, moves a cursor or is half a character."""
+    return isinstance(value, str) and len(value) <= _LINE_CHARACTERS and value.isprintable()
+
+
+def _is_lines(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= _LINES and all(map(_is_line, value))
+
+
+def _is_number_below(limit: int) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+
+
+def is_purls(value: object) -> bool:
+    """Whether it is a list of package URLs: rattler reads none of an index in which something else stands as one."""
+    return _is_lines(value) and all(map(_is_purl, _texts(value)))
+
+
+def _is_purl(text: str) -> bool:
+    if _PURL.fullmatch(text):
+        return True
+    from rattler import IndexJson  # noqa: PLC0415
+    from rattler.exceptions import IoError  # noqa: PLC0415
+
+    index = {"name": "x", "version": "1", "build": "0", "build_number": 0, "depends": [], "purls": [text]}
+    try:
+        IndexJson.from_str(msgspec.json.encode(index).decode())
+    except IoError:  # what it raises for JSON that does not fit, too
+        return False
+    return True
+
+
+def _is_time(value: object) -> bool:
+    return _is_number_below(_LARGEST)(value) and (
+        cast("int", value) <= _LATEST_S or _MILLISECONDS_FROM <= cast("int", value) <= _LATEST_S * 1000
+    )
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[object], bool]:
+    return lambda value: (
+        isinstance(value, str) and len(value) <= _NAME_CHARACTERS and pattern.fullmatch(value) is not None
+    )
+
+
+_REQUIRED = frozenset({"build", "build_number", "name", "version"})
+_MATCH_SPECS = f"a list of MatchSpecs, at most {_LINES}, each one line of at most {_LINE_CHARACTERS} characters"
+_LINE = f"one line of text of at most {_LINE_CHARACTERS} characters"
+_FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "name": (_matches(_NAME), f"a package name in small letters, of at most {_NAME_CHARACTERS}"),
+    "version": (_matches(_PLAIN), f"a version of at most {_NAME_CHARACTERS} characters"),
+    "build": (_matches(_BUILD), f"a build string of at most {_NAME_CHARACTERS} letters, digits, dots, _ and +"),
+    "build_number": (_is_number_below(_LARGEST), f"a number from 0 to below {_LARGEST}"),
+    "subdir": (_matches(_SUBDIR), "the name of a subdir"),
+    "depends": (_is_lines, _MATCH_SPECS),
+    "constrains": (_is_lines, _MATCH_SPECS),
+    "timestamp": (_is_time, "milliseconds since 1970, before the end of the year 9999"),
+    "noarch": (lambda value: _is_line(value) and value in ("generic", "python"), "generic or python"),
+    "track_features": (lambda value: _is_line(value) or _is_lines(value), "a text or a list of them"),
+    "purls": (is_purls, "a list of package URLs"),
+    **dict.fromkeys(
+        ("arch", "features", "license", "license_family", "platform", "python_site_packages_path"), (_is_line, _LINE)
+    ),
+}

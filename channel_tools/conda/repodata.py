@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The index files of a channel as bytes: repodata (CEP 36), run_exports (CEP 12) and shards (CEP 16).
+
+Records are mappings, or ``msgspec.Raw`` where they are JSON already and need not be looked into. The same records give
+the same bytes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+import zstandard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from channel_tools.conda.info import JsonObject
+
+REPODATA = "repodata.json"
+REPODATA_ZST = "repodata.json.zst"
+REPODATA_FROM_PACKAGES = "repodata_from_packages.json"
+RUN_EXPORTS = "run_exports.json"
+CHANNELDATA = "channeldata.json"
+SHARD_INDEX = "repodata_shards.msgpack.zst"
+SHARDS_FOLDER = "shards"
+SHARD_SUFFIX = ".msgpack.zst"
+SHARD_LEVEL = 9
+"""The zstd level of shards, which are written once and read often."""
+_HASHES = ("md5", "sha256")
+
+
+def encode_json(value: object) -> bytes:
+    """JSON as it is written into a channel: sorted keys, one line, UTF-8."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def encode_repodata(
+    subdir: str, records: Mapping[str, object], *, old: Mapping[str, object] | None = None, removed: Iterable[str] = ()
+) -> bytes:
+    """repodata.json: ``records`` of ``.conda`` files by file name, ``old`` of those of the old format.
+
+    ``removed`` are file names that are there but not listed.
+    """
+    body = {"info": {"subdir": subdir}, "packages": old or {}, "packages.conda": records, "repodata_version": 1}
+    hidden = list(removed)
+    return encode_json(body | {"removed": hidden} if hidden else body)
+
+
+def encode_run_exports(subdir: str, exports: Mapping[str, object], *, old: Mapping[str, object] | None = None) -> bytes:
+    """run_exports.json: the run_exports of ``.conda`` files by file name, ``old`` of those of the old format."""
+    body = {
+        "info": {"subdir": subdir, "version": 1},
+        "packages": {name: {"run_exports": value} for name, value in (old or {}).items()},
+        "packages.conda": {name: {"run_exports": value} for name, value in exports.items()},
+    }
+    return encode_json(body) + b"\n"
+
+
+def encode_shard(
+    records: Mapping[str, JsonObject],
+    *,
+    old: Mapping[str, JsonObject] | None = None,
+    removed: Iterable[str] = (),
+) -> bytes:
+    """The plain bytes of the shard of one package name; ``removed`` are the file names no longer listed."""
+    shard = {
+        "packages": {name: _with_plain_hashes(record) for name, record in (old or {}).items()},
+        "packages.conda": {name: _with_plain_hashes(record) for name, record in records.items()},
+        "removed": sorted(removed),
+    }
+    return msgspec.msgpack.encode(shard, order="sorted")
+
+
+def encode_shard_index(subdir: str, shards: Mapping[str, str], *, now_s: float) -> bytes:
+    """The packed index of the shards: package names to the sha256 of each, with addresses relative to the subdir."""
+    info = {
+        "subdir": subdir,
+        "base_url": "",
+        "shards_base_url": f"./{SHARDS_FOLDER}/",
+        "created_at": datetime.fromtimestamp(now_s, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    hashes = {name: bytes.fromhex(sha256) for name, sha256 in sorted(shards.items())}
+    index = msgspec.msgpack.encode({"info": info, "shards": hashes}, order="sorted")
+    return zstandard.ZstdCompressor(level=SHARD_LEVEL).compress(index)
+
+
+def _with_plain_hashes(record: JsonObject) -> JsonObject:
+    return record | {key: bytes.fromhex(str(record[key])) for key in _HASHES if key in record}

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Solving through py-rattler, for environments and for locks alike, and what its errors mean to a user.
+
+py-rattler's errors are one class per stage with the cause in the text only, so the text is read: the phrases below were
+seen with py-rattler 0.28 (tests provoke each with real channels). An unknown text keeps its words under a general
+error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import rattler
+from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
+from rattler.repo_data import SourceConfig
+
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, SolveError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rattler.networking import Client
+
+REPODATA_CACHE = ".repodata"
+_MAX_EXPLANATION_LINES = 15
+_SOLVER_HEADER = "Cannot solve the request because of: "
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"`()<>,]+")
+_REFUSED = re.compile(r"HTTP status client error \((401|403)\b")
+UNREACHABLE = re.compile(
+    r"error sending request|dns error|HTTP status|timed out|connection (closed|reset)", re.IGNORECASE
+)
+
+
+def parse_spec(spec: str) -> rattler.MatchSpec:
+    """A MatchSpec as conda reads it. Raises UsageError."""
+    try:
+        # not strict, as conda reads specs: the strict form of py-rattler 0.28 refuses ``name=*=build*``
+        return rattler.MatchSpec(spec, strict=False)
+    except InvalidMatchSpecError as err:
+        raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
+
+
+def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bool = False) -> rattler.Gateway:
+    """What reads the channels' indexes through ``client``, with its cache below the package cache.
+
+    ``fresh`` reads them as they are now, even where a server's answer allows to take a kept one for a while.
+    """
+    config = SourceConfig(cache_action="no-cache") if fresh else None
+    return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client, default_config=config)
+
+
+async def solve_specs(
+    specs: Sequence[str],
+    channels: Sequence[str],
+    *,
+    subdir: str,
+    gateway: rattler.Gateway,
+    virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage],
+    preferred: Sequence[rattler.RepoDataRecord] = (),
+) -> list[rattler.RepoDataRecord]:
+    """The packages of an environment for ``subdir`` from ``channels`` alone (addresses, in order of priority).
+
+    ``preferred`` records are taken wherever the specs allow it. Raises UsageError, SolveError, NetworkError and
+    ChannelError (an index that is missing or not an index).
+    """
+    parsed = [parse_spec(spec) for spec in specs]
+    try:
+        return await rattler.solve(
+            sources=channels,
+            specs=parsed,
+            gateway=gateway,
+            platforms=[rattler.Subdir(subdir), rattler.Subdir("noarch")],
+            locked_packages=preferred,
+            virtual_packages=virtual_packages,
+            channel_relations="disabled",
+        )
+    except (GatewayError, FetchRepoDataError) as err:
+        raise gateway_error(err, channels=channels) from err
+    except SolverError as err:
+        raise solve_error(err, specs=specs, channels=channels) from err
+
+
+def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]) -> SolveError:
+    """No solution: the solver's own explanation, cut to what a screen holds."""
+    lines = str(err).removeprefix(_SOLVER_HEADER).strip().splitlines()
+    if len(lines) > _MAX_EXPLANATION_LINES:
+        left = len(lines) - _MAX_EXPLANATION_LINES
+        lines = [*lines[:_MAX_EXPLANATION_LINES], f"({left} more lines)"]
+    message = f"no set of packages in {shown_channels(channels)} meets {', '.join(specs)}:\n" + "\n".join(lines)
+    return SolveError(message, hint="build what is missing first (channel_tools build), or loosen the specs")
+
+
+def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsError:
+    """A channel's index could not be had: out of reach, absent, or not an index."""
+    reason = one_line(err)
+    where = shown_channels(channels)
+    if UNREACHABLE.search(reason):
+        message = f"{where}: the channel's index cannot be reached: {reason}"
+        again = "then run the same command again"
+        if _REFUSED.search(reason):
+            return NetworkError(message, hint=f"give an address with a token, https://HOST/t/TOKEN/CHANNEL, {again}")
+        return NetworkError(message, hint=f"check the address and the route to it, {again}")
+    message = f"{where}: the channel's index cannot be read: {reason}"
+    return ChannelError(message, hint="make the channel first (channel_tools build) or give another address")
+
+
+def shown_channels(channels: Sequence[str]) -> str:
+    """Channels as they may be shown, without credentials."""
+    return ", ".join(without_credentials(channel) for channel in channels)
+
+
+def one_line(err: Exception) -> str:
+    """The chain of causes on one line, without the repetitions that wrapped errors bring, and without credentials."""
+    parts: list[str] = []
+    for line in str(err).splitlines():
+        part = line.strip().removeprefix("Caused by: ")
+        if part and not any(part in earlier for earlier in parts):
+            parts.append(part)
+    return _ADDRESS.sub(lambda found: without_credentials(found.group()), ": ".join(parts))

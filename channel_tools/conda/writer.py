@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writing a ``.conda`` package from a folder.
+
+One pass over the files, never one of them in memory: each is hashed, searched for the prefix placeholder and
+compressed while it is read, and what was learned goes into paths.json, written after the payload. The bytes depend on
+the tree, the metadata and the compression only: members sorted, owners and times fixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+import zstandard
+
+from channel_tools.conda.archive import stream_component
+from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import atomic_path, sha256_of_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from channel_tools.conda.metadata import PackageMetadata
+
+WRITER_VERSION = 1
+"""Raised when the bytes written for the same tree and metadata change."""
+DEFAULT_LEVEL = 6
+"""Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
+INFO_LEVEL = 15
+"""Metadata is small and read more often than written; the engine's own level."""
+_PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
+_CHUNK_BYTES = 1 << 20
+_TEXT_PROBE_BYTES = 1 << 13
+_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenPackage:
+    """A package as it stands on disk."""
+
+    path: Path
+    size_bytes: int
+    sha256: str
+    files: int
+    unpacked_bytes: int
+
+
+def write_conda_package(
+    tree: Path,
+    metadata: PackageMetadata,
+    destination: Path,
+    *,
+    license_files: Path | None = None,
+    level: int = DEFAULT_LEVEL,
+) -> WrittenPackage:
+    """Pack the folder ``tree`` (it stands for the prefix) into ``destination``, which appears atomically.
+
+    The files below ``license_files`` become info/licenses.
+
+    Raises IntegrityError for what cannot be installed elsewhere: an absolute link, one that leads out of the prefix, a
+    device or socket.
+    """
+    with atomic_path(destination) as temporary:
+        with temporary.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
+            _write_member(archive, "metadata.json", _json({"conda_pkg_format_version": 2}))
+            stem = destination.name.removesuffix(".conda")
+            paths: list[dict[str, Any]] = []
+            with _component(archive, f"pkg-{stem}.tar.zst", level) as tar:
+                paths += [_add_path(tar, tree, path, metadata.timestamp_ms) for path in _members(tree)]
+            _describe_links(tree, paths)
+            with _component(archive, f"info-{stem}.tar.zst", level) as tar:
+                info = _info_files(metadata, paths) | _license_files(license_files)
+                for name, content in sorted(info.items()):
+                    _add_bytes(tar, f"info/{name}", content, metadata.timestamp_ms)
+        size_bytes, sha256 = temporary.stat().st_size, sha256_of_file(temporary)
+    return WrittenPackage(
+        path=destination,
+        size_bytes=size_bytes,
+        sha256=sha256,
+        files=len(paths),
+        unpacked_bytes=sum(path["size_in_bytes"] for path in paths if path["path_type"] == "hardlink"),
+    )
+
+
+def rewrite_info(
+    path: Path, edit: Callable[[Mapping[str, bytes]], Mapping[str, bytes]], *, level: int = INFO_LEVEL
+) -> bool:
+    """Replace those files of info/ that ``edit`` returns; whether there were any.
+
+    ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
+    modes and times of what is in info/ stay. The new package appears atomically. Raises IntegrityError for a damaged
+    package.
+    """
+    members = [(member, None if stream is None else stream.read()) for member, stream in stream_component(path, "info")]
+    changed = edit({_info_name(member): content for member, content in members if content is not None})
+    if changed:
+        edited = [(member, changed.get(_info_name(member), content)) for member, content in members]
+        for member, content in edited:
+            member.size = 0 if content is None else len(content)
+        with atomic_path(path) as temporary, zipfile.ZipFile(path) as old:
+            _write_with_info(old, temporary, edited, level)
+    return bool(changed)
+
+
+def _info_name(member: tarfile.TarInfo) -> str:
+    return member.name.removeprefix("info/")
+
+
+def _write_with_info(
+    old: zipfile.ZipFile, destination: Path, members: Sequence[tuple[tarfile.TarInfo, bytes | None]], level: int
+) -> None:
+    with destination.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
+        for entry in old.infolist():
+            if entry.filename.startswith("info-"):
+                with _component(archive, entry.filename, level) as tar:
+                    for member, content in members:
+                        tar.addfile(member, None if content is None else io.BytesIO(content))
+                continue
+            with (
+                old.open(entry) as source,
+                archive.open(zipfile.ZipInfo(entry.filename, _ZIP_TIME), "w", force_zip64=True) as target,
+            ):
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+
+
+def _members(tree: Path) -> Iterator[Path]:
+    """Every file and link below ``tree``, in the order of their names as bytes; empty folders do not travel."""
+    found: list[Path] = []
+    for folder, folders, files in os.walk(tree):
+        here = Path(folder)
+        found += [here / name for name in files]
+        found += [here / name for name in folders if (here / name).is_symlink()]
+    yield from sorted(found, key=lambda path: os.fsencode(path.relative_to(tree)))
+
+
+def _add_path(tar: tarfile.TarFile, tree: Path, path: Path, timestamp_ms: int) -> dict[str, Any]:
+    name = path.relative_to(tree).as_posix()
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return _add_link(tar, name, path.readlink().as_posix(), timestamp_ms)
+    if not stat.S_ISREG(mode):
+        raise IntegrityError(f"{name}: neither a file nor a link; a conda package holds nothing else")
+    member = _tar_info(name, timestamp_ms)
+    member.size = path.stat().st_size
+    member.mode = 0o775 if mode & 0o100 else 0o664
+    with path.open("rb") as stream:
+        scanner = _Scanner(stream)
+        tar.addfile(member, scanner)
+    entry: dict[str, Any] = {
+        "_path": name,
+        "path_type": "hardlink",
+        "sha256": scanner.sha256.hexdigest(),
+        "size_in_bytes": member.size,
+    }
+    if scanner.has_placeholder:
+        entry |= {"prefix_placeholder": PREFIX_PLACEHOLDER, "file_mode": "text" if scanner.is_text else "binary"}
+    return entry
+
+
+def _add_link(tar: tarfile.TarFile, name: str, target: str, timestamp_ms: int) -> dict[str, Any]:
+    if target.startswith("/"):
+        raise IntegrityError(f"{name}: the link leads to the absolute path {target}; expected a relative one")
+    depth = len(PurePosixPath(name).parent.parts)
+    for part in PurePosixPath(target).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            raise IntegrityError(f"{name}: the link leads to {target}, out of the prefix")
+    member = _tar_info(name, timestamp_ms)
+    member.type, member.linkname, member.mode = tarfile.SYMTYPE, target, 0o777
+    tar.addfile(member)
+    return {"_path": name, "path_type": "softlink", "sha256": _EMPTY_SHA256, "size_in_bytes": 0}
+
+
+def _describe_links(tree: Path, paths: list[dict[str, Any]]) -> None:
+    """Give each link the hash of the file it leads to; what is a folder or another package's keeps that of nothing."""
+    root = tree.resolve()
+    files = {path["_path"]: path for path in paths if path["path_type"] == "hardlink"}
+    for path in paths:
+        if path["path_type"] == "softlink":
+            target = (tree / path["_path"]).resolve()
+            if target.is_relative_to(root) and (file := files.get(target.relative_to(root).as_posix())):
+                path |= {"sha256": file["sha256"], "size_in_bytes": file["size_in_bytes"]}
+
+
+class _Scanner(io.RawIOBase):
+    """Hashes what is read through it and looks for the placeholder, also across the borders of chunks."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.sha256 = hashlib.sha256()
+        self.has_placeholder = False
+        self.is_text = True
+        self._stream = stream
+        self._tail = b""
+        self._probed = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next chunk."""
+        chunk = self._stream.read(size)
+        self.sha256.update(chunk)
+        if self._probed < _TEXT_PROBE_BYTES:
+            self.is_text = self.is_text and b"\0" not in chunk[: _TEXT_PROBE_BYTES - self._probed]
+            self._probed += len(chunk)
+        if not self.has_placeholder:
+            window = self._tail + chunk
+            self.has_placeholder = _PLACEHOLDER_BYTES in window
+            self._tail = window[-len(_PLACEHOLDER_BYTES) :]
+        return chunk
+
+
+def _info_files(metadata: PackageMetadata, paths: list[dict[str, Any]]) -> dict[str, bytes]:
+    files = {
+        "about.json": _json(dict(metadata.about)),
+        "index.json": _json(metadata.index_json()),
+        "paths.json": _json({"paths": paths, "paths_version": 1}),
+        "files": "".join(f"{path['_path']}\n" for path in paths).encode(),
+    }
+    exports = {kind: list(specs) for kind, specs in metadata.run_exports.items() if specs}
+    if exports:
+        files["run_exports.json"] = _json(exports)
+    if metadata.noarch == "python":
+        noarch: dict[str, Any] = {"type": "python"}
+        if metadata.entry_points:
+            noarch["entry_points"] = list(metadata.entry_points)
+        files["link.json"] = _json({"noarch": noarch, "package_metadata_version": 1})
+    return files
+
+
+def _license_files(folder: Path | None) -> dict[str, bytes]:
+    if folder is None:
+        return {}
+    return {f"licenses/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in _members(folder)}
+
+
+@contextlib.contextmanager
+def _component(archive: zipfile.ZipFile, name: str, level: int) -> Iterator[tarfile.TarFile]:
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    with (
+        archive.open(zipfile.ZipInfo(name, _ZIP_TIME), "w", force_zip64=True) as member,
+        compressor.stream_writer(member, closefd=False) as compressed,
+        # No stream mode ("w|"): its buffer of its own costs a copy of everything, and the compressor has one.
+        tarfile.TarFile(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
+    ):
+        yield tar
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), content)
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes, timestamp_ms: int) -> None:
+    member = _tar_info(name, timestamp_ms)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _tar_info(name: str, timestamp_ms: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.mtime = timestamp_ms // 1000
+    member.mode = 0o664
+    return member
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Finds what in an environment names or links to places that it must not depend on.
+
+Every regular file is read in chunks and searched for the bytes of the forbidden paths; every symbolic link must end
+inside the prefix. Three kinds of mention are right and left out: the prefix itself (which may lie below a forbidden
+path), and, in ``conda-meta`` only, the channel and the package cache that a package came from, which the records name
+by conda's own rules. Hard links need no look: they are files of the prefix.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.system.byte_search import find_paths
+from channel_tools.system.files import walk_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_META = "conda-meta"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class OutsidePath:
+    """One mention: the file or link (relative to the prefix) and the forbidden path, or where the link ends."""
+
+    file: str
+    names: str
+    is_link: bool
+
+
+def find_outside_paths(
+    prefix: Path, forbidden: Sequence[Path], *, recorded_sources: Sequence[Path] = ()
+) -> tuple[OutsidePath, ...]:
+    """Every mention of a ``forbidden`` path and every symbolic link out of ``prefix``, sorted, once per file and path.
+
+    ``recorded_sources`` are the channel folders and the package cache, which files below ``conda-meta`` may name. A
+    path counts where it ends at a path separator or at a byte that no file name has, so ``/a/tree`` is not found in
+    ``/a/tree2``. Relative or root paths in ``forbidden`` raise ValueError.
+    """
+    prefix = prefix.absolute()
+    needles = _needles(forbidden)
+    own = _spellings([prefix])
+    recorded = own + _spellings(recorded_sources)
+    findings: list[OutsidePath] = []
+    for entry in walk_entries(prefix):
+        name = entry.path[len(str(prefix)) + 1 :]
+        if entry.is_symlink():
+            findings += _link_findings(Path(entry.path), name, prefix)
+        elif entry.is_file():
+            allowed = recorded if name.startswith(_META + "/") else own
+            hits = _mentions(Path(entry.path), needles, allowed)
+            findings += (OutsidePath(file=name, names=hit, is_link=False) for hit in hits)
+    return tuple(sorted(findings))
+
+
+def _needles(forbidden: Sequence[Path]) -> tuple[bytes, ...]:
+    for path in forbidden:
+        if not path.is_absolute() or path == Path(path.anchor):
+            raise ValueError(f"{path}: expected an absolute path below the root")
+    spellings = _spellings(forbidden)
+    return tuple(one for one in spellings if not any(one.startswith(other + b"/") for other in spellings))
+
+
+def _spellings(paths: Sequence[Path]) -> tuple[bytes, ...]:
+    """Each path as written and with its links resolved, as bytes."""
+    return tuple(sorted({os.fsencode(path) for given in paths for path in (given.absolute(), given.resolve())}))
+
+
+def _link_findings(path: Path, name: str, prefix: Path) -> list[OutsidePath]:
+    target = path.parent / path.readlink()
+    ends = (Path(os.path.normpath(target)), Path(os.path.realpath(path)))
+    if ends[0].is_relative_to(prefix) and ends[1].is_relative_to(prefix.resolve()):
+        return []
+    outside = ends[0] if not ends[0].is_relative_to(prefix) else ends[1]
+    return [OutsidePath(file=name, names=str(outside), is_link=True)]
+
+
+def _mentions(path: Path, needles: Sequence[bytes], allowed: Sequence[bytes]) -> Iterator[str]:
+    """The needles that ``path`` holds outside of an allowed path."""
+    with path.open("rb") as stream:
+        for mention in find_paths(stream, needles, allowed=allowed):
+            yield os.fsdecode(mention.text)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A bundle as it lies there, folder or tar file: names, sizes and streams. Nothing here is trusted or judged yet.
+
+As a tar file it is plain, since what it holds is compressed. The reader takes headers of plain files only, and GNU's
+for names that are too long for one, and walks them itself: so no member can climb out, stand for another, or make the
+reader allocate more than a few blocks.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import errno
+import io
+import os
+import shutil
+import stat
+import tarfile
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, TypeVar
+
+from channel_tools.mirror.bundle.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
+from channel_tools.system.errors import DiskFullError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+F = TypeVar("F")
+T = TypeVar("T")
+_BLOCK = tarfile.BLOCKSIZE
+_END_BLOCKS = 2
+_OCTAL_LIMIT = 8**11
+_NAME_LIMIT_BYTES = 1024
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_RESERVE_BYTES = 16 << 20
+_TOO_LARGE_HINT = (
+    "the medium's file system does not allow files of this size: write the bundle to a folder, or reformat the medium"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundleReader:
+    """A bundle's files by their path in it; ``offsets`` are where they begin in a tar file, None for a folder."""
+
+    path: Path
+    sizes: Mapping[str, int]
+    offsets: Mapping[str, int] | None = None
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """One file as a stream; links are not followed. Raises BundleRejectedError when it cannot be opened."""
+        if self.offsets is not None:
+            with self.path.open("rb", buffering=0) as stream:
+                yield io.BufferedReader(_Window(stream, self.offsets[name], self.sizes[name]))
+            return
+        try:
+            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as err:
+            raise bundle_damaged(self.path / name, f"cannot be read: {err.strerror}") from None
+        with os.fdopen(descriptor, "rb") as stream:
+            yield stream
+
+    def read(self, stream: IO[bytes], amount: int) -> bytes:
+        """At most ``amount`` bytes of an opened file. Raises BundleRejectedError when the medium fails."""
+        try:
+            return stream.read(amount)
+        except OSError as err:
+            raise bundle_damaged(self.path, f"cannot be read: {err.strerror}") from err
+
+
+class _Window(io.RawIOBase):
+    """A part of a file as a stream of its own."""
+
+    def __init__(self, stream: IO[bytes], offset: int, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+        stream.seek(offset)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the only kind io hands over
+        count = self._stream.readinto(memoryview(buffer)[: self._left])  # type: ignore[attr-defined]
+        self._left -= count
+        return int(count)
+
+
+def bundle_damaged(where: Path, what: str) -> BundleRejectedError:
+    """The error for a bundle that cannot be read."""
+    return BundleRejectedError("damaged", f"{where}: {what}", hint=COPY_AGAIN)
+
+
+def open_bundle(path: Path) -> BundleReader:
+    """The bundle at ``path``. Raises UsageError when none is there, BundleRejectedError for what no bundle may hold."""
+    if path.is_dir():
+        reader = BundleReader(path=path, sizes=dict(_walk(path)))
+    elif path.is_file():
+        members = read_members(path)
+        sizes = {name: member.size_bytes for name, member in members.items()}
+        offsets = {name: member.offset for name, member in members.items()}
+        reader = BundleReader(path=path, sizes=sizes, offsets=offsets)
+    else:
+        raise UsageError(f"{path}: there is no such file or folder", hint="channel_tools mirror create makes a bundle")
+    if f"{METADATA_FOLDER}/timestamp.json" not in reader.sizes:
+        raise bundle_damaged(path, f"not a bundle: {METADATA_FOLDER}/timestamp.json is missing")
+    return reader
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, int]]:
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        with os.scandir(folder / below) as entries:
+            for entry in entries:
+                name = below + entry.name
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(name + "/")
+                elif not stat.S_ISREG(status.st_mode):
+                    message = f"{folder / name}: not a plain file; a bundle holds only plain files"
+                    raise BundleRejectedError("unsafe", message)
+                elif not is_safe_path(name):
+                    raise BundleRejectedError("added", f"{folder / name}: no bundle holds a file of this name")
+                else:
+                    yield name, status.st_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """Where the bytes of a file lie in a tar file."""
+
+    offset: int
+    size_bytes: int
+
+
+def write_members(
+    destination: IO[bytes], members: Iterable[tuple[str, Path]], *, executable_bits: bool = False
+) -> None:
+    """Write files, given as ``(path, file)``, to a tar file one after the other; the same files give the same bytes."""
+    for name, path in members:
+        with path.open("rb") as stream:
+            size_bytes = path.stat().st_size
+            executable = executable_bits and os.access(path, os.X_OK)
+            destination.write(_header(name, size_bytes, mode=0o755 if executable else 0o644))
+            shutil.copyfileobj(stream, destination, 1 << 20)
+            destination.write(b"\0" * (-size_bytes % _BLOCK))
+    destination.write(b"\0" * (_END_BLOCKS * _BLOCK))
+
+
+def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.mtime = size_bytes, mode, 0
+    if size_bytes < _OCTAL_LIMIT:
+        try:
+            return info.tobuf(tarfile.USTAR_FORMAT)
+        except ValueError:  # its name is too long for the format of the standard
+            pass
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def each_file(
+    files: Iterable[F], action: Callable[[F], T], *, jobs: int, cancel: Callable[[], None] = lambda: None
+) -> list[tuple[F, T]]:
+    """Call ``action`` for all files, ``jobs`` at once; each with what it returned, in the order in which they ended.
+
+    The first error ends it: ``cancel`` is called, and the error raised when those that run have ended.
+    """
+    with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
+        futures = {pool.submit(action, file): file for file in files}
+        try:
+            return [(futures[done], done.result()) for done in concurrent.futures.as_completed(futures)]
+        except BaseException:
+            cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def read_members(file: Path) -> dict[str, Member]:
+    """The files in a tar file, by path. Raises BundleRejectedError for anything but plain, complete, safe members."""
+    found: dict[str, Member] = {}
+    with file.open("rb") as stream:
+        size_bytes = stream.seek(0, 2)
+        for info, offset in _headers(stream, file, size_bytes):
+            if info.type not in _PLAIN:
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a plain file")
+            if not is_safe_path(info.name):
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} may not have this name")
+            if info.name in found:
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is there twice")
+            if offset + info.size > size_bytes:
+                raise bundle_damaged(file, f"ends within {info.name}: it is cut short")
+            found[info.name] = Member(offset=offset, size_bytes=info.size)
+    return found
+
+
+def _headers(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
+    """Members, long names resolved, with the places of their bytes."""
+    long_name = None
+    for info, offset in _blocks(stream, file, size_bytes):
+        if info.type == tarfile.GNUTYPE_LONGNAME and long_name is None and info.size <= _NAME_LIMIT_BYTES:
+            stream.seek(offset)
+            long_name = stream.read(info.size).rstrip(b"\0").decode("utf-8", "replace")
+            continue
+        if long_name is not None:
+            info.name, long_name = long_name, None
+        yield info, offset
+
+
+def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
+    position = 0
+    while True:
+        stream.seek(position)
+        block = stream.read(_BLOCK)
+        if not block.strip(b"\0") and len(block) == _BLOCK:
+            _check_end(stream, file)
+            return
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError) as err:
+            what = "it is cut short" if position >= size_bytes - _BLOCK else f"expected the header of a member ({err})"
+            if position == 0:
+                what = "not a tar file"
+            raise bundle_damaged(file, f"at byte {position}: {what}") from None
+        if info.size < 0:
+            raise bundle_damaged(file, f"at byte {position}: a member of {info.size} bytes")
+        yield info, position + _BLOCK
+        position += _BLOCK + info.size + (-info.size % _BLOCK)
+
+
+def _check_end(stream: IO[bytes], file: Path) -> None:
+    """Nothing may follow the end mark: it would be in the file, but in no list."""
+    while chunk := stream.read(1 << 20):
+        if chunk.strip(b"\0"):
+            raise BundleRejectedError("added", f"{file}: there are bytes behind the end of the archive")
+
+
+@contextlib.contextmanager
+def unusable_reported(place: Path) -> Iterator[None]:
+    """Turn the operating system's errors of writing at ``place`` into a UsageError, but for a full disk."""
+    try:
+        yield
+    except OSError as err:
+        if err.errno in {errno.ENOSPC, errno.EDQUOT} or err.errno is None:
+            raise
+        message = f"{err.filename or place}: cannot be written: {err.strerror}"
+        hint = _TOO_LARGE_HINT if err.errno == errno.EFBIG else f"choose another place than {place}, or fix that one"
+        raise UsageError(message, hint=hint) from err
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """Raise DiskFullError unless ``needed_bytes`` fit into the file system of ``folder``."""
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes + _RESERVE_BYTES:
+        message = f"{folder.parent}: {needed_bytes} bytes are needed there, {free} are free; nothing was written"
+        raise DiskFullError(message, hint="free space there, or choose another place")

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making a bundle: files fetched into a folder beside its destination, indexed, signed last, then renamed into place.
+
+An interrupted run leaves that folder; the next one goes on with what is right in it. A bundle without signatures has
+never its own name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools import __version__
+from channel_tools.conda.repodata import encode_json
+from channel_tools.mirror.bundle.files import check_space, unusable_reported, write_members
+from channel_tools.mirror.bundle.format import (
+    BOOTSTRAP,
+    MANIFEST,
+    BundleChannel,
+    BundleFile,
+    Manifest,
+    lock_path,
+    sha256_of,
+)
+from channel_tools.mirror.exporting.fetch import fetch_files
+from channel_tools.mirror.exporting.plan import platforms_of
+from channel_tools.mirror.trust.keys import fingerprint
+from channel_tools.mirror.trust.metadata import sign_bundle
+from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, exclusive_lock, sync_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from channel_tools.mirror.exporting.fetch import FetchOptions
+    from channel_tools.mirror.exporting.plan import BundlePlan, ExtraFile
+    from channel_tools.mirror.trust.keys import Signing
+    from channel_tools.system.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CreateReport:
+    """A bundle that was made: what it holds, and how much of that had to be fetched now."""
+
+    path: Path
+    version: int
+    files: int
+    size_bytes: int
+    fetched_files: int
+    fetched_bytes: int
+    omitted: int
+    root_sha256: str
+    bootstrap_sha256: str | None
+    expires: str
+
+
+def create_bundle(
+    plan: BundlePlan, destination: Path, *, signing: Signing, options: FetchOptions, progress: Progress
+) -> CreateReport:
+    """Make the bundle at ``destination``: a folder, or a tar file when its name ends in ``.tar``.
+
+    Raises UsageError when something is there already, DiskFullError before anything is fetched when there is no room
+    for all of it, and as fetch_files; the same call afterwards continues.
+    """
+    check_destination(destination)
+    folder = unfinished_folder(destination)
+    lock_file = _unfinished_lock(folder)
+    with disk_full_reported(destination.parent), unusable_reported(destination):
+        folder.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"):
+            check_space(folder, _needed_bytes(folder, plan, tar=_is_tar(destination)))
+            fetched = fetch_files(plan.wanted, folder, options=options, progress=progress)
+            for extra in plan.brought:
+                _copy(extra, folder / extra.path)
+            version, metadata = _sign(plan, folder, signing)
+            names = _complete(plan, folder, metadata)
+            size_bytes = sum((folder / name).stat().st_size for name in names)
+            _rename(folder, destination, [*metadata, *(name for name in names if name not in metadata)])
+    _remove_lock(lock_file)
+    return CreateReport(
+        path=destination,
+        version=version,
+        files=len(names),
+        size_bytes=size_bytes,
+        fetched_files=fetched[0],
+        fetched_bytes=fetched[1],
+        omitted=len(plan.omitted),
+        root_sha256=fingerprint(signing.folder.root_files()[-1]),
+        bootstrap_sha256=sha256_of(plan.small[BOOTSTRAP]) if BOOTSTRAP in plan.small else None,
+        expires=signing.last_day,
+    )
+
+
+def check_destination(destination: Path) -> None:
+    """Raise UsageError when something is there already; leftovers of a run that was killed at its end are removed.
+
+    Raises FileAccessError for a device, a pipe, a socket, and a link that leads nowhere.
+    """
+    check_replaceable(destination, folder=True)
+    if destination.exists():
+        _remove_leftovers(unfinished_folder(destination))
+        hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
+        raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
+
+
+def unfinished_folder(destination: Path) -> Path:
+    """Where the files of a bundle lie while it is made; the caller may put files there before."""
+    return destination.with_name(f".{destination.name}.unfinished")
+
+
+def _unfinished_lock(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".lock")
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Unless another command is working there, or they cannot be removed."""
+    lock_file = _unfinished_lock(folder)
+    if lock_file.exists() or folder.exists():
+        with (
+            contextlib.suppress(ChannelError, OSError),
+            exclusive_lock(lock_file, what=f"the unfinished bundle {folder}"),
+        ):
+            shutil.rmtree(folder, ignore_errors=True)
+            _remove_lock(lock_file)
+
+
+def _remove_lock(lock_file: Path) -> None:
+    for leftover in (lock_file, lock_file.with_name(lock_file.name + ".owner")):
+        leftover.unlink(missing_ok=True)
+
+
+def _copy(extra: ExtraFile, destination: Path) -> None:
+    """Copy and never link: what happens to a bundle must not happen to where its files came from."""
+    if extra.file != destination:
+        destination.unlink(missing_ok=True)
+        with atomic_path(destination) as temporary:
+            shutil.copyfile(extra.file, temporary)
+
+
+def _needed_bytes(folder: Path, plan: BundlePlan, *, tar: bool) -> int:
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return max(0, plan.size_bytes - there) + (plan.size_bytes if tar else 0)
+
+
+def _sign(plan: BundlePlan, folder: Path, signing: Signing) -> tuple[int, dict[str, bytes]]:
+    """Take a number, write the manifest and what was made here, and sign all of it; the number and the metadata."""
+    version = signing.folder.take_version()
+    content = {**plan.small, MANIFEST: _manifest(plan, version, signing.now)}
+    for path, data in content.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    targets = [BundleFile(path=path, size_bytes=len(data), sha256=sha256_of(data)) for path, data in content.items()]
+    return version, sign_bundle(signing, [*targets, *plan.extras, *plan.packages], version=version)
+
+
+def _manifest(plan: BundlePlan, version: int, now: datetime) -> bytes:
+    manifest = Manifest(
+        version=version,
+        created=now.isoformat(timespec="seconds"),
+        created_with=f"channel_tools {__version__}",
+        stacks=tuple(sorted(lock.stack for lock in plan.locks)),
+        platforms=tuple(platforms_of(plan.locks)),
+        channels=tuple(
+            BundleChannel(
+                name=part.channel.name,
+                address=part.channel.shown,
+                own=part.channel.own,
+                removed=tuple(map(str, part.removed)),
+            )
+            for part in plan.parts
+        ),
+        locks=tuple(sorted(lock_path(lock.stack) for lock in plan.locks)),
+        with_sources=plan.with_sources,
+        tool=plan.tool,
+        since=None if plan.since is None else plan.since.version,
+        omitted=tuple(plan.omitted),
+    )
+    return encode_json(manifest) + b"\n"
+
+
+def _complete(plan: BundlePlan, folder: Path, metadata: Mapping[str, bytes]) -> list[str]:
+    """Write the signatures, remove what an earlier, other plan left, and flush all to the disk; the files' names."""
+    for name, data in metadata.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    names = {*metadata, *plan.small, MANIFEST}
+    names |= {item.path for item in plan.wanted} | {extra.path for extra in plan.brought}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(folder).as_posix() not in names:
+            path.unlink()
+    sync_files([folder / name for name in sorted(names)])
+    return sorted(names)
+
+
+def _rename(folder: Path, destination: Path, names: Sequence[str]) -> None:
+    if not _is_tar(destination):
+        folder.rename(destination)
+        return
+    with atomic_path(destination) as temporary, temporary.open("wb") as stream:
+        write_members(stream, ((name, folder / name) for name in names))
+    shutil.rmtree(folder)
+
+
+def _is_tar(destination: Path) -> bool:
+    return destination.suffix == ".tar"

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes into a bundle besides packages: this program, and what an importing site needs to build again.
+
+Our own wheel is put together from the files that run here: it is the same program, and neither a build tool nor a
+source tree is needed. What it requires is resolved by pip once per version of ours, and kept. Each source is a tar file
+of its own, as ``sources export`` writes it, so that an update brings only new ones; the tree of recipes is one more.
+The same content gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.resources
+import os
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from packaging.requirements import Requirement
+
+import channel_tools
+from channel_tools.foundation.model import LockedArtifact
+from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
+from channel_tools.mirror.bundle.files import write_members
+from channel_tools.mirror.bundle.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
+from channel_tools.mirror.exporting.plan import ExtraFile
+from channel_tools.sources.transfer import export_entries
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
+from channel_tools.system.files import atomic_path, exclusive_lock, sha256_of_file, write_bytes_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from channel_tools.sources.store import SourceStore
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Tree
+
+DISTRIBUTION = "channel-tools"
+GLIBC = "2.28"
+TREE = f"{SOURCES_FOLDER}/tree.tar"
+_LEFT_OUT = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+_WHEEL = "Wheel-Version: 1.0\nGenerator: channel_tools\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_HINT = "leave the program out with --without-tool, or make the index reachable for pip (pip config list)"
+_LOCK_WAIT_S = 600.0
+
+
+def bootstrap_script() -> bytes:
+    """The script that installs this program from a bundle."""
+    return (importlib.resources.files("channel_tools.mirror") / "data" / "bootstrap.py").read_bytes()
+
+
+def tool_wheels(
+    pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, progress: Progress
+) -> tuple[ToolWheels, list[ExtraFile]]:
+    """This program's wheels for Pythons (``3.12``) and platforms (``linux-64``); those in ``cache`` are used again.
+
+    Raises NetworkError when the package index cannot be reached, FoundationError when it has no wheels for these
+    Pythons, IntegrityError for other bytes than it says.
+    """
+    machines = tuple(MACHINES[platform] for platform in platforms)
+    found = {}
+    with exclusive_lock(cache / ".lock", what=f"the wheels in {cache}", timeout_s=_LOCK_WAIT_S):
+        own = own_wheel(cache)
+        found[own.name] = own
+        for python in pythons:
+            for machine in machines:
+                found |= {path.name: path for path in _required(cache, python, machine, progress)}
+    wheels = ToolWheels(version=channel_tools.__version__, pythons=tuple(pythons), machines=machines)
+    return wheels, [_extra(f"{TOOL_FOLDER}/{name}", path) for name, path in sorted(found.items())]
+
+
+def own_wheel(folder: Path) -> Path:
+    """Write our own wheel to ``folder``; the same files give the same bytes."""
+    version = channel_tools.__version__
+    distribution = importlib.metadata.distribution(DISTRIBUTION)
+    info = f"channel_tools-{version}.dist-info"
+    members = dict(_own_files())
+    members[f"{info}/METADATA"] = (distribution.read_text("METADATA") or "").encode()
+    members[f"{info}/WHEEL"] = _WHEEL.encode()
+    members[f"{info}/entry_points.txt"] = (distribution.read_text("entry_points.txt") or "").encode()
+    members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD")
+    destination = folder / f"channel_tools-{version}-py3-none-any.whl"
+    destination.unlink(missing_ok=True)
+    with atomic_path(destination) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, content in members.items():
+            member = zipfile.ZipInfo(name, _ZIP_TIME)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, content)
+    return destination
+
+
+def _own_files() -> Iterator[tuple[str, bytes]]:
+    package = Path(channel_tools.__file__).parent
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield f"channel_tools/{path.relative_to(package).as_posix()}", path.read_bytes()
+
+
+def _record(members: dict[str, bytes], own_name: str) -> bytes:
+    lines = []
+    for name, content in members.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}")
+    return ("\n".join([*lines, f"{own_name},,"]) + "\n").encode()
+
+
+def own_requirements() -> list[str]:
+    """What our own metadata requires, extras left out."""
+    stated = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
+    return sorted(str(item) for item in stated if item.marker is None or "extra" not in str(item.marker))
+
+
+def wheel_folder(cache: Path, python: str, machine: str) -> Path:
+    """Where the wheels for one Python are kept: another folder for other requirements of ours."""
+    key = "\n".join([channel_tools.__version__, python, machine, GLIBC, *own_requirements()])
+    return cache / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def _required(cache: Path, python: str, machine: str, progress: Progress) -> list[Path]:
+    """The wheels that one Python needs, in a folder of the cache that holds exactly these."""
+    folder = wheel_folder(cache, python, machine)
+    listing = folder / "wheels.json"
+    pip = Pip(python=python, glibc=GLIBC, machine=machine)
+    with _own_hints():
+        if listing.is_file():
+            wheels = decode_json(listing.read_bytes(), list[LockedArtifact])
+        else:
+            progress.note(f"looking for the wheels of channel_tools for Python {python} on {machine}")
+            wheels = pip.resolve(own_requirements())
+            folder.mkdir(parents=True, exist_ok=True)
+        missing = [item for item in wheels if not _is_there(folder / item.file_name, item.sha256)]
+        if missing:
+            _download(pip, missing, folder, progress)
+        if not listing.is_file():
+            write_bytes_atomically(listing, msgspec.json.encode(wheels))
+    return [folder / item.file_name for item in wheels]
+
+
+def _download(pip: Pip, missing: Sequence[LockedArtifact], folder: Path, progress: Progress) -> None:
+    with progress.task("wheels of channel_tools", total=len(missing)) as task:
+        result = pip.download(missing, folder, poll=lambda: None, on_large=lambda _name, _size: None)
+        if result.returncode != 0:
+            raise pip_error(result, "the wheels of channel_tools")
+        for item in missing:
+            if not _is_there(folder / item.file_name, item.sha256):
+                message = f"{folder / item.file_name}: is not what the package index says it is"
+                raise IntegrityError(message, hint="run the same command again")
+            task.advance()
+
+
+def _is_there(path: Path, sha256: str) -> bool:
+    return path.is_file() and sha256_of_file(path) == sha256
+
+
+@contextlib.contextmanager
+def _own_hints() -> Iterator[None]:
+    """Replace the hints of pip's errors, which are for building foundations, by ours."""
+    try:
+        yield
+    except (FoundationError, NetworkError) as err:
+        raise type(err)(err.message, hint=_HINT) from err
+
+
+def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, progress: Progress) -> list[ExtraFile]:
+    """Write one tar file per entry of the store below ``folder``. Raises as export_entries."""
+    found = []
+    for entry in entries:
+        path = f"{SOURCES_FOLDER}/{entry.parent.name}-{entry.name}.tar"
+        if not (folder / path).is_file():  # of an interrupted run; it appeared whole
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            export_entries(store, [entry], folder / path, progress)
+        found.append(_extra(path, folder / path))
+    return found
+
+
+def export_tree(tree: Tree, folder: Path) -> ExtraFile:
+    """Write recipes, variants and patches of the tree to one tar file below ``folder``."""
+    (folder / TREE).parent.mkdir(parents=True, exist_ok=True)
+    (folder / TREE).unlink(missing_ok=True)
+    with atomic_path(folder / TREE) as temporary, temporary.open("wb") as stream:
+        members = ((path.relative_to(tree.root).as_posix(), path) for path in _files_of(tree))
+        write_members(stream, members, executable_bits=True)
+    return _extra(TREE, folder / TREE)
+
+
+def _files_of(tree: Tree) -> Iterator[Path]:
+    for top in (tree.patches, tree.recipes, tree.variants):
+        for here, folders, names in os.walk(top):
+            folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+            for name in sorted(names):
+                path = top.__class__(here, name)
+                if path.is_file() and not path.is_symlink():
+                    yield path
+
+
+def _extra(path: str, file: Path) -> ExtraFile:
+    return ExtraFile(path=path, file=file, size_bytes=file.stat().st_size, sha256=sha256_of_file(file))

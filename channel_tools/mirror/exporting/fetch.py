@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fetching the files of a bundle: several at once, hashed while they arrive, continued where they were cut off.
+
+What is expected is known before (size and sha256), so nothing that a server says about either is believed: no byte more
+than expected is read, and a file is there under its name only when it is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.conda.addresses import local_path
+from channel_tools.mirror.bundle.files import each_file
+from channel_tools.mirror.bundle.format import BundleFile
+from channel_tools.system.errors import ChannelError, IntegrityError
+from channel_tools.system.files import disk_full_reported, sha256_of_file
+from channel_tools.system.http import Cancelled, Download, download
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.system.http import HttpClient, RateLimit
+    from channel_tools.system.progress import Progress, Task
+
+PART_SUFFIX = ".part"
+_CHUNK_BYTES = 1 << 18
+_VERIFY_HINT = "channel_tools channel verify says what is wrong there"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteFile(BundleFile):
+    """A file that a bundle needs from ``url``."""
+
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FetchOptions:
+    """How files are fetched: by which client, how many at once, and how fast in all."""
+
+    client: HttpClient
+    jobs: int = 8
+    limit: RateLimit | None = None
+
+
+class _Fetcher:
+    def __init__(self, folder: Path, options: FetchOptions, task: Task) -> None:
+        self._folder = folder
+        self._options = options
+        self._task = task
+        self._cancelled = threading.Event()
+        self._made: set[Path] = set()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def fetch(self, file: RemoteFile) -> bool:
+        """Leave the file in the folder; whether it had to be fetched."""
+        if self._cancelled.is_set():
+            raise Cancelled
+        target = self._folder / file.path
+        if _is_complete(target, file):
+            self._task.advance(file.size_bytes, detail=target.name)
+            return False
+        part = target.with_name(target.name + PART_SUFFIX)
+        with disk_full_reported(self._folder):
+            if target.parent not in self._made:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._made.add(target.parent)
+            local = local_path(file.url)
+            if local is not None:
+                self._copy(local, part, file)
+            else:
+                wanted = Download(
+                    url=file.url,
+                    part=part,
+                    sha256=file.sha256,
+                    size_bytes=file.size_bytes,
+                    on_bytes=self._task.advance,
+                    limit=self._options.limit,
+                    cancelled=self._cancelled,
+                )
+                download(self._options.client, wanted)
+            part.replace(target)
+        return True
+
+    def _copy(self, source: Path, part: Path, file: RemoteFile) -> None:
+        digest, left = hashlib.sha256(), file.size_bytes
+        try:
+            with source.open("rb") as stream, part.open("wb") as writing:
+                while chunk := stream.read(min(_CHUNK_BYTES, left)):
+                    if self._cancelled.is_set():
+                        raise Cancelled
+                    writing.write(chunk)
+                    digest.update(chunk)
+                    left -= len(chunk)
+                    self._task.advance(len(chunk))
+                    if self._options.limit is not None:
+                        self._options.limit.spend(len(chunk))
+                is_complete = not left and not stream.read(1)
+        except FileNotFoundError:
+            message = f"{source}: the channel's index names it, but it is not there"
+            raise ChannelError(message, hint=_VERIFY_HINT) from None
+        if digest.hexdigest() != file.sha256 or not is_complete:
+            part.unlink()
+            expected = f"{file.size_bytes} bytes with sha256 {file.sha256}"
+            message = f"{source}: is not the file that the channel's index names ({expected})"
+            raise IntegrityError(message, hint=_VERIFY_HINT)
+
+
+def fetch_files(
+    files: Sequence[RemoteFile], folder: Path, *, options: FetchOptions, progress: Progress
+) -> tuple[int, int]:
+    """Bring all files into ``folder``; how many files and bytes had to be fetched, the others were there.
+
+    Files that are there are hashed again; parts of earlier runs are continued. Raises NetworkError, ChannelError (a
+    local channel lacks a file), IntegrityError (other bytes than the index says), DiskFullError; what came is kept.
+    """
+    total = sum(item.size_bytes for item in files)
+    with progress.task("fetching packages", total=total, unit="bytes") as task:
+        fetcher = _Fetcher(folder, options, task)
+        # large ones first: none is left alone at the end
+        ordered = sorted(files, key=lambda item: (-item.size_bytes, item.path))
+        results = each_file(ordered, fetcher.fetch, jobs=options.jobs, cancel=fetcher.cancel)
+    fetched = [item for item, was_fetched in results if was_fetched]
+    return len(fetched), sum(item.size_bytes for item in fetched)
+
+
+def _is_complete(target: Path, file: RemoteFile) -> bool:
+    try:
+        found = target.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    is_candidate = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
+    return is_candidate and sha256_of_file(target) == file.sha256

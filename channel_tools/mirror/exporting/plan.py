@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes into a bundle, known by size and hash: from locks and channels to a list of files; none is fetched yet."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
+from channel_tools.mirror.bundle.files import bundle_damaged, open_bundle
+from channel_tools.mirror.bundle.format import (
+    METADATA_FOLDER,
+    BundleFile,
+    Received,
+    channel_path,
+    encode_lock,
+    is_safe_path,
+    lock_path,
+    package_at,
+    read_received,
+    sha256_of,
+)
+from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index
+from channel_tools.mirror.exporting.fetch import RemoteFile
+from channel_tools.mirror.upstream import read_records
+from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError, SolveError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from channel_tools.conda.info import JsonObject
+    from channel_tools.mirror.bundle.format import ToolWheels
+    from channel_tools.pins import Lock
+    from channel_tools.system.http import HttpClient
+
+_log = logging.getLogger(__name__)
+
+ChannelPackage = tuple[str, PackageRef]
+"""A package with the address of its channel, without credentials or a trailing slash."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceChannel:
+    """A channel that is mirrored: its folder in the bundle, its address with any credentials, whether it is ours."""
+
+    name: str
+    address: str
+    own: bool
+
+    @property
+    def shown(self) -> str:
+        """The address without credentials."""
+        return without_credentials(self.address).rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExtraFile(BundleFile):
+    """A file that goes into a bundle from this machine, where ``file`` is."""
+
+    file: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelPart:
+    """The part of a channel that an importing site has after this bundle.
+
+    ``records`` are those of the packages by subdir. ``removed`` are packages whose files the site has or gets for its
+    lock files, and that no new solve may see.
+    """
+
+    channel: SourceChannel
+    packages: tuple[RemoteFile, ...]
+    records: Mapping[str, SubdirRecords]
+    removed: tuple[PackageKey, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundlePlan:
+    """All that is known of a bundle before anything is fetched.
+
+    ``small`` are files made here, by path (indexes, locks, the bootstrap script), ``extras`` files of this machine.
+    ``since`` is what the importing site has: packages and extras among it are signed for again, but not brought again.
+    """
+
+    locks: Sequence[Lock]
+    parts: Sequence[ChannelPart]
+    small: Mapping[str, bytes]
+    extras: Sequence[ExtraFile] = ()
+    tool: ToolWheels | None = None
+    with_sources: bool = False
+    since: Received | None = None
+
+    @property
+    def packages(self) -> list[RemoteFile]:
+        """All packages that the importing site has afterwards."""
+        return [package for part in self.parts for package in part.packages]
+
+    @property
+    def wanted(self) -> list[RemoteFile]:
+        """The packages that have to be brought."""
+        return [package for package in self.packages if not self._is_there(package)]
+
+    @property
+    def brought(self) -> list[ExtraFile]:
+        """The other files of this machine that have to be brought."""
+        return [extra for extra in self.extras if not self._is_there(extra)]
+
+    @property
+    def omitted(self) -> list[str]:
+        """Paths of the bundle that the importing site has already, in order."""
+        return sorted(file.path for file in (*self.packages, *self.extras) if self._is_there(file))
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the bundle will be, metadata left out."""
+        return sum(file.size_bytes for file in (*self.wanted, *self.brought)) + sum(map(len, self.small.values()))
+
+    def brings_nothing(self) -> bool:
+        """Whether the importing site has all of it already, byte for byte."""
+        if self.since is None or self.wanted or self.brought:
+            return False
+        return all(self.since.files.get(path) == sha256_of(content) for path, content in self.small.items())
+
+    def _is_there(self, file: BundleFile) -> bool:
+        return self.since is not None and self.since.files.get(file.path) == file.sha256
+
+
+def locked_packages(locks: Iterable[Lock]) -> set[ChannelPackage]:
+    """All packages of the locks, each once."""
+    return {
+        (package.channel.rstrip("/"), package.ref)
+        for lock in locks
+        for platform in lock.platforms
+        for package in platform.packages
+    }
+
+
+def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
+    """pip and its dependencies, as solved beside the packages of each lock that has Python and no pip.
+
+    conda takes pip for a requirement of Python unless ``add_pip_as_python_dependency`` is off (conda's settings), so
+    that it finds no solution in a channel that has Python and no pip; rattler, pixi and mamba do not. ``channels`` are
+    addresses in order of priority, with any credentials. Where none has a pip that fits, a warning says what conda's
+    users have to set. Raises as solve_lock, but for SolveError.
+    """
+    found: set[ChannelPackage] = set()
+    for lock in locks:
+        for platform in lock.platforms:
+            names = {package.name for package in platform.packages}
+            if "python" in names and "pip" not in names:
+                only = replace(lock, platforms=(platform,))
+                found |= locked_packages([_with_pip(only, channels, package_cache)]) - locked_packages([only])
+    return found
+
+
+def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
+    """The lock of one platform solved again with pip; the lock itself where there is no solution."""
+    [platform] = lock.platforms
+    exact = [f"{package.name} =={package.version} {package.build}" for package in platform.packages]
+    virtual = platform.virtual_packages or assumed_virtual_packages([platform.platform])[platform.platform]
+    try:
+        return solve_lock(
+            lock.stack,
+            [*exact, "pip"],
+            channels,
+            [platform.platform],
+            virtual_packages={platform.platform: virtual},
+            package_cache=package_cache,
+        )
+    except SolveError:
+        _log.warning(
+            "%s: no channel has a pip that fits beside the lock's Python; conda installs there only after "
+            "`conda config --set add_pip_as_python_dependency false`",
+            platform.platform,
+        )
+        return lock
+
+
+def platforms_of(locks: Iterable[Lock]) -> list[str]:
+    """The platforms of the locks, in order."""
+    return sorted({platform.platform for lock in locks for platform in lock.platforms})
+
+
+def plan_packages(
+    needed: Collection[ChannelPackage],
+    channels: Sequence[SourceChannel],
+    *,
+    platforms: Collection[str],
+    client: HttpClient,
+    since: Received | None = None,
+) -> list[ChannelPart]:
+    """The packages needed from the channels, and those that the importing site keeps of what it has (``since``).
+
+    Raises UsageError for a package of another channel, IntegrityError when a channel lists other bytes than were
+    locked, ChannelError and NetworkError for channels that cannot be read.
+    """
+    known = {channel.shown for channel in channels}
+    for address, package in sorted(needed):
+        if address not in known:
+            message = f"{package.file_name} is locked from {address}, which is not among the channels mirrored"
+            raise UsageError(message, hint=f"add --channel {address}, or lock again from the channels given")
+    return [
+        _plan_channel(
+            channel,
+            sorted(package for address, package in needed if address == channel.shown),
+            [NOARCH, *platforms],
+            _received_packages(channel, since),
+            client,
+        )
+        for channel in channels
+    ]
+
+
+def _received_packages(channel: SourceChannel, since: Received | None) -> dict[PackageKey, str]:
+    """The packages of the channel that the importing site has, with their sha256."""
+    files = {} if since is None else since.files
+    found = {package_at(path, channel.name): sha256 for path, sha256 in files.items()}
+    return {key: sha256 for key, sha256 in found.items() if key is not None}
+
+
+def _plan_channel(
+    channel: SourceChannel,
+    needed: Sequence[PackageRef],
+    subdirs: Iterable[str],
+    received: Mapping[PackageKey, str],
+    client: HttpClient,
+) -> ChannelPart:
+    wanted = {package.key: package for package in needed}
+    keys = sorted({*wanted, *received})
+    records = {
+        subdir: read_records(channel.address, subdir, {key.file_name for key in keys if key.subdir == subdir}, client)
+        for subdir in sorted({*subdirs, *(key.subdir for key in keys)})
+    }
+    packages: list[RemoteFile] = []
+    removed: list[PackageKey] = []
+    for key in keys:
+        record = records[key.subdir].get(key.file_name)
+        if record is None:
+            removed.append(key)
+        if key in wanted:
+            packages.append(_wanted(channel, _checked(channel, wanted[key], record)))
+        elif record is not None and record.get("sha256") == received[key]:
+            package = PackageRef(
+                subdir=key.subdir, file_name=key.file_name, sha256=received[key], size_bytes=_size_in(record)
+            )
+            packages.append(_wanted(channel, package))
+    return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
+
+
+def _checked(channel: SourceChannel, package: PackageRef, record: JsonObject | None) -> PackageRef:
+    """The locked package, its size taken from the channel's record where the lock's format does not hold it."""
+    if record is not None and record.get("sha256") != package.sha256:
+        message = (
+            f"{channel.shown}/{package.key}: the channel lists other bytes "
+            f"(sha256 {record.get('sha256')}) than were locked ({package.sha256})"
+        )
+        raise IntegrityError(message, hint="published files never change: find out who changed it, then lock again")
+    return package if package.size_bytes or record is None else replace(package, size_bytes=_size_in(record))
+
+
+def _size_in(record: JsonObject) -> int:
+    """0 where the record has none."""
+    size_bytes = record.get("size")
+    return size_bytes if isinstance(size_bytes, int) else 0
+
+
+def _wanted(channel: SourceChannel, package: PackageRef) -> RemoteFile:
+    path = channel_path(channel.name, package.key)
+    if not package.size_bytes or not is_safe_path(path):
+        message = f"{channel.shown}/{package.key}: the index gives it no size, or a name that no bundle can hold"
+        raise IntegrityError(message, hint="index the channel again")
+    url = f"{channel.address.rstrip('/')}/{package.key}"
+    return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
+
+
+def index_files(
+    locks: Iterable[Lock], parts: Iterable[ChannelPart], *, complete: bool, now: datetime
+) -> dict[str, bytes]:
+    """The indexes and locks of a bundle by path; with ``complete`` its channels can be read as they stand there."""
+    made: dict[str, bytes] = {lock_path(lock.stack): encode_lock(lock) for lock in locks}
+    for part in parts:
+        name = part.channel.name
+        for subdir, records in part.records.items():
+            found = plain_index(subdir, records)
+            if complete:
+                found |= derived_index(subdir, records, found, now_s=now.timestamp())
+            made |= {channel_path(name, f"{subdir}/{file_name}"): content for file_name, content in found.items()}
+        if complete:
+            made |= {channel_path(name, file_name): data for file_name, data in channeldata(part.records).items()}
+    return made
+
+
+def read_since(path: Path) -> Received:
+    """What an importing site has: from its received.json that was carried back, or from the last bundle it imported.
+
+    Neither is verified: what is wrongly left out of a bundle is missed at the importing site, nothing worse. Raises
+    ConfigError, UsageError and BundleRejectedError for what is neither.
+    """
+    if path.is_file() and path.suffix == ".json":
+        return read_received(path)
+    reader = open_bundle(path)
+    names = [name for name in reader.sizes if re.fullmatch(rf"{METADATA_FOLDER}/\d+\.targets\.json", name)]
+    if len(names) != 1:
+        raise bundle_damaged(path, f"has {len(names)} lists of targets; expected one")
+    with reader.open(names[0]) as stream:
+        content = stream.read()
+    try:
+        signed = decode_json(content, _TargetsFile).signed
+    except msgspec.MsgspecError as err:
+        raise bundle_damaged(path, f"{names[0]} is not TUF metadata ({err})") from None
+    files = {name: target.hashes.get("sha256", "") for name, target in signed.targets.items()}
+    return Received(version=signed.version, root_sha256="", files=files)
+
+
+class _Target(msgspec.Struct):
+    hashes: dict[str, str]
+
+
+class _Signed(msgspec.Struct):
+    version: int
+    targets: dict[str, _Target]
+
+
+class _TargetsFile(msgspec.Struct):
+    """As much of targets metadata as is needed, without the TUF library: nothing is decided by it."""
+
+    signed: _Signed

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Channels at the importing site: ours are published to, as anywhere; others in a folder stay as the bundle says.
+
+The folder of a third-party channel is not a channel of ours: its index is not made from its packages but from the
+records that were signed, so that hotfixes, and packages that we would not index, arrive unchanged. Where packages are
+published, their records are made anew, so what differs then from the signed ones becomes a hotfix, and what the bundle
+does not list any more is yanked.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import Foundation
+from channel_tools.channel.patches import Patch
+from channel_tools.conda.archive import stream_component
+from channel_tools.conda.package import OLD_SUFFIX
+from channel_tools.conda.repodata import REPODATA
+from channel_tools.mirror.bundle.format import channel_path, package_at
+from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index, read_plain
+from channel_tools.mirror.upstream import read_records
+from channel_tools.publish import MAIN_LABEL, PackageFile, PackageSet
+from channel_tools.publish.target import maintained
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import link_or_copy, write_bytes_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.package import PackageKey
+    from channel_tools.mirror.bundle.format import BundleChannel, BundleFile
+    from channel_tools.publish import LabelPackage, MaintainedTarget, Target
+    from channel_tools.system.http import HttpClient
+    from channel_tools.system.progress import Progress
+
+GONE = "not listed any more where the bundle comes from"
+_ABOUT = "info/about.json"
+_OWN_MARK = b'"channel_tools"'
+_PATCHABLE = ("constrains", "depends", "features", "license", "license_family", "purls", "track_features")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IncomingChannel:
+    """A channel of a verified bundle: new files lie in ``incoming``, ``files`` are by path in the channel."""
+
+    incoming: Path
+    channel: BundleChannel
+    files: Mapping[str, BundleFile]
+
+    @property
+    def packages(self) -> dict[PackageKey, BundleFile]:
+        """All packages that the site has afterwards, in order."""
+        found = {package_at(file.path, self.channel.name): file for file in self.files.values()}
+        return dict(sorted((key, file) for key, file in found.items() if key is not None))
+
+    @property
+    def subdirs(self) -> list[str]:
+        """The subdirs that the bundle has an index of, in order."""
+        return sorted(path.removesuffix(f"/{REPODATA}") for path in self.files if path.endswith(f"/{REPODATA}"))
+
+    @property
+    def removed(self) -> frozenset[PackageKey]:
+        """The packages that no new solve may see."""
+        name = self.channel.name
+        found = (package_at(channel_path(name, key), name) for key in self.channel.removed)
+        return frozenset(key for key in found if key is not None)
+
+
+def update_third_party(channel: IncomingChannel, folder: Path) -> None:
+    """Link the packages in, then replace the indexes; packages that are not listed any more stay as files."""
+    for key in map(str, channel.packages):
+        if (channel.incoming / key).is_file():
+            link_or_copy(channel.incoming / key, folder / key)
+    listed: dict[str, SubdirRecords] = {}
+    for subdir in channel.subdirs:
+        before = read_plain(folder / subdir / REPODATA)
+        removed = {key.file_name for key in channel.removed if key.subdir == subdir}
+        listed[subdir] = _merged(before, read_plain(channel.incoming / subdir / REPODATA), removed=removed)
+        plain = plain_index(subdir, listed[subdir])
+        derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
+        if before.all != listed[subdir].all or not (folder / subdir / REPODATA).is_file():
+            for name, content in {**derived, **plain}.items():  # shards and their index before the index of all
+                _write_if_changed(folder / subdir / name, content)
+    for name, content in channeldata(listed).items():
+        _write_if_changed(folder / name, content)
+
+
+def _merged(before: SubdirRecords, new: SubdirRecords, *, removed: Collection[str]) -> SubdirRecords:
+    return SubdirRecords(
+        conda={name: row for name, row in sorted({**before.conda, **new.conda}.items()) if name not in removed},
+        old={name: row for name, row in sorted({**before.old, **new.old}.items()) if name not in removed},
+    )
+
+
+def _write_if_changed(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_bytes_atomically(path, content)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publishing:
+    """What publishing a channel of a bundle needs: the target with its address, and what the packages build on."""
+
+    target: Target
+    address: str
+    foundation: Foundation
+    name: str
+    client: HttpClient
+
+
+def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Progress) -> None:
+    """Publish the packages as one set, then make what is listed agree with the bundle's records.
+
+    Raises UsageError for packages of the old format, and as Target.
+    """
+    arriving = channel.packages
+    if old := [key for key in arriving if key.file_name.endswith(OLD_SUFFIX)]:
+        message = (
+            f"{how.target.address}: {old[0]} is a package of the old format, which can only be imported into a folder"
+        )
+        raise UsageError(message, hint="import into a folder on the server's machine, and serve that")
+    target = maintained(how.target)
+    there = packages_of(target)
+    removed = channel.removed
+    back = [key for key, package in there.items() if package.yanked == GONE and key not in removed]
+    if back:
+        target.restore(tuple(map(str, back)), label=MAIN_LABEL)
+    registry = how.foundation.kind == "registry"
+    yanked = {key for key, package in there.items() if package.yanked is not None and key not in back}
+    files = [
+        _package_file(channel, key, file, there.get(key), registry=registry)
+        for key, file in arriving.items()
+        if key not in yanked
+    ]
+    if registry:
+        files += _kept_foundation(channel, there)
+    packages = PackageSet(name=how.name, files=tuple(sorted(files)), foundation=how.foundation)
+    target.publish(target.plan(packages, label=MAIN_LABEL), progress=progress)
+    _patch_and_yank(channel, how, target)
+
+
+def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:
+    """What is published there, hidden packages too; nothing where nothing was published yet."""
+    place = maintained(target)
+    packages = place.packages(MAIN_LABEL) if MAIN_LABEL in place.labels() else ()
+    return {package.key: package for package in packages}
+
+
+def _package_file(
+    channel: IncomingChannel, key: PackageKey, file: BundleFile, there: LabelPackage | None, *, registry: bool
+) -> PackageFile:
+    """The package as it is published; one that is there already keeps what is known of it."""
+    path = channel.incoming / str(key)
+    ours = there is None and channel.channel.own and _is_ours(path)
+    return PackageFile(
+        subdir=key.subdir,
+        file_name=key.file_name,
+        path=path,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes,
+        foundation=there.foundation if there is not None else registry and not ours,
+    )
+
+
+def _is_ours(package: Path) -> bool:
+    """Whether a recipe of ours made it: the plan's mark is in its about.json."""
+    for member, stream in stream_component(package, "info"):
+        if member.name == _ABOUT and stream is not None:
+            return _OWN_MARK in stream.read()
+    return False
+
+
+def _kept_foundation(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> list[PackageFile]:
+    """Foundation packages of earlier bundles: they stay listed, since other stacks are solved with them."""
+    left_out = {*channel.packages, *channel.removed}
+    return [
+        PackageFile.of(package, channel.incoming / str(key))
+        for key, package in there.items()
+        if package.foundation and package.hidden is None and key not in left_out
+    ]
+
+
+def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: MaintainedTarget) -> None:
+    """Hotfix and yank where the bundle's index says otherwise than the target's."""
+    patches = {}
+    for subdir in channel.subdirs:
+        wanted = read_plain(channel.incoming / subdir / REPODATA).conda
+        found = read_records(how.address, subdir, wanted.keys(), how.client).conda
+        patch = Patch(records={name: changes for name in found if (changes := _changes(found[name], wanted[name]))})
+        if patch.records:
+            patches[subdir] = patch
+    if patches:
+        target.hotfix(patches, label=MAIN_LABEL, replace=False)
+    listed = {key for key, package in packages_of(target).items() if package.hidden is None}
+    if yanked := tuple(map(str, sorted(listed & channel.removed))):
+        target.yank(yanked, label=MAIN_LABEL, reason=GONE)
+
+
+def _changes(found: JsonObject, wanted: JsonObject) -> JsonObject:
+    return {key: wanted.get(key) for key in _PATCHABLE if _value(found, key) != _value(wanted, key)}
+
+
+def _value(record: JsonObject, key: str) -> object:
+    """An absent list and an empty one are the same."""
+    return record.get(key) or None
+
+
+def import_foundation(third_party: Sequence[str], existing: Foundation | None) -> Foundation:
+    """What our packages build on at the importing site: the first third-party channel's address, or the registry."""
+    kind = Foundation(kind="conda-forge", address=third_party[0]) if third_party else Foundation(kind="registry")
+    if existing is not None and existing.kind == kind.kind:
+        return existing  # recorded where the mirror lay then; it may have been moved since
+    return kind

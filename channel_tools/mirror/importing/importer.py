@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Importing a bundle.
+
+Everything is verified on its way into ``.mirror/incoming``, and only when all of it was right anything else changes:
+the trusted metadata first, then channel by channel, those that others are solved with before ours. Each channel shows
+its new packages in one step. A killed import is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import Foundation, open_channel
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.mirror.bundle.files import check_space, each_file, unusable_reported
+from channel_tools.mirror.bundle.format import (
+    CHANNELS_FOLDER,
+    LOCKS_FOLDER,
+    VENV,
+    BundleFile,
+    Received,
+    decode_lock,
+    package_at,
+)
+from channel_tools.mirror.importing.channels import (
+    IncomingChannel,
+    Publishing,
+    import_foundation,
+    packages_of,
+    publish_channel,
+    update_third_party,
+)
+from channel_tools.mirror.importing.held import check_held
+from channel_tools.mirror.importing.verify import (
+    VERIFY_THREADS,
+    check_content,
+    check_received,
+    open_trusted,
+    present_files,
+    read_target,
+)
+from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
+from channel_tools.pins.solve import with_addresses
+from channel_tools.publish.target import open_target
+from channel_tools.system.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from channel_tools.mirror.bundle.files import BundleReader
+    from channel_tools.mirror.bundle.format import Manifest
+    from channel_tools.mirror.importing.target import ImportState, ImportTarget
+    from channel_tools.mirror.trust.metadata import TrustedBundle
+    from channel_tools.pins import Lock
+    from channel_tools.system.http import HttpClient
+    from channel_tools.system.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportReport:
+    """What an import did: the channels' addresses by name, in order of priority, and how much was new.
+
+    ``held`` are files of the bundle that were here already, ``held_verified`` those of them that were read and found
+    right. ``received`` is the list to carry back for the next update.
+    """
+
+    version: int
+    addresses: dict[str, str]
+    files: int
+    size_bytes: int
+    stacks: tuple[str, ...]
+    platforms: tuple[str, ...]
+    received: Path
+    held: int = 0
+    held_verified: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportOptions:
+    """How to import: ``root_sha256`` says whom to trust the first time, ``environ`` has credentials for a server.
+
+    ``trust_existing`` leaves the files unread that are here already.
+    """
+
+    root_sha256: str | None
+    environ: Mapping[str, str]
+    client: HttpClient
+    dry_run: bool = False
+    trust_existing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Comparison:
+    """A trusted bundle compared with what the site has: ``new`` files, and ``received`` ones by path to sha256."""
+
+    bundle: TrustedBundle
+    manifest: Manifest
+    new: list[BundleFile]
+    locks: dict[str, Lock]
+    received: dict[str, str]
+    report: ImportReport
+
+
+def import_bundle(
+    reader: BundleReader, target: ImportTarget, options: ImportOptions, *, progress: Progress
+) -> ImportReport:
+    """Import a bundle: channels, locks, sources, the tool's wheels, below the names they have in it.
+
+    Raises BundleRejectedError (nothing has changed then), UsageError when nothing says whom to trust, DiskFullError
+    before anything is copied when there is no room, IntegrityError for a changed file that is here already, and what
+    publishing raises.
+    """
+    state = target.state
+    compared = _compare(reader, target, options)  # a bundle that is rejected leaves no trace
+    if options.dry_run:
+        return _with_held(compared, target, options, progress)
+    with disk_full_reported(target.files), unusable_reported(target.files), state.locked():
+        _clear_leftovers(target.files)
+        compared = _compare(reader, target, options)
+        bundle = compared.bundle
+        report = _with_held(compared, target, options, progress)
+        _stage(reader, state, compared.new, progress)
+        state.put_trusted(bundle.metadata)
+        _place_channels(target, compared, options, progress)
+        _place_files(target, compared)
+        files = {**compared.received, **{file.path: file.sha256 for file in bundle.targets.values()}}
+        state.put_received(Received(version=bundle.version, root_sha256=bundle.root_sha256, files=files))
+        shutil.rmtree(state.incoming, ignore_errors=True)
+    return report
+
+
+def _with_held(compared: _Comparison, target: ImportTarget, options: ImportOptions, progress: Progress) -> ImportReport:
+    held = check_held(target, compared.bundle, compared.received, trust=options.trust_existing, progress=progress)
+    return dataclasses.replace(compared.report, held=held.files, held_verified=held.verified)
+
+
+def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions) -> _Comparison:
+    received = _still_there(target.files, target.state.received() or {})
+    trusted = target.state.trusted()
+    bundle, manifest = open_trusted(reader, trusted=trusted, root_sha256=options.root_sha256, received=received)
+    for path in _lost_on_server(target, manifest, received, options):
+        del received[path]
+    check_received(reader, bundle, received)
+    new = [file for file in present_files(reader, bundle) if received.get(file.path) != file.sha256]
+    report = ImportReport(
+        version=bundle.version,
+        addresses={
+            channel.name: without_credentials(channel_address(target.address(channel))) for channel in manifest.channels
+        },
+        files=len(new),
+        size_bytes=sum(file.size_bytes for file in new),
+        stacks=manifest.stacks,
+        platforms=manifest.platforms,
+        received=target.state.received_file,
+    )
+    new_locks = {file.path for file in new} & set(manifest.locks)
+    locks = {path: decode_lock(read_target(reader, bundle, path), where=path) for path in new_locks}
+    return _Comparison(bundle=bundle, manifest=manifest, new=new, locks=locks, received=received, report=report)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove temporary files of a killed import, except in our own channels, which clear theirs themselves."""
+    waiting = [folder]
+    while waiting:
+        below = waiting.pop()
+        remove_leftovers(below)
+        waiting += [path for path in below.iterdir() if path.is_dir() and not path.is_symlink() and not _is_own(path)]
+
+
+def _is_own(path: Path) -> bool:
+    return (path / RECORD_FOLDER).is_dir() or path.name == VENV
+
+
+def _still_there(folder: Path, received: Mapping[str, str]) -> dict[str, str]:
+    """What was received and not deleted since; indexes count, since those of our own channels are written anew here."""
+    on_server = not (folder / CHANNELS_FOLDER).is_dir()
+
+    def is_there(path: str) -> bool:
+        if path.startswith(f"{CHANNELS_FOLDER}/") and (on_server or package_at(path) is None):
+            return True
+        # locks become folders of files
+        return (folder / (path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path)).exists()
+
+    return {path: sha256 for path, sha256 in received.items() if is_there(path)}
+
+
+def _lost_on_server(
+    target: ImportTarget, manifest: Manifest, received: Mapping[str, str], options: ImportOptions
+) -> list[str]:
+    """Packages that were received and that the server does not have; nothing where channels are folders."""
+    lost = []
+    for channel in manifest.channels:
+        if target.folder(channel) is None:
+            there = packages_of(open_target(target.address(channel), environ=options.environ))
+            keys = {path: package_at(path, channel.name) for path in received}
+            lost += [path for path, key in keys.items() if key is not None and key not in there]
+    return lost
+
+
+def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], progress: Progress) -> None:
+    """Copy what is new to ``incoming``, hashing it; what an interrupted import left there is used when it is right."""
+    state.incoming.mkdir(parents=True, exist_ok=True)
+    total = sum(file.size_bytes for file in new)
+    there = sum(max(0, _size(state.incoming / file.path)) for file in new)
+    check_space(state.incoming, max(0, total - there))
+    with progress.task("verifying and copying", total=total, unit="bytes") as task:
+
+        def stage(file: BundleFile) -> None:
+            destination = state.incoming / file.path
+            if _size(destination) == file.size_bytes and sha256_of_file(destination) == file.sha256:
+                task.advance(file.size_bytes)
+                return
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            part = destination.with_name(destination.name + ".part")
+            with part.open("wb") as writing:
+                check_content(reader, file, on_bytes=task.advance, writing=writing)
+            part.replace(destination)
+
+        each_file(new, stage, jobs=VERIFY_THREADS)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _place_channels(target: ImportTarget, compared: _Comparison, options: ImportOptions, progress: Progress) -> None:
+    """Channels of others first: ours is solved with them."""
+    channels = compared.manifest.channels
+    third_party = [channel for channel in channels if not channel.own]
+    addresses = [compared.report.addresses[channel.name] for channel in third_party]
+    for channel in (*third_party, *(channel for channel in channels if channel.own)):
+        incoming = IncomingChannel(
+            incoming=target.state.incoming / CHANNELS_FOLDER / channel.name,
+            channel=channel,
+            files=_files_of(compared.bundle.targets, channel.name),
+        )
+        folder = target.folder(channel)
+        if folder is not None and not channel.own:
+            update_third_party(incoming, folder)
+        elif incoming.packages:
+            existing = None if folder is None or not folder.exists() else open_channel(folder).foundation
+            publishing = Publishing(
+                target=open_target(target.address(channel), environ=options.environ),
+                address=channel_address(target.address(channel)),
+                foundation=import_foundation(addresses, existing) if channel.own else Foundation(kind="registry"),
+                name=f"stack {', '.join(compared.manifest.stacks)}" if channel.own else channel.name,
+                client=options.client,
+            )
+            publish_channel(incoming, publishing, progress=progress)
+
+
+def _files_of(targets: Mapping[str, BundleFile], name: str) -> dict[str, BundleFile]:
+    """The files of a channel by path in it."""
+    prefix = f"{CHANNELS_FOLDER}/{name}/"
+    return {path.removeprefix(prefix): file for path, file in targets.items() if path.startswith(prefix)}
+
+
+def _place_files(target: ImportTarget, compared: _Comparison) -> None:
+    """Put what is not a channel in place, locks in every format, with the addresses that channels have here."""
+    for path in sorted(file.path for file in compared.new):
+        if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
+            _replace(target.state.incoming / path, target.files / path)
+    here = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
+    for path, lock in sorted(compared.locks.items()):
+        folder = target.files / path.removesuffix(".json")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_pin_files(folder, pin_files(with_addresses(lock, here), FORMATS))
+
+
+def _replace(source: Path, destination: Path) -> None:
+    """Put a file in place under a name that another version of it may have."""
+    if destination.is_file():
+        if sha256_of_file(destination) == sha256_of_file(source):
+            return
+        destination.unlink()
+    link_or_copy(source, destination)

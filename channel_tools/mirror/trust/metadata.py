@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The signed metadata of a bundle (The Update Framework): written where it is made, verified where it is imported.
+
+All bundles of a key folder are versions of one TUF repository. Verifying is python-tuf's client, fed from the bundle
+instead of a network. The client decides; what it rejects is then looked at again, only to say what kind of fault it is.
+It works on a copy of what the importing site trusts, so that a rejected bundle changes nothing there.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuf.api.exceptions import (
+    BadVersionNumberError,
+    DownloadError,
+    DownloadHTTPError,
+    DownloadLengthMismatchError,
+    ExpiredMetadataError,
+    LengthOrHashMismatchError,
+    RepositoryError,
+    UnsignedMetadataError,
+)
+from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, TargetFile, Targets, Timestamp
+from tuf.api.serialization import DeserializationError
+from tuf.api.serialization.json import JSONSerializer
+from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
+
+from channel_tools.mirror.bundle.format import (
+    COPY_AGAIN,
+    METADATA_FOLDER,
+    TRUSTED_FILES,
+    BundleFile,
+    BundleRejectedError,
+    is_safe_path,
+    sha256_of,
+)
+from channel_tools.system.errors import IntegrityError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from channel_tools.mirror.bundle.files import BundleReader
+    from channel_tools.mirror.bundle.format import Fault
+    from channel_tools.mirror.trust.keys import Role, Signing
+
+_BASE = "bundle:"
+_CHUNK_BYTES = 1 << 16
+_ROOT_LIMIT_BYTES = 512_000
+_TARGETS_LIMIT_BYTES = 256 << 20
+_NOT_FOUND = 404
+_UPDATE_HINT = "make a newer bundle where this one was made: channel_tools mirror update"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrustedBundle:
+    """What the signed metadata of a bundle says, after all of it was verified."""
+
+    version: int
+    root_version: int
+    root_sha256: str
+    expires: str
+    targets: dict[str, BundleFile]
+    metadata: dict[str, bytes]
+    """The client's metadata files after this bundle, by name; kept, they are what detects an older one."""
+
+
+def sign_bundle(signing: Signing, files: Iterable[BundleFile], *, version: int) -> dict[str, bytes]:
+    """The metadata files of a bundle, by path in it: the root chain, then targets, snapshot and timestamp."""
+    made = {f"{METADATA_FOLDER}/{path.name}": path.read_bytes() for path in signing.folder.root_files()}
+    listed = {
+        file.path: TargetFile(length=file.size_bytes, hashes={"sha256": file.sha256}, path=file.path)
+        for file in sorted(files, key=lambda file: file.path)
+    }
+    targets = _signed(Targets(version=version, expires=signing.expires("targets"), targets=listed), signing, "targets")
+    meta = {"targets.json": _meta(version, targets)}
+    snapshot = _signed(Snapshot(version=version, expires=signing.expires("snapshot"), meta=meta), signing, "snapshot")
+    seen = _meta(version, snapshot)
+    timestamp = _signed(
+        Timestamp(version=version, expires=signing.expires("timestamp"), snapshot_meta=seen), signing, "timestamp"
+    )
+    made[f"{METADATA_FOLDER}/{version}.targets.json"] = targets
+    made[f"{METADATA_FOLDER}/{version}.snapshot.json"] = snapshot
+    made[f"{METADATA_FOLDER}/timestamp.json"] = timestamp
+    return made
+
+
+def _signed(signed: Targets | Snapshot | Timestamp, signing: Signing, role: Role) -> bytes:
+    metadata: Metadata[Targets] = Metadata(signed)  # type: ignore[arg-type]  # of whichever of the three
+    for key in signing.keys[role]:
+        metadata.sign(key, append=True)
+    return metadata.to_bytes(JSONSerializer(compact=True))
+
+
+def _meta(version: int, content: bytes) -> MetaFile:
+    return MetaFile(version=version, length=len(content), hashes={"sha256": sha256_of(content)})
+
+
+class _BundleFetcher(FetcherInterface):
+    """Hands the client the bundle's metadata files; ``last`` is the one it asked for last."""
+
+    def __init__(self, reader: BundleReader) -> None:
+        self._reader = reader
+        self.last = ""
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        name = f"{METADATA_FOLDER}/{url.rpartition('/')[2]}"
+        if name not in self._reader.sizes:
+            if not name.endswith(".root.json"):
+                self.last = name
+            raise DownloadHTTPError(f"{name} is not in the bundle", _NOT_FOUND)
+        self.last = name
+        return self._chunks(name)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        with self._reader.open(name) as stream:
+            while chunk := self._reader.read(stream, _CHUNK_BYTES):
+                yield chunk
+
+
+def check_trusted(trusted: Mapping[str, bytes], folder: Path) -> None:
+    """Raise IntegrityError, which names the file in ``folder``, when what an importing site trusts is damaged.
+
+    The client would take no notice of damaged metadata but the root's, and then not detect an older bundle any more.
+    Metadata whose keys the root does not name is sound: an import that was killed replaced only the root.
+    """
+    root: Root | None = None
+    for name, content in trusted.items():
+        try:
+            metadata: Metadata[Targets] = Metadata.from_bytes(content)
+            if metadata.signed.type != name.removesuffix(".json"):
+                raise _trusted_damaged(folder / name, f"its type is {metadata.signed.type}")
+            root = root or Metadata[Root].from_bytes(trusted["root.json"]).signed
+            role = root.roles[metadata.signed.type]
+            good = root.get_verification_result(metadata.signed.type, metadata.signed_bytes, metadata.signatures).signed
+        except (DeserializationError, ValueError, KeyError) as err:
+            raise _trusted_damaged(folder / name, str(err) or type(err).__name__) from None
+        bad = [key for key in metadata.signatures if key in role.keyids and key not in good]
+        if bad or (name == "root.json" and len(good) < role.threshold):
+            raise _trusted_damaged(folder / name, "its signatures do not fit its content")
+
+
+def _trusted_damaged(file: Path, what: str) -> IntegrityError:
+    message = f"{file}: the metadata that this site trusts is damaged ({what}); the bundle was not looked at"
+    hint = (
+        f"put {file} back from a backup; else delete {file.parent} and import with --root-sha256, as the first time: "
+        "an older bundle than the last cannot be told from a newer one then"
+    )
+    return IntegrityError(message, hint=hint)
+
+
+def verify_metadata(reader: BundleReader, *, trusted: Mapping[str, bytes], root_sha256: str | None) -> TrustedBundle:
+    """What the bundle's metadata says, once the TUF client has found all of it right.
+
+    ``trusted`` are the importing site's metadata files by name (empty at the first time); then ``root_sha256`` must be
+    the fingerprint of root metadata in the bundle. Raises BundleRejectedError that says the fault, UsageError when
+    there is nothing to trust.
+    """
+    root = _first_root(reader, trusted, root_sha256)
+    fetcher = _BundleFetcher(reader)
+    with tempfile.TemporaryDirectory(prefix="channel-tools-trust-") as temporary:
+        folder = Path(temporary)
+        for name, content in trusted.items():
+            (folder / name).write_bytes(content)
+        try:
+            updater = Updater(temporary, _BASE, fetcher=fetcher, config=_config(), bootstrap=root)
+            updater.refresh()
+        except (RepositoryError, DownloadError) as err:
+            raise _rejection(err, reader, fetcher.last, folder) from None
+        found = {name: (folder / name).read_bytes() for name in TRUSTED_FILES}
+    _check_same(reader, found)
+    return _trusted(reader.path, found)
+
+
+def _config() -> UpdaterConfig:
+    return UpdaterConfig(
+        root_max_length=_ROOT_LIMIT_BYTES,
+        snapshot_max_length=_ROOT_LIMIT_BYTES,
+        targets_max_length=_TARGETS_LIMIT_BYTES,
+    )
+
+
+def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256: str | None) -> bytes:
+    roots = dict(_roots(reader))
+    if root_sha256 is None:
+        if "root.json" in trusted:
+            return trusted["root.json"]
+        message = f"{reader.path}: neither an earlier import nor a fingerprint says which keys to trust"
+        hint = "give --root-sha256 with the fingerprint that mirror create printed, received by another way"
+        raise UsageError(message, hint=hint)
+    wanted = root_sha256.lower().replace(":", "")
+    known = {sha256_of(content): content for content in (*roots.values(), *_known_root(trusted))}
+    if wanted not in known:
+        # its own fingerprint is not shown: somebody would copy it
+        message = f"{reader.path}: the bundle's root metadata has another fingerprint than {wanted}"
+        raise BundleRejectedError("wrong keys", message, hint="compare the fingerprint with those who made the bundle")
+    return trusted.get("root.json", known[wanted])
+
+
+def _known_root(trusted: Mapping[str, bytes]) -> list[bytes]:
+    return [trusted["root.json"]] if "root.json" in trusted else []
+
+
+def _roots(reader: BundleReader) -> Iterator[tuple[str, bytes]]:
+    for name, size_bytes in reader.sizes.items():
+        if name.startswith(f"{METADATA_FOLDER}/") and name.endswith(".root.json") and size_bytes <= _ROOT_LIMIT_BYTES:
+            with reader.open(name) as stream:
+                yield name, reader.read(stream, _ROOT_LIMIT_BYTES)
+
+
+def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:
+    """The client keeps what it has when a version comes again; then the bundle's files must be those very bytes."""
+    for name in TRUSTED_FILES[1:]:
+        version = "" if name == "timestamp.json" else f"{_version_of(found[name])}."
+        path = f"{METADATA_FOLDER}/{version}{name}"
+        content = _read(reader, path, limit=len(found[name]) + 1)
+        if content != found[name]:
+            fault: Fault = "missing" if content is None else "changed"
+            message = f"{reader.path}: {path} is not the one that was seen before under the same version"
+            raise BundleRejectedError(fault, message, hint=COPY_AGAIN)
+
+
+def _read(reader: BundleReader, path: str, *, limit: int) -> bytes | None:
+    if path not in reader.sizes:
+        return None
+    with reader.open(path) as stream:
+        return reader.read(stream, limit)
+
+
+def _version_of(content: bytes) -> int:
+    return int(json.loads(content)["signed"]["version"])
+
+
+def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
+    targets = Metadata[Targets].from_bytes(found["targets.json"]).signed
+    root = Metadata[Root].from_bytes(found["root.json"]).signed
+    files = {}
+    for path, target in targets.targets.items():
+        sha256 = target.hashes.get("sha256", "")
+        if not is_safe_path(path) or path.startswith(f"{METADATA_FOLDER}/") or not sha256:
+            raise BundleRejectedError("unsafe", f"{bundle}: the signed list names {path!r}, which no bundle may hold")
+        files[path] = BundleFile(path=path, size_bytes=target.length, sha256=sha256)
+    expires = min(json.loads(found[name])["signed"]["expires"] for name in TRUSTED_FILES)
+    return TrustedBundle(
+        version=targets.version,
+        root_version=root.version,
+        root_sha256=sha256_of(found["root.json"]),
+        expires=expires,
+        targets=files,
+        metadata=dict(found),
+    )
+
+
+def _rejection(err: Exception, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
+    """The error for what the client rejected; ``name`` is the metadata file that it was at."""
+    where = f"{reader.path}: {name}"
+    match err:
+        case DownloadLengthMismatchError():
+            rejection = BundleRejectedError("too long", f"{where} is longer than it may be ({err})", hint=COPY_AGAIN)
+        case DownloadError():
+            rejection = BundleRejectedError("missing", f"{where} is not in the bundle", hint=COPY_AGAIN)
+        case ExpiredMetadataError():
+            message = f"{where} has expired ({err}): somebody may be holding newer bundles back"
+            rejection = BundleRejectedError("frozen", message, hint=f"check this machine's clock, or {_UPDATE_HINT}")
+        case UnsignedMetadataError():
+            rejection = _signature_fault(where, reader, name, folder)
+        case LengthOrHashMismatchError():
+            rejection = _content_fault(where, reader, name, folder)
+        case BadVersionNumberError():
+            rejection = _version_fault(where, name, err)
+        case _:
+            rejection = BundleRejectedError("damaged", f"{where}: {err}", hint=COPY_AGAIN)
+    return rejection
+
+
+def _version_fault(where: str, name: str, err: Exception) -> BundleRejectedError:
+    if name.endswith("timestamp.json"):
+        message = f"{where} is of an earlier bundle than the last one taken in here ({err})"
+        return BundleRejectedError("older", message, hint="import the newest bundle")
+    message = f"{where} is of another bundle than the files beside it ({err})"
+    return BundleRejectedError("mixed", message, hint=COPY_AGAIN)
+
+
+def _content_fault(where: str, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
+    """Other bytes than were signed for: a sound file of another bundle, or a changed one."""
+    if _valid_signatures(reader, name, folder):
+        message = f"{where} is of another bundle than the files beside it"
+        return BundleRejectedError("mixed", message, hint=COPY_AGAIN)
+    return BundleRejectedError("changed", f"{where} is not what was signed", hint=COPY_AGAIN)
+
+
+def _signature_fault(where: str, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
+    valid = _valid_signatures(reader, name, folder)
+    role, root = _role_of(name), _root_in(folder)
+    threshold = root.roles[role].threshold
+    content = _read(reader, name, limit=_TARGETS_LIMIT_BYTES) or b""
+    signed_by = {signature["keyid"] for signature in json.loads(content)["signatures"]}
+    if valid or not signed_by:
+        message = f"{where} has {valid} of the {threshold} signatures that it needs"
+        return BundleRejectedError("too few signatures", message, hint=COPY_AGAIN)
+    if signed_by & set(root.roles[role].keyids):
+        return BundleRejectedError("changed", f"{where} is not what was signed", hint=COPY_AGAIN)
+    message = f"{where} is signed by keys that are not trusted here for the role {role}"
+    return BundleRejectedError("wrong keys", message, hint="ask those who made the bundle whether keys were changed")
+
+
+def _valid_signatures(reader: BundleReader, name: str, folder: Path) -> int:
+    """By how many of the keys trusted for its role the file is rightly signed."""
+    content = _read(reader, name, limit=_TARGETS_LIMIT_BYTES) or b""
+    try:
+        metadata: Metadata[Targets] = Metadata.from_bytes(content)
+    except DeserializationError:
+        return 0
+    result = _root_in(folder).get_verification_result(_role_of(name), metadata.signed_bytes, metadata.signatures)
+    return len(result.signed)
+
+
+def _role_of(name: str) -> str:
+    return name.removesuffix(".json").rpartition("/")[2].rpartition(".")[2]
+
+
+def _root_in(folder: Path) -> Root:
+    return Metadata[Root].from_bytes((folder / "root.json").read_bytes()).signed

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The values of the pins stage: what one solve chose, for each platform, independent of any file format.
+
+Addresses in a lock carry no credentials, ever: whoever writes a lock file may publish it. Of rattler's records a locked
+package has what an installer needs; the rest is left out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import rattler
+
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.package import PackageRef
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NoArch = Literal["generic", "python"]
+ChangeKind = Literal["added", "removed", "changed"]
+WRITE_AGAIN = "write it again: channel_tools pins"
+_MS = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class LockedPackage:
+    """One package of a solution, as its channel's repodata describes it.
+
+    ``channel`` is the channel's address without a trailing slash and ``url`` the file's address. ``sha256`` and ``md5``
+    are in hexadecimal (md5 None where repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes``
+    is 0 where a lock's format does not hold it; then what stands after ``url`` may be missing as well, apart from
+    ``sha256``. ``timestamp_ms`` is when it was built, since the epoch.
+    """
+
+    name: str
+    version: str
+    build: str
+    build_number: int
+    subdir: str
+    file_name: str
+    channel: str
+    url: str
+    sha256: str
+    md5: str | None
+    size_bytes: int
+    depends: tuple[str, ...]
+    constrains: tuple[str, ...]
+    noarch: NoArch | None = None
+    python_site_packages_path: str | None = None
+    license: str | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def ref(self) -> PackageRef:
+        """The exact bytes of its file."""
+        return PackageRef(subdir=self.subdir, file_name=self.file_name, sha256=self.sha256, size_bytes=self.size_bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlatformLock:
+    """The solution for one platform; ``packages`` stand in order of installation, dependencies first.
+
+    ``virtual_packages`` are those that were assumed, as ``name=version=build`` (CEP 30), in order of name.
+    """
+
+    platform: str
+    virtual_packages: tuple[str, ...]
+    packages: tuple[LockedPackage, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """All that is pinned for a stack: what was asked for, where, and what came out per platform.
+
+    ``channels`` stand in order of priority, ``platforms`` in order of name.
+    """
+
+    stack: str
+    specs: tuple[str, ...]
+    channels: tuple[str, ...]
+    platforms: tuple[PlatformLock, ...]
+
+
+def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
+    """A record of a channel's index as a lock names it. Raises IntegrityError where it has no sha256 or size."""
+    if record.sha256 is None or not record.size:
+        message = f"{record.file_name}: the index of {without_credentials(record.channel)} names no sha256 or size"
+        raise IntegrityError(message, hint="index the channel again with a tool that writes them")
+    return LockedPackage(
+        name=str(record.name.normalized),
+        version=str(record.version),
+        build=str(record.build),
+        build_number=record.build_number,
+        subdir=record.subdir,
+        file_name=record.file_name,
+        channel=without_credentials(record.channel).rstrip("/"),
+        url=without_credentials(record.url),
+        sha256=record.sha256.hex(),
+        md5=record.md5.hex() if record.md5 else None,
+        size_bytes=record.size,
+        depends=tuple(record.depends),
+        constrains=tuple(record.constrains),
+        noarch=_noarch(record),
+        python_site_packages_path=record.python_site_packages_path,
+        license=record.license,
+        timestamp_ms=round(record.timestamp.timestamp() * _MS) if record.timestamp else None,
+    )
+
+
+def repodata_record(package: LockedPackage) -> rattler.RepoDataRecord:
+    """A locked package as rattler takes it."""
+    record = rattler.PackageRecord(
+        name=package.name,
+        version=package.version,
+        build=rattler.BuildString(package.build),
+        build_number=package.build_number,
+        subdir=package.subdir,
+        noarch=package.noarch,
+        depends=list(package.depends),
+        constrains=list(package.constrains),
+        sha256=bytes.fromhex(package.sha256),
+        md5=bytes.fromhex(package.md5) if package.md5 else None,
+        size=package.size_bytes or None,
+        license=package.license,
+        python_site_packages_path=package.python_site_packages_path,
+    )
+    if package.timestamp_ms is not None:
+        record.timestamp = dt.datetime.fromtimestamp(package.timestamp_ms / _MS, tz=dt.UTC)
+    return rattler.RepoDataRecord(record, package.file_name, package.url, f"{package.channel}/")
+
+
+def in_installation_order(records: Sequence[rattler.RepoDataRecord]) -> list[rattler.RepoDataRecord]:
+    """Records of different names, dependencies first; the order does not depend on how they stood before."""
+    by_name = {record.name.normalized: record for record in records}
+    return [by_name[one.name.normalized] for one in rattler.PackageRecord.sort_topologically(list(records))]
+
+
+def _noarch(record: rattler.RepoDataRecord) -> NoArch | None:
+    if record.noarch.python:
+        return "python"
+    return "generic" if record.noarch.generic else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class PinChange:
+    """One package of one platform; ``before`` and ``after`` are ``version build``, None where it is in no lock.
+
+    A package that has the same version and build on both sides has other bytes.
+    """
+
+    platform: str
+    name: str
+    kind: ChangeKind
+    before: str | None
+    after: str | None
+
+
+def compare_locks(before: Lock, after: Lock) -> tuple[PinChange, ...]:
+    """Every package that came, went or changed, by platform and name; its address does not count."""
+    earlier, later = _packages(before), _packages(after)
+    changes = []
+    for key in sorted({*earlier, *later}):
+        old, new = earlier.get(key), later.get(key)
+        if old is not None and new is not None and (old.sha256, old.file_name) == (new.sha256, new.file_name):
+            continue
+        kind: ChangeKind = "added" if old is None else "removed" if new is None else "changed"
+        changes.append(PinChange(platform=key[0], name=key[1], kind=kind, before=_shown(old), after=_shown(new)))
+    return tuple(changes)
+
+
+def _packages(lock: Lock) -> dict[tuple[str, str], LockedPackage]:
+    return {(platform.platform, package.name): package for platform in lock.platforms for package in platform.packages}
+
+
+def _shown(package: LockedPackage | None) -> str | None:
+    return None if package is None else f"{package.version} {package.build}"

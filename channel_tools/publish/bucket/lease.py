@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One writer at a time in a place that has no locks: a small object that only conditional writes change.
+
+Its holder renews it. Who finds it unrenewed for as long as its holder said, by the store's own clock, or held by a
+process of this machine that has ended, takes it over. That keeps writers from each other's way; it is not what keeps
+the channel sound: everything that matters is written on condition that nobody else has written it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.conda.repodata import encode_json
+from channel_tools.publish.store import NO_CONDITIONS_HINT, Served
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelError, ChannelToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from channel_tools.publish.store import Store
+    from channel_tools.system.progress import Progress
+
+LEASE_SCHEMA = 1
+DEFAULT_LEASE_S = 60.0
+DEFAULT_WAIT_S = 90.0
+_RENEWALS_PER_LEASE = 4
+_FIRST_POLL_S, _LAST_POLL_S = 0.05, 1.0
+_CLOCK_STEP_S = 1.0
+"""HTTP dates are in whole seconds."""
+_SERVED = Served(content_type="application/json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """Who holds the lease; ``machine`` is this boot of this system, empty where that is unknown."""
+
+    token: str
+    host: str
+    process: int
+    machine: str = ""
+    started: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+    def has_ended(self) -> bool:
+        """Whether this was a process of this machine that has ended; False where that is unknown."""
+        return bool(self.machine) and self.machine == _machine() and _start_of(self.process) != self.started
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incoming:
+    """A package that a writer began to publish: its bytes, and since when (epoch seconds)."""
+
+    sha256: str
+    since_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseRecord:
+    """The object's content; ``beat`` changes with every renewal.
+
+    ``incoming`` are the packages, by key, that were begun and are not committed, ``unfinished`` the labels whose
+    indexes may not be what was committed.
+    """
+
+    schema: int = LEASE_SCHEMA
+    owner: Owner | None = None
+    lease_s: float = DEFAULT_LEASE_S
+    beat: int = 0
+    incoming: dict[str, Incoming] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+
+
+class Lease:
+    """The lease, while this process is its holder."""
+
+    def __init__(self, store: Store, key: str, record: LeaseRecord, etag: str) -> None:
+        self._store, self._key = store, key
+        self._record, self._etag = record, etag
+        self._renewed_s = _now_s()
+        self._lost = False
+        self._mutex = threading.Lock()
+        self._ended = threading.Event()
+
+    @property
+    def incoming(self) -> Mapping[str, Incoming]:
+        """What was begun and is not committed, by key."""
+        return self._record.incoming
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Labels that a writer began to change and has not brought to an end."""
+        return self._record.unfinished
+
+    @property
+    def token(self) -> str:
+        """Names this holding of the lease and no other."""
+        return "" if self._record.owner is None else self._record.owner.token
+
+    def check(self) -> None:
+        """Raise ChannelError when the lease may be another's by now."""
+        if self._lost or _now_s() - self._renewed_s >= self._record.lease_s:
+            message = f"{self._store.url(self._key)}: another writer took over while this one was held up"
+            raise ChannelError(message, hint="run the same command again: what has arrived is kept")
+
+    def announce(self, *, incoming: Mapping[str, Incoming], unfinished: Iterable[str]) -> None:
+        """Record what is about to be changed, or is still to be brought to an end, for whoever comes next."""
+        self._write(incoming=dict(incoming), unfinished=tuple(sorted(unfinished)))
+        self.check()
+
+    def keep(self) -> None:
+        """Renew until released; runs in a thread of its own."""
+        while not self._ended.wait(self._record.lease_s / _RENEWALS_PER_LEASE):
+            # a server out of reach is tried again at the next beat; check() says when that was too often
+            with contextlib.suppress(ChannelToolsError):
+                self._write()
+
+    def release(self) -> None:
+        """Let the next writer in at once; what the server did not get to know runs out by itself.
+
+        Threads that an interrupt left behind fail at their next check.
+        """
+        self._ended.set()
+        with contextlib.suppress(ChannelToolsError):
+            self._write(owner=None)
+        self._lost = True
+
+    def require_conditions(self) -> None:
+        """Raise ChannelError when the server takes writes whose condition does not hold."""
+        body = encode_json(self._record)
+        for replaces in (None, '"00000000000000000000000000000000"'):
+            if self._store.put(self._key, body, served=_SERVED, replaces=replaces) is not None:
+                message = f"{self._store.name}: the server does not heed conditional writes"
+                raise ChannelError(message, hint=NO_CONDITIONS_HINT)
+
+    def _write(self, **changes: dict[str, Incoming] | tuple[str, ...] | None) -> None:
+        with self._mutex:
+            if self._lost:
+                return
+            record = dataclasses.replace(self._record, **changes, beat=self._record.beat + 1)  # type: ignore[arg-type]
+            asked_s = _now_s()
+            etag = _put(self._store, self._key, record, self._etag)
+            if etag is None:
+                self._lost = True
+                return
+            self._record, self._etag, self._renewed_s = record, etag, asked_s
+
+
+@contextlib.contextmanager
+def hold_lease(
+    store: Store,
+    key: str,
+    *,
+    progress: Progress,
+    lease_s: float = DEFAULT_LEASE_S,
+    wait_s: float = DEFAULT_WAIT_S,
+) -> Iterator[Lease]:
+    """Hold the lease ``key`` while the block runs, after waiting for at most ``wait_s`` for another writer to end.
+
+    Raises ChannelError when another writer holds it for longer, and when the store has no conditional writes.
+    """
+    lease = _acquire(store, key, progress=progress, lease_s=lease_s, wait_s=wait_s)
+    renewing = threading.Thread(target=lease.keep, name="lease", daemon=True)
+    try:
+        lease.require_conditions()
+        renewing.start()
+        yield lease
+    finally:
+        lease.release()
+
+
+def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait_s: float) -> Lease:
+    give_up_s = _now_s() + wait_s
+    poll_s = 0.0
+    while True:
+        found = read_lease(store, key)
+        holder = None if found is None else found[0].owner
+        if found is None or holder is None or holder.has_ended() or found[2] > found[0].lease_s + _CLOCK_STEP_S:
+            before = LeaseRecord() if found is None else found[0]
+            record = dataclasses.replace(before, owner=_myself(), lease_s=lease_s, beat=before.beat + 1)
+            etag = _put(store, key, record, None if found is None else found[1])
+            if etag is not None:
+                return Lease(store, key, record, etag)
+        elif _now_s() >= give_up_s:
+            message = f"{store.url(key)}: {holder} writes to this channel; one writer at a time is allowed"
+            raise ChannelError(message, hint="wait until it has ended, then run the same command again")
+        else:
+            if not poll_s:
+                progress.note(f"waiting for {holder}, which writes to this channel")
+            poll_s = min(max(2 * poll_s, _FIRST_POLL_S), _LAST_POLL_S)
+            time.sleep(poll_s)
+
+
+def read_lease(store: Store, key: str) -> tuple[LeaseRecord, str, float] | None:
+    """The record, its ETag and its age by the server's clock; None before the first writer."""
+    found = store.get(key)
+    if found is None:
+        return None
+    body, head = found
+    try:
+        record = decode_json(body, LeaseRecord)
+    except msgspec.DecodeError:
+        record = LeaseRecord()
+    if record.schema != LEASE_SCHEMA:
+        message = f"{store.url(key)}: has schema {record.schema}; this version reads schema {LEASE_SCHEMA}"
+        raise ChannelError(message, hint="use the version of channel_tools that wrote to the channel last")
+    return record, head.etag, head.age_s
+
+
+def _put(store: Store, key: str, record: LeaseRecord, replaces: str | None) -> str | None:
+    """Write the record; a write whose response got lost is recognised when it is tried again."""
+    etag = store.put(key, encode_json(record), served=_SERVED, replaces=replaces)
+    if etag is not None:
+        return etag
+    found = read_lease(store, key)
+    mine = found is not None and record.owner is not None and found[0] == record
+    return found[1] if found is not None and mine else None
+
+
+def _now_s() -> float:
+    """Seconds that also pass while the machine sleeps, where the system can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _myself() -> Owner:
+    process = os.getpid()
+    return Owner(
+        token=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        process=process,
+        machine=_machine(),
+        started=_start_of(process),
+    )
+
+
+def _machine() -> str:
+    """This boot and process namespace: process numbers mean the same where this is equal; empty if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _start_of(process: int) -> str:
+    """When a process began, in the kernel's own words; empty when there is none."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    fields = state.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Channels in a bucket: one per label, readable by every client from static files.
+
+A change goes from taking the lease to releasing it, and completes what earlier ones left. The order makes it safe:
+packages, shards, then the one object that commits them, then the indexes made from it. Until the commit nothing names
+the new packages; after it any later writer completes what this one did not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.channel.records import Stamp
+from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
+from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
+from channel_tools.publish.bucket.records import apply_retention, with_packages
+from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
+from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
+from channel_tools.publish.store import Upload, copy_package, in_parallel, sha256_of_object
+from channel_tools.system.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    from channel_tools.channel import Foundation
+    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.maintenance import Retention, RetentionPlan
+    from channel_tools.channel.records import CachedPackage
+    from channel_tools.publish.bucket.lease import Lease
+    from channel_tools.publish.bucket.records import LabelRecords
+    from channel_tools.publish.channels import Change
+    from channel_tools.publish.model import PackageFile
+    from channel_tools.publish.store import Store
+    from channel_tools.system.progress import Progress
+
+_LEASE = f"{RECORD_FOLDER}/writer.json"
+_MS = 1000
+DEFAULT_GRACE_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StoredComparison(Comparison):
+    """A Comparison that also knows the objects.
+
+    ``copy`` says from which key packages are copied; what is in ``link`` and not in it has arrived and is only to be
+    committed. ``replace`` are those under whose name an earlier run left bytes that nothing ever named.
+    """
+
+    copy: Mapping[str, str] = field(default_factory=dict)
+    replace: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """A package that comes under a label: its row for the index, and the file it can be sent from (None: copied)."""
+
+    row: CachedPackage
+    upload: Upload | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketTarget(ChannelTarget):
+    """Channels below ``prefix`` (no slash at either end, may be empty) of a store; ``address`` is label main's.
+
+    ``lease_s`` is how long a writer that is not heard of holds the lease, ``wait_s`` how long another waits for it,
+    ``grace_s`` how long what nobody uses is kept.
+    """
+
+    store: Store
+    address: str
+    prefix: str
+    clock: Callable[[], float] = time.time
+    lease_s: float = DEFAULT_LEASE_S
+    wait_s: float = DEFAULT_WAIT_S
+    grace_s: float = DEFAULT_GRACE_S
+
+    def labels(self) -> list[str]:
+        """The labels that there are, main first."""
+        return [label for label in self._begun_labels() if self._place(label).foundation() is not None]
+
+    def _begun_labels(self) -> list[str]:
+        """The labels that there are or were begun, main first."""
+        names = self.store.folders(self._key(f"{LABEL_FOLDER}/"))
+        return [MAIN_LABEL, *(name for name in names if is_label(name))]
+
+    def _key(self, name: str) -> str:
+        """The object key of a name relative to the address."""
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def _place(self, label: str) -> LabelPlace:
+        """Where the label lies. Raises UsageError for what is not a label's name."""
+        path = self._key(label_path(label)).rstrip("/")
+        return LabelPlace(store=self.store, base=f"{path}/" if path else "")
+
+    def _existing(self, label: str) -> tuple[LabelRecords, Foundation] | None:
+        place = self._place(label)
+        foundation = place.foundation()
+        return None if foundation is None else (place.read(), foundation)
+
+    def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
+        self._place(MAIN_LABEL).require_foundation(foundation)
+        found = read_lease(self.store, self._key(_LEASE))
+        return self._compare_stored(wanted, label, {} if found is None else found[0].incoming)
+
+    def _compare_stored(
+        self, wanted: Mapping[str, str], label: str, incoming: Mapping[str, Incoming]
+    ) -> _StoredComparison:
+        """What has to be done, given the objects there; ``incoming`` are the keys that unfinished runs brought in."""
+        names, place = self._begun_labels(), self._place(label)
+        found = compare(
+            wanted,
+            place.read(),
+            {other: self._place(other).read() for other in names if other != check_label(label)},
+            address_of=lambda name, key: self.store.url(self._place(name).base + key),
+            label=label,
+            heeded=names,
+        )
+        hashes = in_parallel(lambda key: sha256_of_object(self.store, place.base + key), wanted)
+        stored = dict(zip(wanted, hashes, strict=True))
+        present, missing = set(found.present), [key for key in wanted if stored[key] != wanted[key]]
+        replace = []
+        for key in missing:
+            if (sha256 := stored[key]) is not None:
+                if key in present or place.base + key not in incoming:
+                    raise other_bytes(self.store.url(place.base + key), sha256, wanted[key])
+                replace.append(key)
+        copy = {key: self._place(found.elsewhere[key][0]).base + key for key in missing if key in found.elsewhere}
+        arrived = wanted.keys() - present - set(missing)
+        return _StoredComparison(
+            upload=tuple(key for key in missing if key not in copy),
+            link=tuple(sorted({*copy, *arrived})),
+            present=tuple(key for key in found.present if stored[key] == wanted[key]),
+            elsewhere=found.elsewhere,
+            copy=copy,
+            replace=tuple(replace),
+        )
+
+    def _add(self, change: Change, progress: Progress) -> Comparison:
+        """Raises ChannelError (another writer, other bytes), FoundationError, IntegrityError, NetworkError.
+
+        Then readers see nothing of the set or, when it was committed already, all of it.
+        """
+        checked: dict[str, _Entry] = {}
+        with progress.task("checking packages", total=len(change.new)) as task:
+            for file in change.new:
+                checked[str(file.key)] = self._checked(file, change.label)
+                task.advance(1, detail=file.file_name)
+        with self._lease(progress) as lease:
+            has_main = self._place(MAIN_LABEL).require_foundation(change.based_on)
+            labels = {change.label} if has_main else {change.label, MAIN_LABEL}
+            found = self._compare_stored(change.wanted, change.label, lease.incoming)
+            keys = sorted({*found.upload, *found.link})
+            entries = {key: checked.get(key) or self._entry(key, change, found) for key in keys}
+            self._carry_out_change(change, found, entries, labels, lease, progress)
+        return found
+
+    def _carry_out_change(
+        self,
+        change: Change,
+        found: _StoredComparison,
+        entries: Mapping[str, _Entry],
+        labels: set[str],
+        lease: Lease,
+        progress: Progress,
+    ) -> None:
+        left, unfinished = dict(lease.incoming), set(lease.unfinished)
+        place = self._place(change.label)
+        now_s = self.clock()
+        begun = {place.base + key: Incoming(sha256=entry.row.sha256, since_s=now_s) for key, entry in entries.items()}
+        again = begun.keys() & left.keys()
+        self.store.abandon(sorted(key for key in again if left[key].sha256 != begun[key].sha256))
+        lease.announce(incoming=left | begun, unfinished=unfinished | labels)
+        self.store.delete([place.base + key for key in found.replace])
+        for label in labels:
+            self._place(label).make(change.based_on)
+        self._transfer(place, found, entries, again, progress)
+        self._complete((unfinished | labels) - {change.label}, unfinished, lease)
+        rows = {key: entry.row for key, entry in entries.items()}
+        own, foundation = change.names(foundation=False), change.names(foundation=True)
+        self._commit(
+            change.label,
+            lease,
+            lambda records: with_packages(records, rows, own=own, foundation=foundation, patches=change.patches),
+            recover=change.label in unfinished,
+        )
+        self._clear(lease, {key: item for key, item in left.items() if key not in begun})
+
+    def _checked(self, file: PackageFile, label: str) -> _Entry:
+        """What a package file becomes in the bucket. Raises IntegrityError for a damaged or changed one."""
+        row = checked_row(file, indexed_ms=int(self.clock() * _MS))
+        key = f"{self._place(label).base}{file.key}"
+        upload = Upload(key=key, path=file.path, sha256=file.sha256, stamp=row.stamp)
+        # the time of the local file means nothing in the bucket
+        row = msgspec.structs.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
+        return _Entry(row=row, upload=upload)
+
+    def _entry(self, key: str, change: Change, found: _StoredComparison) -> _Entry:
+        """A package that the plan did not find missing: one that is promoted, or that was deleted meanwhile."""
+        if key not in change.rows or key in found.upload:
+            return self._checked(change.file(key), change.label)
+        row = change.rows[key]
+        return _Entry(row=row.patched(row.record | {"indexed_timestamp": int(self.clock() * _MS)}))
+
+    def _transfer(
+        self,
+        place: LabelPlace,
+        found: _StoredComparison,
+        entries: Mapping[str, _Entry],
+        resume: Collection[str],
+        progress: Progress,
+    ) -> None:
+        def copy(key: str) -> str:
+            copy_package(self.store, found.copy[key], place.base + key, entries[key].row.sha256)
+            return key
+
+        if found.copy:
+            with progress.task("copying packages", total=len(found.copy)) as task:
+                for key in in_parallel(copy, found.copy):
+                    task.advance(1, detail=key)
+        uploads = [upload for key in found.upload if (upload := entries[key].upload) is not None]
+        if uploads:
+            total = sum(upload.stamp.size_bytes for upload in uploads)
+            with progress.task("uploading packages", total=total, unit="bytes") as task:
+                self.store.send(uploads, task, resume=resume)
+
+    def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
+        self._rewrite(label, lambda records: dataclasses.replace(records, listing=change(records.listing)))
+
+    def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
+        now_s = self.clock()
+        done: list[RetentionPlan] = []
+
+        def retired(records: LabelRecords) -> LabelRecords:
+            after, plan = apply_retention(records, rule, elsewhere=elsewhere(), now_s=now_s)
+            done.append(plan)
+            return after
+
+        self._rewrite(label, retired)
+        return done[0]
+
+    def _rewrite(self, label: str, change: Callable[[LabelRecords], LabelRecords]) -> None:
+        """Change a label's records. Packages that ``change`` takes out of them are deleted after that.
+
+        ``change`` may be called several times. Raises as _add.
+        """
+        place = self._place(label)
+        with self._lease(SilentProgress()) as lease:
+            left, unfinished = dict(lease.incoming), set(lease.unfinished)
+            committed = place.read()
+            gone = committed.names() - change(committed).names()
+            doomed = {place.base + key: Incoming(sha256="", since_s=0.0) for key in gone}
+            lease.announce(incoming=left | doomed, unfinished=unfinished | {label})
+            self._complete(unfinished - {label}, unfinished, lease)
+            self._commit(label, lease, change, recover=label in unfinished)
+            self._clear(lease, left | doomed)
+
+    def _lease(self, progress: Progress) -> AbstractContextManager[Lease]:
+        key = self._key(_LEASE)
+        return hold_lease(self.store, key, progress=progress, lease_s=self.lease_s, wait_s=self.wait_s)
+
+    def _complete(self, labels: Iterable[str], unfinished: Collection[str], lease: Lease) -> None:
+        """Bring labels in step with their records; one that was begun and never made has none."""
+        for label in sorted(labels):
+            if self._place(label).foundation() is not None:
+                self._commit(label, lease, _made, recover=label in unfinished)
+
+    def _commit(
+        self, label: str, lease: Lease, change: Callable[[LabelRecords], LabelRecords], *, recover: bool
+    ) -> None:
+        writer = LabelWriter(place=self._place(label), lease=lease, now_s=self.clock(), grace_s=self.grace_s)
+        writer.commit(change, recover=recover)
+
+    def _clear(self, lease: Lease, left: Mapping[str, Incoming]) -> None:
+        """Say that all is done; what others left is kept for them for a time, then removed."""
+        committed = self._committed(left)
+        waiting = {key: item for key, item in left.items() if key not in committed}
+        expired = [key for key, item in waiting.items() if self.clock() - item.since_s >= self.grace_s]
+        lease.check()
+        self.store.abandon(expired)
+        self.store.delete(expired)
+        lease.announce(incoming={key: item for key, item in waiting.items() if key not in expired}, unfinished=())
+
+    def _committed(self, keys: Iterable[str]) -> set[str]:
+        """Those of the object keys that a label's records name."""
+        wanted = set(keys)
+        if not wanted:
+            return set()
+        places = [self._place(label) for label in self._begun_labels()]
+        return {place.base + key for place in places for key in place.read().names()} & wanted
+
+
+def _made(records: LabelRecords) -> LabelRecords:
+    """The records of a label that exists, empty or not."""
+    return with_packages(records, {}, own=(), foundation=())

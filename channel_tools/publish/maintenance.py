@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Maintaining what is published: promoting, taking packages back, patching their records, deleting old ones.
+
+What people name (a MatchSpec, a file name, a patch file, lock files) is turned into packages here, for every kind of
+target. Without a label each change means every label: what is wrong under one is wrong under all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from channel_tools.channel.patches import INSTRUCTIONS_FILE, check_names, read_patch
+from channel_tools.conda.closure import Closures
+from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.channel.maintenance import Retention, RetentionPlan
+    from channel_tools.channel.patches import Patch
+    from channel_tools.publish.model import LabelPackage
+    from channel_tools.publish.target import MaintainedTarget
+
+_FILE = re.compile(r"([A-Za-z0-9_][^/\s\"'#,?]*-[^-/\s\"'#,?]+-[^-/\s\"'#,?]+)\.(?:conda|tar\.bz2)")
+_HASH = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{32})(?![0-9a-fA-F])")
+_PIN = re.compile(r"(?<![\w.=-])([A-Za-z0-9_][A-Za-z0-9_.-]*) ?={1,2}([^\s=<>\"',|*]+) ?=([^\s=<>\"',|*]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Changed:
+    """A package under a label that a change is about."""
+
+    label: str
+    key: str
+
+
+def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str, dry_run: bool) -> list[Changed]:
+    """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; returns those that were seen.
+
+    Raises UsageError when it names none.
+    """
+    return _toggle(target, spec, label=label, reason=reason, dry_run=dry_run)
+
+
+def restore(target: MaintainedTarget, spec: str, *, label: str | None, dry_run: bool) -> list[Changed]:
+    """Undo yank for the packages that ``spec`` names; returns those that were yanked. Raises UsageError for none."""
+    return _toggle(target, spec, label=label, reason=None, dry_run=dry_run)
+
+
+def _toggle(
+    target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool
+) -> list[Changed]:
+    found: dict[str, list[LabelPackage]] = {}
+    seen: list[LabelPackage] = []
+    for name in _labels(target, label):
+        packages = target.packages(name)
+        seen += packages
+        found[name] = [
+            package for package in select_packages(packages, spec) if (package.yanked is None) == (reason is not None)
+        ]
+    where = f"{target.address}, {_label_words(label)}"
+    _require_some([package for packages in found.values() for package in packages], spec, seen, where=where)
+    for name, chosen in found.items():
+        keys = tuple(str(package.key) for package in chosen)
+        if keys and not dry_run:
+            target.restore(keys, label=name) if reason is None else target.yank(keys, label=name, reason=reason)
+    return sorted(Changed(label=name, key=str(package.key)) for name, packages in found.items() for package in packages)
+
+
+def hotfix(
+    target: MaintainedTarget, path: Path, *, subdir: str | None, label: str | None, replace: bool, dry_run: bool
+) -> list[Changed]:
+    """Patch records by a patch_instructions.json, or by a folder with one per subdir; returns the packages it names.
+
+    Raises ConfigError for a wrong file or one that names packages which no label has.
+    """
+    labels = _labels(target, label)
+    packages = {name: target.packages(name) for name in labels}
+    known: dict[str, set[str]] = {}
+    for package in (package for found in packages.values() for package in found):
+        known.setdefault(package.subdir, set()).add(package.file_name)
+    patches = {}
+    for file, given in _instruction_files(path, subdir):
+        patch = read_patch(file)
+        where = given or _subdir_of(patch, known, file)
+        check_names(patch, where, known.get(where, ()), file)
+        patches[where] = patch
+    for name in () if dry_run else labels:
+        target.hotfix(patches, label=name, replace=replace)
+    named = {(where, file_name) for where, patch in patches.items() for file_name in patch.names()}
+    return sorted(
+        Changed(label=name, key=str(package.key))
+        for name, found in packages.items()
+        for package in found
+        if (package.subdir, package.file_name) in named
+    )
+
+
+def _instruction_files(path: Path, subdir: str | None) -> list[tuple[Path, str | None]]:
+    """The files to read, each with its subdir where it is known."""
+    if not path.is_dir():
+        return [(path, subdir)]
+    files = sorted(path.glob(f"*/{INSTRUCTIONS_FILE}"))
+    if not files:
+        raise ConfigError(f"holds no SUBDIR/{INSTRUCTIONS_FILE}", path=path)
+    return [(file, file.parent.name) for file in files]
+
+
+def _subdir_of(patch: Patch, known: Mapping[str, Collection[str]], path: Path) -> str:
+    """The one subdir that has what the patch names; the folder that the file lies in where that does not tell."""
+    subdirs = sorted(subdir for subdir, names in known.items() if not patch.names().isdisjoint(names))
+    if len(subdirs) == 1:
+        return subdirs[0]
+    if path.absolute().parent.name in known:
+        return path.absolute().parent.name
+    found = f"packages of several subdirs: {', '.join(subdirs)}" if subdirs else "no package that is published"
+    raise ConfigError(f"names {found}", path=path, hint="say which subdir is meant: --subdir linux-64")
+
+
+def retain(target: MaintainedTarget, rule: Retention, *, label: str | None, dry_run: bool) -> dict[str, RetentionPlan]:
+    """Hide and delete what ``rule`` no longer keeps; returns by label what was, or with ``dry_run`` would be, done."""
+    return {name: target.retain(rule, label=name, dry_run=dry_run) for name in _labels(target, label)}
+
+
+def _labels(target: MaintainedTarget, label: str | None) -> list[str]:
+    labels = target.labels()
+    if label is None and not labels:
+        raise UsageError(f"{target.address}: nothing was published there yet", hint="channel_tools publish --to ...")
+    return labels if label is None else [label]
+
+
+def _label_words(label: str | None) -> str:
+    return "every label" if label is None else f"label {label}"
+
+
+def promoted_keys(target: MaintainedTarget, source: str, names: Sequence[str]) -> tuple[str, ...]:
+    """All that label ``source`` lists, or with ``names`` the packages of these names and their dependencies.
+
+    Foundation packages in force are always among them: a label without them is of no use. Raises UsageError for a name
+    or a label that does not exist.
+    """
+    listed = [package for package in target.packages(source) if package.hidden is None]
+    if not listed:
+        raise UsageError(f"{target.address}: label {source} lists no packages", hint="publish to it first")
+    if not names:
+        return tuple(str(package.key) for package in listed)
+    chosen = {str(package.key) for package in listed if package.foundation}
+    closures = Closures(listed)
+    for name in names:
+        found = [package for package in listed if package.name == name]
+        _require_some(found, name, listed, where=f"{target.address}, label {source}")
+        chosen |= {str(member.key) for package in found for member in closures.of(package)}
+    return tuple(sorted(chosen))
+
+
+def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPackage]:
+    """The packages that ``spec`` names: a MatchSpec, a file name, or ``subdir/file name``.
+
+    Raises UsageError for what is not a valid MatchSpec.
+    """
+    found = sorted(packages)
+    if spec.endswith(PACKAGE_SUFFIX):
+        return [package for package in found if spec in {str(package.key), package.file_name}]
+    return _matching(found, spec)
+
+
+def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[LabelPackage], *, where: str) -> None:
+    """Raise UsageError when nothing was ``found``, with the nearest names."""
+    if not found:
+        names = {package.file_name if spec.endswith(PACKAGE_SUFFIX) else package.name for package in packages}
+        hint = nearest_names_hint(spec.rpartition("/")[2].split("=")[0].strip(), names, what="package")
+        raise UsageError(f"{where}: no package there matches {spec!r}", hint=hint)
+
+
+def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
+    from rattler import BuildString, MatchSpec, PackageRecord  # noqa: PLC0415 - slow to import
+    from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
+
+    try:
+        wanted = MatchSpec(spec)
+    except InvalidMatchSpecError as err:
+        hint = "for example libswitchml, libswitchml=1.0.0, libswitchml=1.0.0=udp*, or a file name"
+        raise UsageError(f"{spec!r} is not a valid MatchSpec ({err})", hint=hint) from None
+    return [
+        package
+        for package in packages
+        if wanted.matches(
+            PackageRecord(
+                name=package.name,
+                version=package.version,
+                build=BuildString(package.build),
+                build_number=package.build_number,
+                subdir=package.subdir,
+            )
+        )
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedNames:
+    """Package file names (without subdir) and hashes (sha256 and md5) that lock files name."""
+
+    files: frozenset[str] = frozenset()
+    hashes: frozenset[str] = frozenset()
+
+
+def read_locked_names(paths: Iterable[Path]) -> LockedNames:
+    """Everything that the lock files name. Raises ConfigError for one that cannot be read or names no package."""
+    files: set[str] = set()
+    hashes: set[str] = set()
+    for path in paths:
+        text = unquote(_text_of(path))
+        named = {stem + PACKAGE_SUFFIX for stem in _FILE.findall(text)}
+        named |= {"-".join(pin) + PACKAGE_SUFFIX for pin in _PIN.findall(text)}
+        if not named:
+            hint = "give a conda-lock.yml, a pixi.lock, an explicit list or an environment with exact pins"
+            raise ConfigError("names no package: not a lock file", path=path, hint=hint)
+        files |= named
+        hashes |= {found.lower() for found in _HASH.findall(text)}
+    return LockedNames(files=frozenset(files), hashes=frozenset(hashes))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError("no such lock file", path=path) from None
+    except (UnicodeDecodeError, OSError) as err:
+        raise ConfigError(f"cannot be read as text: {err}", path=path) from None

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The store interface on an S3-like object store, and the only module that sends requests to one.
+
+Every write of an object that may change is conditional on what it replaces. Every body is sent with its MD5, which the
+server checks, so bytes that change on the way are refused there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from channel_tools.publish.s3.errors import ConditionFailedError, NotThereError, reported
+from channel_tools.publish.s3.transfer import upload_packages
+from channel_tools.publish.store import ObjectHead, in_parallel
+from channel_tools.system.errors import IntegrityError, NetworkError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from types_boto3_s3.client import S3Client
+    from types_boto3_s3.type_defs import (
+        GetObjectOutputTypeDef,
+        HeadObjectOutputTypeDef,
+        ObjectIdentifierTypeDef,
+        PutObjectRequestTypeDef,
+    )
+
+    from channel_tools.publish.store import Served, Upload
+    from channel_tools.system.progress import Task
+
+_DELETE_LIMIT = 1000
+_READ_ATTEMPTS = 3
+_COPY_SPAN_BYTES = 1 << 30
+_CHUNK_BYTES = 1 << 20
+
+
+class S3Store:
+    """One bucket; see Store for what its methods promise. What they raise besides is in errors.reported."""
+
+    def __init__(self, client: S3Client, *, bucket: str) -> None:
+        self._client = client
+        self.bucket = bucket
+
+    @property
+    def name(self) -> str:
+        """The bucket and its server."""
+        return f"s3://{self.bucket} at {self._client.meta.endpoint_url}"
+
+    def url(self, key: str) -> str:
+        """An object's address in messages."""
+        return f"s3://{self.bucket}/{key}"
+
+    def head(self, key: str) -> ObjectHead | None:
+        """What the object is, None when there is none."""
+        try:
+            with self._reported(f"look at {key}"):
+                return _head_of(self._client.head_object(Bucket=self.bucket, Key=key))
+        except NotThereError:
+            return None
+
+    def get(self, key: str) -> tuple[bytes, ObjectHead] | None:
+        """The whole object, None when there is none; only for what fits into memory."""
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                with self._reported(f"read {key}"):
+                    response = self._client.get_object(Bucket=self.bucket, Key=key)
+                    return response["Body"].read(), _head_of(response)
+            except NotThereError:
+                return None
+            except NetworkError:  # cut off while the body came, which the library does not try again
+                if attempt + 1 == _READ_ATTEMPTS:
+                    raise
+        return None
+
+    def stream(self, key: str) -> Iterator[bytes]:
+        """The bytes of an object of any size. Raises NetworkError when it is cut off."""
+        with self._reported(f"read {key}"):
+            yield from self._client.get_object(Bucket=self.bucket, Key=key)["Body"].iter_chunks(_CHUNK_BYTES)
+
+    def put(
+        self, key: str, body: bytes, *, served: Served, replaces: str | None, conditional: bool = True
+    ) -> str | None:
+        """Write an object if what is there is what it ``replaces``; returns its new ETag, else None."""
+        arguments: PutObjectRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": key,
+            "Body": body,
+            "ContentMD5": _md5(body),
+            "ContentType": served.content_type,
+            "CacheControl": served.cache_control,
+            "Metadata": served.metadata,
+        }
+        if conditional and replaces is None:
+            arguments["IfNoneMatch"] = "*"
+        elif conditional and replaces is not None:
+            arguments["IfMatch"] = replaces
+        try:
+            with self._reported(f"write {key}"):
+                return self._client.put_object(**arguments)["ETag"]
+        except (ConditionFailedError, NotThereError):  # NotThere: what it should replace has gone
+            return None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there do not matter."""
+        for start in range(0, len(keys), _DELETE_LIMIT):
+            chunk: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + _DELETE_LIMIT]]
+            with self._reported(f"delete {keys[start]}"):
+                response = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": chunk, "Quiet": True})
+            if failed := response.get("Errors"):
+                message = f"{self.url(str(failed[0].get('Key')))}: could not be deleted ({failed[0].get('Code')})"
+                raise NetworkError(message, hint="allow these credentials to delete objects")
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """The keys that begin with ``prefix``, in order."""
+        with self._reported(f"list {prefix}"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+                yield from (str(row["Key"]) for row in page.get("Contents", ()))
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The names directly below ``prefix`` (which ends with a slash) that have something below them."""
+        pages = self._client.get_paginator("list_objects_v2")
+        with self._reported(f"list {prefix}"):
+            rows = [
+                str(row["Prefix"])
+                for page in pages.paginate(Bucket=self.bucket, Prefix=prefix, Delimiter="/")
+                for row in page.get("CommonPrefixes", ())
+            ]
+        return [row.removeprefix(prefix).rstrip("/") for row in rows]
+
+    def send(self, uploads: Sequence[Upload], task: Task, *, resume: Collection[str]) -> None:
+        """Send package files, big ones in parts, and only the parts that are missing."""
+        upload_packages(self, uploads, task, resume=resume)
+
+    def copy(self, source: tuple[str, ObjectHead], key: str, *, served: Served) -> bool:
+        """Have the server make ``key`` from another object; False when there is one."""
+        upload = self.begin_upload(key, served=served)
+        try:
+            starts = range(0, source[1].size_bytes, _COPY_SPAN_BYTES)
+            spans = [(start, min(start + _COPY_SPAN_BYTES, source[1].size_bytes) - 1) for start in starts]
+            etags = [
+                self._copy_part(key, upload, number, (source[0], source[1].etag), span)
+                for number, span in enumerate(spans, start=1)
+            ]
+        except (ConditionFailedError, NotThereError):
+            message = f"{self.url(source[0])}: changed or went while it was copied"
+            raise IntegrityError(message, hint="run the same command again") from None
+        if self.complete_upload(key, upload, etags):
+            return True
+        self.abort_upload(key, upload)
+        return False
+
+    def abandon(self, keys: Iterable[str]) -> None:
+        """Give up the unfinished uploads of these keys."""
+        wanted = list(keys)
+        for key, uploads in zip(wanted, in_parallel(self.uploads, wanted), strict=True):
+            for upload in uploads:
+                self.abort_upload(key, upload)
+
+    def begin_upload(self, key: str, *, served: Served) -> str:
+        """Begin an upload in parts; returns its id. Nothing is seen under ``key`` until it is completed."""
+        with self._reported(f"write {key}"):
+            response = self._client.create_multipart_upload(
+                Bucket=self.bucket,
+                Key=key,
+                ContentType=served.content_type,
+                CacheControl=served.cache_control,
+                Metadata=dict(served.metadata),
+            )
+        return response["UploadId"]
+
+    def uploads(self, key: str) -> list[str]:
+        """The ids of unfinished uploads of an object."""
+        pages = self._client.get_paginator("list_multipart_uploads")
+        with self._reported(f"list the uploads of {key}"):
+            return [
+                str(row["UploadId"])
+                for page in pages.paginate(Bucket=self.bucket, Prefix=key)
+                for row in page.get("Uploads", ())
+                if row["Key"] == key
+            ]
+
+    def parts(self, key: str, upload: str) -> dict[int, str]:
+        """The ETags, by number, of an unfinished upload's parts; none for one that does not exist any more.
+
+        An ETag is the MD5 of the part's bytes where the store does not encrypt.
+        """
+        try:
+            with self._reported(f"list the parts of {key}"):
+                pages = self._client.get_paginator("list_parts").paginate(Bucket=self.bucket, Key=key, UploadId=upload)
+                return {row["PartNumber"]: row["ETag"] for page in pages for row in page.get("Parts", ())}
+        except NotThereError:
+            return {}
+
+    def put_part(self, key: str, upload: str, number: int, body: bytes) -> str:
+        """Send one part (numbers begin with 1); returns its ETag.
+
+        Raises NotThereError when the upload has been ended by another.
+        """
+        with self._reported(f"write part {number} of {key}"):
+            response = self._client.upload_part(
+                Bucket=self.bucket, Key=key, UploadId=upload, PartNumber=number, Body=body, ContentMD5=_md5(body)
+            )
+        return response["ETag"]
+
+    def _copy_part(self, key: str, upload: str, number: int, source: tuple[str, str], span: tuple[int, int]) -> str:
+        """Make bytes ``span`` (first, last) of another object a part; ``source`` is its key and ETag. Returns the ETag.
+
+        The server copies; nothing is sent. Raises ConditionFailedError when the source has changed.
+        """
+        with self._reported(f"copy {source[0]}"):
+            response = self._client.upload_part_copy(
+                Bucket=self.bucket,
+                Key=key,
+                UploadId=upload,
+                PartNumber=number,
+                CopySource={"Bucket": self.bucket, "Key": source[0]},
+                CopySourceIfMatch=source[1],
+                CopySourceRange=f"bytes={span[0]}-{span[1]}",
+            )
+        return str(response["CopyPartResult"]["ETag"])
+
+    def complete_upload(self, key: str, upload: str, etags: Sequence[str]) -> bool:
+        """Make the parts, in order, the object ``key`` unless there is one; returns whether it was made."""
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
+        try:
+            with self._reported(f"complete {key}"):
+                self._client.complete_multipart_upload(
+                    Bucket=self.bucket,
+                    Key=key,
+                    UploadId=upload,
+                    MultipartUpload={"Parts": parts},  # type: ignore[typeddict-item]
+                    IfNoneMatch="*",
+                )
+        except (ConditionFailedError, NotThereError):
+            return False
+        return True
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Give an unfinished upload up, with its parts."""
+        try:
+            with self._reported(f"abort the upload of {key}"):
+                self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
+        except NotThereError:
+            return
+
+    def _reported(self, what: str) -> AbstractContextManager[None]:
+        return reported(what, where=self.name)
+
+
+def _md5(body: bytes) -> str:
+    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode("ascii")
+
+
+def _head_of(response: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> ObjectHead:
+    modified = response["LastModified"]
+    headers = response["ResponseMetadata"]["HTTPHeaders"]
+    now = parsedate_to_datetime(headers["date"]) if "date" in headers else modified
+    return ObjectHead(
+        size_bytes=response["ContentLength"],
+        etag=response["ETag"],
+        metadata=response["Metadata"],
+        age_s=(now - modified).total_seconds(),
+    )

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Errors of S3-like object stores as our own.
+
+Only the error's code is taken from what the server said: messages of servers and of the library can hold access keys
+and signed addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore import exceptions as aws
+
+from channel_tools.publish.store import NO_CONDITIONS_HINT
+from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CREDENTIALS_HINT = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN for temporary ones), or AWS_PROFILE"
+)
+_NOT_THERE = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound", "404"})
+_CONDITION = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "OperationAborted", "409"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reported:
+    """How some error codes are reported; ``{what}`` stands for what was to be done."""
+
+    codes: frozenset[str]
+    error: type[ChannelToolsError]
+    message: str
+    hint: str
+
+
+_KNOWN_CODES = (
+    _Reported(
+        codes=frozenset({"NoSuchBucket", "InvalidBucketName"}),
+        error=UsageError,
+        message="there is no such bucket",
+        hint="make the bucket first, or correct its name, the endpoint (AWS_ENDPOINT_URL) or the region",
+    ),
+    _Reported(
+        codes=frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}),
+        error=UsageError,
+        message="the bucket is in another region",
+        hint="name the bucket's region with AWS_REGION, or with ?region=NAME in the address",
+    ),
+    _Reported(
+        codes=frozenset(
+            {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
+            | {"InvalidClientTokenId", "AuthFailure", "InvalidSecurity", "Unauthorized", "401"}
+        ),
+        error=NetworkError,
+        message="the credentials are not accepted",
+        hint=_CREDENTIALS_HINT,
+    ),
+    _Reported(
+        codes=frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "403"}),
+        error=NetworkError,
+        message="these credentials may not {what}",
+        hint="allow them to get, put, delete and list objects, and to list and abort multipart uploads",
+    ),
+    _Reported(
+        codes=frozenset({"RequestTimeTooSkewed"}),
+        error=NetworkError,
+        message="this machine's clock is wrong",
+        hint="set the clock",
+    ),
+    _Reported(
+        codes=frozenset({"BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest"}),
+        error=IntegrityError,
+        message="other bytes arrived than were sent to {what}",
+        hint="run the same command again; if it fails again, something between here and there changes bytes",
+    ),
+    _Reported(
+        codes=frozenset({"NotImplemented", "501"}),
+        error=ChannelError,
+        message="the server cannot {what} with the conditions that publishing requires",
+        hint=NO_CONDITIONS_HINT,
+    ),
+)
+
+
+class NotThereError(Exception):
+    """The object, or the upload, does not exist."""
+
+
+class ConditionFailedError(Exception):
+    """The object is not in the state that a conditional write asked for."""
+
+
+@contextlib.contextmanager
+def reported(what: str, *, where: str) -> Iterator[None]:
+    """Turn what the S3 library raises in the block into NotThereError, ConditionFailedError or an error of ours.
+
+    ``what`` says what was done to which object, ``where`` at which store, for the message. Raises UsageError (no such
+    bucket, another region), NetworkError (not reached, not let in), IntegrityError (bytes changed on the way),
+    ChannelError (not supported).
+    """
+    try:
+        yield
+    except aws.ClientError as err:
+        raise _from_response(err, what, where) from None
+    except (aws.NoCredentialsError, aws.PartialCredentialsError, aws.CredentialRetrievalError):
+        message = f"{where}: no credentials found; they are required to {what}"
+        raise NetworkError(message, hint=_CREDENTIALS_HINT) from None
+    except (aws.ReadTimeoutError, aws.ConnectTimeoutError):
+        message = f"{where}: timed out on the request to {what}"
+        raise NetworkError(message, hint="run the same command again: what has arrived is kept") from None
+    except (aws.BotoCoreError, OSError) as err:
+        message = f"{where}: could not be reached to {what} ({type(err).__name__})"
+        hint = "check the endpoint and the network, then run the same command again: what has arrived is kept"
+        raise NetworkError(message, hint=hint) from None
+
+
+def _from_response(err: aws.ClientError, what: str, where: str) -> Exception:
+    code = str(err.response.get("Error", {}).get("Code", "unknown"))  # the HTTP status where there was no body
+    if code in _NOT_THERE:
+        return NotThereError(what)
+    if code in _CONDITION:
+        return ConditionFailedError(what)
+    for known in _KNOWN_CODES:
+        if code in known.codes:
+            message = f"{where}: {known.message.format(what=what)} ({code})"
+            return known.error(message, hint=known.hint)
+    return NetworkError(f"{where}: failed to {what} ({code})", hint="run the same command again: what arrived is kept")

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Requests to a channel_tools server: bounded in time, tried again where that can help, never sent elsewhere.
+
+The token comes from the environment, a file, the address or the user's credentials, and is never printed. Redirects are
+not followed, so that it goes to no other place than the one it was given for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from channel_tools.conda.clients import split_credential
+from channel_tools.conda.credentials import RATTLER_FILE, RATTLER_VARIABLE, stored_authorization
+from channel_tools.publish.server.protocol import ErrorResponse, decode, encode, from_error_response
+from channel_tools.system.errors import ConfigError, NetworkError, UsageError
+from channel_tools.system.http import TEMPORARY_STATUSES, Timeouts, TransientError, retry_after_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.system.http import HttpClient, Response
+
+TOKEN_VARIABLE = "CHANNEL_TOOLS_TOKEN"  # noqa: S105 - a name
+TOKEN_FILE_VARIABLE = "CHANNEL_TOOLS_TOKEN_FILE"  # noqa: S105
+WHERE = (
+    f"set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE} (a file that holds it), "
+    f"or keep it in rattler's credentials ({RATTLER_VARIABLE}, else ~/{RATTLER_FILE}) or .netrc"
+)
+SERVER_TIMEOUTS = Timeouts(read_s=90.0)
+_RESPONSE_S = 300.0
+_RESPONSE_LIMIT_BYTES = 16 << 20
+_UNAUTHORISED = frozenset({401, 403})
+_OUT_OF_STEP = frozenset({"OffsetError", "PartBusyError"})
+"""Errors of the server that say that it has another part of a file, or is getting it right now."""
+_OK_LIMIT = 300
+
+_Message = TypeVar("_Message")
+
+
+class TemporaryError(NetworkError):
+    """The server could not be reached, or says that it is unavailable for now."""
+
+    def __init__(self, message: str, *, hint: str | None, retry_after_s: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerAddress:
+    """A server's channel without credentials, and what to send with every request to it."""
+
+    url: str
+    authorization: str | None
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"ServerAddress(url={self.url!r})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerResponse:
+    """Status and body of a response."""
+
+    status: int
+    body: bytes
+
+
+class ServerConnection:
+    """Requests to one channel of a server; may be used by several threads."""
+
+    def __init__(self, address: ServerAddress, client: HttpClient) -> None:
+        self.address = address.url
+        parts = urlsplit(address.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.count("/") != 1 or parts.query:
+            message = f"{address.url}: not the address of a channel on a server; expected https://HOST/CHANNEL"
+            raise UsageError(message, hint="labels are named by --label and not in the address")
+        self.channel = parts.path[1:]
+        self._base = f"{parts.scheme}://{parts.netloc}"
+        self._client = client
+        self._authorization = {} if address.authorization is None else {"Authorization": address.authorization}
+
+    def ask(self, method: str, path: str, kind: type[_Message], message: object | None = None) -> _Message:
+        """Send a message and return the response, asking again a few times while the server is unavailable.
+
+        Raises NetworkError, and what the server reports.
+        """
+        headers = {} if message is None else {"Content-Type": "application/json"}
+        body = None if message is None else encode(message)
+        failures = 0
+        while True:
+            try:
+                return self.understood(self.send_once(method, path, body=body, headers=headers), kind)
+            except TemporaryError as err:
+                failures += 1
+                if self._client.retry.is_last(failures, err.retry_after_s):
+                    raise
+                self.pause(failures, err.retry_after_s)
+
+    def send_once(
+        self, method: str, path: str, *, body: bytes | IO[bytes] | None = None, headers: Mapping[str, str] | None = None
+    ) -> ServerResponse:
+        """One request. Raises TemporaryError when it may go better another time, NetworkError for one without end."""
+        hint = "run the same command again: what was sent is kept"
+        own = {**self._authorization, **(headers or {})}
+        try:
+            with self._client.open(method, self._base + path, body=body, headers=own, follow=False) as response:
+                received = ServerResponse(status=response.status, body=self._read(response))
+        except TransientError as err:
+            message = f"{self.address}: the server cannot be reached, or stopped responding: {err}"
+            raise TemporaryError(message, hint=hint) from None
+        if received.status in TEMPORARY_STATUSES:
+            message = f"{self.address}: the server is temporarily unavailable (HTTP status {received.status})"
+            raise TemporaryError(message, hint=hint, retry_after_s=retry_after_s(response.headers))
+        return received
+
+    def pause(self, failures: int, retry_after_s: float = 0.0) -> None:
+        """Wait before another attempt, longer after each failure."""
+        time.sleep(self._client.retry.wait_s(failures, retry_after_s))
+
+    def _read(self, response: Response) -> bytes:
+        """The body of a response, which is small and comes at once where the server is ours."""
+        deadline_s = time.monotonic() + _RESPONSE_S
+        content = b""
+        while chunk := response.read1():
+            content += chunk
+            if len(content) > _RESPONSE_LIMIT_BYTES or time.monotonic() > deadline_s:
+                message = f"{self.address}: not a channel_tools server (its response does not end)"
+                raise NetworkError(message, hint="give the address at which channel_tools serve is reached")
+        return content
+
+    def understood(self, response: ServerResponse, kind: type[_Message]) -> _Message:
+        """The message of a response. Raises the error that the server reports, NetworkError for what is not ours."""
+        if response.status in _UNAUTHORISED:
+            raise self._unauthorised(response)
+        try:
+            if response.status < _OK_LIMIT:
+                return decode(response.body, kind)
+            error = decode(response.body, ErrorResponse)
+        except ValueError:
+            what = "a redirect" if response.status in range(300, 400) else f"HTTP status {response.status}"
+            message = f"{self.address}: not a channel_tools server (got {what} instead of a message of its API)"
+            raise NetworkError(message, hint="give the address at which channel_tools serve is reached") from None
+        if error.kind in _OUT_OF_STEP:
+            raise TemporaryError(f"{self.address}: {error.message}", hint=error.hint)
+        reported = from_error_response(error)
+        raise type(reported)(f"{self.address}: {reported.message}", hint=reported.hint)
+
+    def _unauthorised(self, response: ServerResponse) -> UsageError:
+        if response.status == 403:  # noqa: PLR2004
+            message = f"{self.address}: the token may read there and not write"
+            return UsageError(message, hint="ask who runs the server for one with --write")
+        if self._authorization:
+            message = f"{self.address}: the token is not valid for this channel and label"
+            return UsageError(message, hint="it may be for another one, expired or revoked; ask who runs the server")
+        return UsageError(f"{self.address}: a token is required", hint=WHERE)
+
+
+def server_address(address: str, environ: Mapping[str, str]) -> ServerAddress:
+    """The address of a channel on a server with the credentials that there are for it, if any.
+
+    Looked at in this order: CHANNEL_TOOLS_TOKEN, the file named by CHANNEL_TOOLS_TOKEN_FILE, the address itself,
+    rattler's credentials, .netrc. Raises ConfigError for a file that is named and cannot be read.
+    """
+    plain, credential = split_credential(address.rstrip("/"))
+    if token := environ.get(TOKEN_VARIABLE, "").strip():
+        return ServerAddress(url=plain, authorization=f"Bearer {token}")
+    if file := environ.get(TOKEN_FILE_VARIABLE, ""):
+        return ServerAddress(url=plain, authorization=f"Bearer {_read_token(Path(file))}")
+    if credential is not None:
+        return ServerAddress(url=plain, authorization=credential.authorization)
+    return ServerAddress(url=plain, authorization=stored_authorization(urlsplit(plain).hostname or "", environ))
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "not a token"
+        message = f"named by {TOKEN_FILE_VARIABLE}, cannot be read: {reason}"
+        raise ConfigError(message, path=path, hint="write the token into it, and nothing else") from None
+    if not token or any(character.isspace() for character in token):
+        message = f"named by {TOKEN_FILE_VARIABLE}, holds no token"
+        raise ConfigError(message, path=path, hint="write the token into it, and nothing else")
+    return token

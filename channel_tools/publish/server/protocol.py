@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The protocol between a channel_tools server and its clients, as JSON.
+
+A set is opened by naming its files; its id follows from its content, so that whoever opens the same set again goes on
+where an earlier attempt ended. Then the missing files are sent, one request each, and the set is committed: checked,
+audited and shown to readers as a whole, in a step of its own that the client asks about until it is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
+
+from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
+from channel_tools.channel.patches import INSTRUCTIONS_VERSION
+from channel_tools.conda.package import PackageRef  # noqa: TC001 - likewise
+from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
+from channel_tools.system import errors
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelToolsError
+
+if TYPE_CHECKING:
+    from channel_tools.channel.patches import Patch
+    from channel_tools.publish.model import PackageSet
+
+API = "/api/v1/channels"
+PROTOCOL_SCHEMA = 1
+
+JobKind = Literal["publish", "promote", "yank", "hotfix", "retain"]
+JobState = Literal["open", "waiting", "running", "done", "failed"]
+
+_Message = TypeVar("_Message")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetRequest:
+    """A set to be published under a label."""
+
+    label: str
+    name: str
+    foundation: Foundation
+    files: tuple[PackageRef, ...]
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromoteRequest:
+    """Packages of one label to be shown under another."""
+
+    source: str
+    label: str
+    keys: tuple[str, ...]
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class YankRequest:
+    """Packages to be hidden for ``reason``; None: to be seen again."""
+
+    label: str
+    keys: tuple[str, ...]
+    reason: str | None
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HotfixRequest:
+    """Patches of records by subdir, each in the form of patch_instructions.json."""
+
+    label: str
+    patches: dict[str, dict[str, object]]
+    replace: bool
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetainRequest:
+    """A Retention, and whether it is only to be said what it would do."""
+
+    label: str
+    keep: int
+    older_than_s: float
+    locked_files: tuple[str, ...]
+    locked_hashes: tuple[str, ...]
+    grace_s: float
+    dry_run: bool
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelsResponse:
+    """The labels of a channel that the token may write to."""
+
+    labels: tuple[str, ...]
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagesResponse:
+    """Everything that a label holds."""
+
+    packages: tuple[LabelPackage, ...]
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanResponse:
+    """What publishing a set would do, by ``subdir/file name``."""
+
+    upload: tuple[str, ...]
+    link: tuple[str, ...]
+    present: tuple[str, ...]
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorResponse:
+    """An error of ours as the server reports it; ``kind`` is the name of its class."""
+
+    kind: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportResponse:
+    """What a job did, by ``subdir/file name``; which of it says something follows from the kind of the job."""
+
+    uploaded: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    kept: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResponse:
+    """A set, or another thing that the server was asked to do.
+
+    ``missing`` are the files that still have to be sent, with the bytes of each that the server has already.
+    """
+
+    id: str
+    kind: JobKind
+    state: JobState
+    label: str
+    missing: dict[str, int] = field(default_factory=dict)
+    report: ReportResponse | None = None
+    error: ErrorResponse | None = None
+    schema: int = PROTOCOL_SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """How many bytes of a file the server has; all of them, checked, when ``complete``."""
+
+    received: int
+    complete: bool
+    schema: int = PROTOCOL_SCHEMA
+
+
+def encode(message: object) -> bytes:
+    """A message as JSON, always the same bytes for the same message."""
+    return msgspec.json.encode(message, order="sorted")
+
+
+def decode(content: bytes, kind: type[_Message]) -> _Message:
+    """The message of this kind. Raises ValueError for anything else."""
+    return decode_json(content, kind)
+
+
+def from_error_response(response: ErrorResponse) -> ChannelToolsError:
+    """The error that was reported, as the class it was; one of an unknown kind is a ChannelToolsError."""
+    known = getattr(errors, response.kind, None)
+    if isinstance(known, type) and issubclass(known, ChannelToolsError):
+        return known(response.message, hint=response.hint)
+    return ChannelToolsError(response.message, hint=response.hint)
+
+
+def set_request(packages: PackageSet, label: str) -> SetRequest:
+    """The request that publishes a set under a label."""
+    files = tuple(file.ref() for file in sorted(packages.files))
+    return SetRequest(label=label, name=packages.name, foundation=packages.foundation, files=files)
+
+
+def instructions_of(patch: Patch) -> dict[str, object]:
+    """A patch in the form of patch_instructions.json."""
+    return {
+        "patch_instructions_version": INSTRUCTIONS_VERSION,
+        "packages.conda": patch.records,
+        "remove": list(patch.remove),
+        "revoke": list(patch.revoke),
+    }

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Publishing to a channel_tools server: a set is opened, its missing files are sent, the server shows it as a whole.
+
+Whatever breaks, the set stays open there for a day: the same call finds it by its content and sends only what is still
+missing, each file from where it was cut off.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.publish.labels import check_label, label_address
+from channel_tools.publish.model import PublishPlan, PublishReport
+from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerConnection, TemporaryError, server_address
+from channel_tools.publish.server.protocol import (
+    API,
+    HotfixRequest,
+    JobResponse,
+    LabelsResponse,
+    PackagesResponse,
+    PlanResponse,
+    PromoteRequest,
+    Received,
+    RetainRequest,
+    YankRequest,
+    from_error_response,
+    instructions_of,
+    set_request,
+)
+from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.files import sha256_of_file
+from channel_tools.system.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.channel.maintenance import Retention, RetentionPlan
+    from channel_tools.channel.patches import Patch
+    from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet
+    from channel_tools.publish.server.protocol import JobKind, ReportResponse
+    from channel_tools.system.progress import Progress, Task
+
+_AT_ONCE = 4
+_ATTEMPTS = 6
+_COMMITS = 4
+_JOB_LIMIT_S = 2 * 3600.0
+_WAIT_S = 20
+
+
+def open_server(address: str, environ: Mapping[str, str]) -> ServerTarget:
+    """The channel of a server that ``https://HOST/CHANNEL`` names. Raises UsageError, ConfigError."""
+    client = make_http_client(environ, timeouts=SERVER_TIMEOUTS)
+    return ServerTarget(connection=ServerConnection(server_address(address, environ), client))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerTarget:
+    """A channel on a channel_tools server; see MaintainedTarget for what its methods promise."""
+
+    connection: ServerConnection
+
+    @property
+    def address(self) -> str:
+        """Where clients read label ``main``, without credentials."""
+        return self.connection.address
+
+    def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
+        """Ask the server what publishing would do; it changes nothing."""
+        response = self.connection.ask("POST", f"{self._channel}/plan", PlanResponse, set_request(packages, label))
+        named = [*response.upload, *response.link, *response.present]
+        if sorted(named) != sorted(packages.by_name()):
+            raise NetworkError(f"{self.address}: the server's plan does not name the files that it was asked about")
+        return packages.plan(label, upload=response.upload, link=response.link, present=response.present)
+
+    def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
+        """Send what is missing and have the set shown in one step."""
+        started = time.monotonic()
+        request = set_request(plan.packages, plan.label)
+        files = plan.packages.by_name()
+        for _commit in range(_COMMITS):
+            job = self.connection.ask("POST", f"{self._channel}/sets", JobResponse, request)
+            if job.state == "open":
+                self._send_all([files[key] for key in job.missing if key in files], job, progress)
+                job = self.connection.ask("POST", f"{self._channel}/sets/{job.id}/commit", JobResponse)
+            job = self._ended(job, progress, f"publish {plan.packages.name}")
+            if job.state != "open":
+                return self._published(self._reported(job), plan.label, started)
+        raise self._stopped(f"publish {plan.packages.name}")
+
+    def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
+        """Have packages of label ``source`` shown under ``label`` as well."""
+        started = time.monotonic()
+        request = PromoteRequest(source=source, label=label, keys=tuple(sorted(set(keys))))
+        return self._published(self._changed("promote", request, progress), label, started)
+
+    def labels(self) -> list[str]:
+        """The labels that there are and that the token may write to, main first."""
+        return list(self.connection.ask("GET", f"{self._channel}/labels", LabelsResponse).labels)
+
+    def packages(self, label: str) -> tuple[LabelPackage, ...]:
+        """Everything that the label holds, hidden packages too, in order."""
+        path = f"{self._channel}/labels/{check_label(label)}/packages"
+        return self.connection.ask("GET", path, PackagesResponse).packages
+
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
+        """Hide packages from new solves; their files stay for lock files."""
+        self._changed("yank", YankRequest(label=label, keys=keys, reason=reason))
+
+    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
+        """Undo yank."""
+        self._changed("yank", YankRequest(label=label, keys=keys, reason=None))
+
+    def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
+        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        instructions = {subdir: instructions_of(patch) for subdir, patch in patches.items()}
+        self._changed("hotfix", HotfixRequest(label=label, patches=instructions, replace=replace))
+
+    def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
+        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        from channel_tools.channel.maintenance import RetentionPlan  # noqa: PLC0415 - imports rattler
+
+        request = RetainRequest(
+            label=label,
+            keep=rule.keep,
+            older_than_s=rule.older_than_s,
+            locked_files=tuple(sorted(rule.locked_files)),
+            locked_hashes=tuple(sorted(rule.locked_hashes)),
+            grace_s=rule.grace_s,
+            dry_run=dry_run,
+        )
+        report = self._changed("retain", request)
+        return RetentionPlan(retire=report.retired, delete=report.deleted, kept=report.kept)
+
+    @property
+    def _channel(self) -> str:
+        return f"{API}/{self.connection.channel}"
+
+    def _send_all(self, files: list[PackageFile], job: JobResponse, progress: Progress) -> None:
+        total = sum(file.size_bytes - job.missing[str(file.key)] for file in files)
+        with (
+            progress.task("upload", total=total, unit="bytes") as task,
+            ThreadPoolExecutor(_AT_ONCE) as threads,
+        ):
+            futures = [threads.submit(self._send, file, job, task) for file in files]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _send(self, file: PackageFile, job: JobResponse, task: Task) -> None:
+        """Send one file, from where the server has it on, as often as that gets further."""
+        path = f"{self._channel}/sets/{job.id}/files/{file.key}"
+        offset, failures = job.missing[str(file.key)], 0
+        while True:
+            try:
+                received = self._send_from(offset, file, path, task)
+            except TemporaryError:
+                failures += 1
+                if failures == _ATTEMPTS:
+                    raise
+                self.connection.pause(failures)
+                received = self.connection.ask("GET", path, Received)
+            if received.complete:
+                return
+            if received.received > offset:
+                failures = 0
+            elif failures == 0:
+                raise NetworkError(f"{self.address}: {file.key} was sent, but the server has no more of it than before")
+            offset = received.received
+
+    def _send_from(self, offset: int, file: PackageFile, path: str, task: Task) -> Received:
+        """One request with the rest of a file."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.size_bytes - offset)}
+        if offset:
+            headers["Content-Range"] = f"bytes {offset}-{file.size_bytes - 1}/{file.size_bytes}"
+        with file.path.open("rb") as stream:
+            stream.seek(offset)
+            body = cast("IO[bytes]", _ReportedReads(stream, task, file.file_name))
+            response = self.connection.send_once("PUT", path, body=body, headers=headers)
+        try:
+            return self.connection.understood(response, Received)
+        except IntegrityError:
+            _check_unchanged(file)
+            raise
+
+    def _ended(self, job: JobResponse, progress: Progress, what: str) -> JobResponse:
+        """The job when it has come to an end."""
+        deadline_s = time.monotonic() + _JOB_LIMIT_S
+        with progress.task(what, total=None):
+            while job.state in {"waiting", "running"}:
+                if time.monotonic() > deadline_s:
+                    raise NetworkError(f"{self.address}: {what} did not end within {_JOB_LIMIT_S / 3600:g} hours")
+                job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobResponse)
+        return job
+
+    def _stopped(self, what: str) -> NetworkError:
+        message = f"{self.address}: the server was stopped {_COMMITS} times in the middle of: {what}"
+        return NetworkError(message, hint="run the same command again: what was sent is kept")
+
+    def _published(self, report: ReportResponse, label: str, started: float) -> PublishReport:
+        return PublishReport(
+            address=label_address(self.address, label),
+            label=label,
+            uploaded=report.uploaded,
+            linked=report.linked,
+            seconds=time.monotonic() - started,
+        )
+
+    def _changed(self, kind: JobKind, request: object, progress: Progress | None = None) -> ReportResponse:
+        """Have a job done that sends no files."""
+        for _attempt in range(_COMMITS):
+            job = self.connection.ask("POST", f"{self._channel}/{kind}", JobResponse, request)
+            job = self._ended(job, progress or SilentProgress(), kind)
+            if job.state != "open":
+                return self._reported(job)
+        raise self._stopped(kind)
+
+    def _reported(self, job: JobResponse) -> ReportResponse:
+        if job.error is not None:
+            error = from_error_response(job.error)
+            raise type(error)(f"{self.address}: {error.message}", hint=error.hint)
+        if job.report is None:
+            raise NetworkError(f"{self.address}: the server reported neither a result nor an error")
+        return job.report
+
+
+class _ReportedReads:
+    """A file that reports its progress while it is sent."""
+
+    def __init__(self, stream: IO[bytes], task: Task, name: str) -> None:
+        self._stream = stream
+        self._task = task
+        self._name = name
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        chunk = self._stream.read(size)
+        self._task.advance(len(chunk), detail=self._name)
+        return chunk
+
+
+def _check_unchanged(file: PackageFile) -> None:
+    """Raise the better error when it is our file that is not what was announced."""
+    found = sha256_of_file(file.path)
+    if found != file.sha256:
+        raise IntegrityError(
+            f"{file.path}: its sha256 is {found}, but the local channel's index says {file.sha256}",
+            hint="channel_tools channel verify",
+        )

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The third-party servers: how their addresses look, how rattler-build uploads to them, and what they have already.
+
+A new service is a row of the table here. Keys never stand in an address: they come from the environment variable that
+rattler-build's own command line uses, else from the credentials that rattler keeps. What a server has is read from its
+index, and where that is behind, from the file itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+import rattler
+from rattler.exceptions import FetchRepoDataError, GatewayError
+from rattler.networking import AddHeadersMiddleware, AuthenticationMiddleware, Client, RetryMiddleware
+from rattler.package_streaming import download_to_path
+
+from channel_tools.conda.addresses import parse_address
+from channel_tools.conda.package import PackageKey
+from channel_tools.conda.solving import gateway_error, one_line
+from channel_tools.publish.labels import MAIN_LABEL
+from channel_tools.system.errors import NetworkError, UsageError
+from channel_tools.system.files import sha256_of_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from channel_tools.publish.third_party.worker import UploadArguments
+
+_SETTINGS = ("api", "read")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceAddress:
+    """A channel on a third-party server: ``api`` is where packages are sent, ``read`` where clients read label main."""
+
+    service: Service
+    names: tuple[str, ...]
+    api: str
+    read: str
+
+    def label_address(self, label: str) -> str:
+        """Where clients read the label. Raises UsageError where the service has no labels."""
+        if label == MAIN_LABEL:
+            return self.read
+        if not self.service.has_labels:
+            message = f"{self.read}: {self.service.name} has no labels, so {label!r} cannot be published to"
+            raise UsageError(message, hint=f"leave --label out, or publish to another channel there for {label!r}")
+        return f"{self.read}/label/{label}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """What is particular about one kind of server.
+
+    ``form`` is how an address looks, ``api`` where packages are sent (None: the address says it), ``read`` where a
+    channel is read, with ``{api}`` and the names in the address by number. ``upload`` names the function of
+    rattler_build, ``key_argument`` its parameter for the key, ``arguments`` makes the others from address and label.
+    ``variable`` holds the key, ``key_header`` is how it is sent for reading (None: only credentials that rattler keeps
+    are). ``overwrites`` says that an upload replaces a file of that name.
+    """
+
+    name: str
+    form: str
+    api: str | None
+    read: str
+    upload: str
+    variable: str
+    key_argument: str
+    key_header: tuple[str, str] | None
+    arguments: Callable[[ServiceAddress, str], UploadArguments]
+    has_labels: bool = False
+    overwrites: bool = False
+
+
+SERVICES: Mapping[str, Service] = {
+    "artifactory": Service(
+        name="Artifactory",
+        form="artifactory+https://HOST/CHANNEL",
+        api=None,
+        read="{api}/{0}",
+        upload="upload_package_to_artifactory",
+        variable="ARTIFACTORY_TOKEN",
+        key_argument="token",
+        key_header=("Authorization", "Bearer {key}"),
+        arguments=lambda address, _label: {"url": address.api, "channels": address.names[0]},
+        overwrites=True,
+    ),
+    "quetz": Service(
+        name="quetz",
+        form="quetz+https://HOST/CHANNEL",
+        api=None,
+        read="{api}/get/{0}",
+        upload="upload_package_to_quetz",
+        variable="QUETZ_API_KEY",
+        key_argument="api_key",
+        key_header=("X-API-Key", "{key}"),
+        arguments=lambda address, _label: {"url": address.api, "channels": address.names[0]},
+    ),
+    "prefix": Service(
+        name="prefix.dev",
+        form="prefix://CHANNEL",
+        api="https://prefix.dev",
+        read="https://prefix.dev/{0}",
+        upload="upload_package_to_prefix",
+        variable="PREFIX_API_KEY",
+        key_argument="api_key",
+        key_header=("Authorization", "Bearer {key}"),
+        arguments=lambda address, _label: {"url": address.api, "channels": address.names[0]},
+    ),
+    "anaconda": Service(
+        name="Anaconda",
+        form="anaconda://OWNER",
+        api="https://api.anaconda.org",
+        read="https://conda.anaconda.org/{0}",
+        upload="upload_package_to_anaconda",
+        variable="ANACONDA_API_KEY",
+        key_argument="api_key",
+        key_header=None,
+        arguments=lambda address, label: {"url": address.api, "owner": address.names[0], "channel": [label]},
+        has_labels=True,
+    ),
+    "cloudsmith": Service(
+        name="Cloudsmith",
+        form="cloudsmith://OWNER/REPOSITORY",
+        api="https://api.cloudsmith.io/v1",
+        read="https://conda.cloudsmith.io/{0}/{1}",
+        upload="upload_package_to_cloudsmith",
+        variable="CLOUDSMITH_API_KEY",
+        key_argument="api_key",
+        key_header=None,
+        arguments=lambda address, _label: {"url": address.api, "owner": address.names[0], "repo": address.names[1]},
+    ),
+}
+"""By the scheme of their addresses; what is listed here is listed in KINDS of ``publish/target.py``, too."""
+
+
+def parse_service_address(text: str) -> ServiceAddress:
+    """Take the address of a channel on a third-party server apart. Raises UsageError when it is in no known form."""
+    scheme, _plus, protocol = text.partition("://")[0].lower().partition("+")
+    service = SERVICES[scheme]
+    parts = parse_address(text, forms=service.form)
+    if "@" in parts.netloc:
+        raise UsageError("an address of a server holds no credentials", hint="set the service's key in the environment")
+    if service.api is None:
+        return _on_premises(parts, service, protocol, text)
+    return _hosted(parts, service, service.api, text)
+
+
+def _on_premises(parts: SplitResult, service: Service, protocol: str, text: str) -> ServiceAddress:
+    folder, _slash, channel = parts.path.rstrip("/").rpartition("/")
+    if not parts.netloc or not channel or parts.query or parts.fragment:
+        raise UsageError(f"{text}: not the address of a channel; expected {service.form}")
+    api = f"{protocol}://{parts.netloc}{folder}"
+    return ServiceAddress(service=service, names=(channel,), api=api, read=service.read.format(channel, api=api))
+
+
+def _hosted(parts: SplitResult, service: Service, default_api: str, text: str) -> ServiceAddress:
+    names = tuple(name for name in (parts.netloc, *parts.path.strip("/").split("/")) if name)
+    options = parse_qs(parts.query, keep_blank_values=True)
+    expected = service.form.partition("://")[2].count("/") + 1
+    if len(names) != expected or parts.fragment or options.keys() - set(_SETTINGS):
+        message = f"{text}: not a valid address of {service.name}; expected {service.form}"
+        raise UsageError(message, hint=f"for a server of your own: {service.form}?api=https://HOST&read=https://HOST")
+    if any("@" in value for values in options.values() for value in values):
+        raise UsageError("an address of a server holds no credentials", hint=f"set {service.variable}")
+    api, read = (options[key][-1].rstrip("/") if options.get(key) else None for key in _SETTINGS)
+    for address in filter(None, (api, read)):
+        parse_address(address, forms="https://HOST")
+    return ServiceAddress(
+        service=service, names=names, api=api or default_api, read=read or service.read.format(*names)
+    )
+
+
+_NOT_THERE = re.compile(r"\b404\b|could not find subdir")
+_UNAUTHORISED = re.compile(r"\b40[13]\b")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceReader:
+    """Reads a channel of a third-party server with the ``key`` that there is for uploading, or what rattler keeps."""
+
+    address: ServiceAddress
+    key: str | None
+    limit_s: float = 300.0
+
+    def listed(self, label: str, keys: Iterable[str]) -> dict[str, str | None]:
+        """Those of the names (``subdir/file name``) that the label's index lists, with their sha256 where it says.
+
+        A channel without an index lists nothing. Raises NetworkError and ChannelError when it cannot be read.
+        """
+        return asyncio.run(self._listed(self.address.label_address(label), sorted(keys)))
+
+    async def _listed(self, channel: str, keys: list[str]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        with tempfile.TemporaryDirectory() as cache:
+            gateway = rattler.Gateway(cache_dir=Path(cache), client=self._client())
+            parsed = [PackageKey.parse(key) for key in keys]
+            for subdir in sorted({key.subdir for key in parsed}):
+                names = {key.file_name.rsplit("-", 2)[0] for key in parsed if key.subdir == subdir}
+                records = await self._records(gateway, channel, subdir, sorted(names))
+                found |= {f"{record.subdir}/{record.file_name}": _hex(record.sha256) for record in records}
+        return {key: found[key] for key in keys if key in found}
+
+    async def _records(
+        self, gateway: rattler.Gateway, channel: str, subdir: str, names: list[str]
+    ) -> list[rattler.RepoDataRecord]:
+        try:
+            async with asyncio.timeout(self.limit_s):
+                groups = await gateway.query(
+                    [channel], [rattler.Subdir(subdir)], names, recursive=False, channel_relations="disabled"
+                )
+        except TimeoutError:
+            raise NetworkError(f"{channel}: its index did not arrive in time") from None
+        except (GatewayError, FetchRepoDataError) as err:
+            if _NOT_THERE.search(str(err)):
+                return []
+            if _UNAUTHORISED.search(str(err)):
+                hint = f"set {self.address.service.variable}, or: rattler-build auth login"
+                raise NetworkError(f"{channel}: may not be read with these credentials", hint=hint) from None
+            raise gateway_error(err, channels=[channel]) from None
+        return [record for group in groups for record in group]
+
+    def sha256_of(self, label: str, key: str) -> str | None:
+        """The sha256 of the file that the server hands out under a name, None when there is none.
+
+        Raises NetworkError when it cannot be read.
+        """
+        return asyncio.run(self._sha256_of(f"{self.address.label_address(label)}/{key}"))
+
+    async def _sha256_of(self, url: str) -> str | None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "package"
+            try:
+                async with asyncio.timeout(self.limit_s):
+                    await download_to_path(self._client(), url, path)
+            except TimeoutError:
+                raise NetworkError(f"{url}: did not arrive in time") from None
+            except (RuntimeError, OSError) as err:
+                if _NOT_THERE.search(str(err)):
+                    return None
+                raise NetworkError(f"{url}: cannot be read: {one_line(err)}") from None
+            return sha256_of_file(path)
+
+    def _client(self) -> Client:
+        header, key = self.address.service.key_header, self.key
+        host = urlsplit(self.address.read).hostname or ""
+
+        def key_for(asked_host: str, _path: str) -> dict[str, str] | None:
+            if header is None or key is None or asked_host != host:
+                return None
+            return {header[0]: header[1].format(key=key)}
+
+        return Client([RetryMiddleware(), AuthenticationMiddleware(), AddHeadersMiddleware(key_for)])
+
+
+def _hex(sha256: bytes | None) -> str | None:
+    return None if sha256 is None else sha256.hex()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which file of a channel a request's path names. Pure; the only way from an address to a path on disk.
+
+It is a grammar of what may be requested and not a list of what may not: a path with ``..``, ``%``, a backslash, a NUL,
+an empty part or one that begins with a dot does not parse, however it was encoded, since the server decodes once.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from dataclasses import dataclass
+
+from channel_tools.publish.labels import LABEL_NAME, MAIN_LABEL
+
+RESERVED = frozenset({"api", "health", "metrics", "t"})
+"""First parts of addresses that cannot be a channel's name."""
+
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.!+=~-]{0,254}"
+CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+SUBDIR_NAME = re.compile(r"noarch|[a-z]{1,15}-[a-z0-9_]{1,15}")
+FILE_NAME = re.compile(_NAME)
+_ADDRESS = re.compile(
+    rf"/(?P<channel>{CHANNEL_NAME.pattern})(?:/label/(?P<label>{LABEL_NAME.pattern}))?"
+    rf"(?:/(?P<folder>(?:{SUBDIR_NAME.pattern})(?:/shards)?))?/(?P<name>{_NAME})"
+)
+_PATH_TOKEN = re.compile(r"/t/([^/]*)(/.*)?", re.DOTALL)
+_SECRETS = re.compile(
+    r"(?<=/t/)[^/]*"  # in its place
+    r"|(?<![0-9a-z])ct[^0-9a-z/]{0,9}[0-9a-f]{6,}[^/]*"  # anything that begins as one
+    r"|(?<![0-9a-z])(?:[0-9a-f]{33,63}|[0-9a-f]{65,})(?![0-9a-f])",  # of a secret; 32 digits are a job, 64 a shard
+    re.IGNORECASE,
+)
+_DECODED_LIMIT = 8
+"""How often a path that was encoded again and again is decoded before it is masked as a whole."""
+_PACKAGE_SUFFIXES = (".conda", ".tar.bz2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelFile:
+    """A file of a channel: ``folder`` is empty for the channel's own folder, else a subdir or its shards."""
+
+    channel: str
+    label: str
+    folder: str
+    name: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Where it lies below the folder of all channels."""
+        label = () if self.label == MAIN_LABEL else ("label", self.label)
+        return (self.channel, *label, *(self.folder.split("/") if self.folder else ()), self.name)
+
+    @property
+    def never_changes(self) -> bool:
+        """Packages and shards: other bytes get another name."""
+        return self.folder.endswith("/shards") or (bool(self.folder) and self.name.endswith(_PACKAGE_SUFFIXES))
+
+
+def split_token(path: str) -> tuple[str | None, str]:
+    """The token of ``/t/TOKEN/...`` and the path without it; None where the path has none."""
+    if not path.startswith("/t/"):
+        return None, path
+    found = _PATH_TOKEN.fullmatch(path)
+    return (found[1], found[2] or "/") if found else (None, path)
+
+
+def parse_path(path: str) -> ChannelFile | None:
+    """The file that a path (decoded, without token) names, None where it names none that could be served."""
+    found = _ADDRESS.fullmatch(path)
+    if found is None or found["channel"] in RESERVED:
+        return None
+    if found["label"] == MAIN_LABEL:  # it has an address of its own
+        return None
+    return ChannelFile(
+        channel=found["channel"],
+        label=found["label"] or MAIN_LABEL,
+        folder=found["folder"] or "",
+        name=found["name"],
+    )
+
+
+def masked(path: str) -> str:
+    """A path as it may be written into a log: ``/t/***/`` instead of the token, and no token anywhere else.
+
+    Neither is one that was cut, written in capitals or encoded several times: its holder tries again with the right
+    one. What has a secret only once it is decoded is given decoded.
+    """
+    plain = path
+    for _time in range(_DECODED_LIMIT):
+        decoded = urllib.parse.unquote(plain, errors="replace") if "%" in plain else plain
+        if decoded == plain:
+            break
+        plain = decoded
+    else:
+        return "***"
+    found = _SECRETS.sub("***", plain)
+    return path if found == plain else found

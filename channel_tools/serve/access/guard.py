@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who may do what: the token of a request against the file of tokens.
+
+Every rejection looks the same, whatever its reason: no token, an unknown, expired or revoked one, one for another
+channel, a channel that does not exist. The file is looked at (its size and times) on every request, so a revocation
+holds at once. Reads ask the Gatekeeper; the routes of Starlette ask the Guard, which turns a rejection into a response.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from channel_tools.publish.labels import MAIN_LABEL
+from channel_tools.publish.server.protocol import ErrorResponse, encode
+from channel_tools.serve.access.means import raise_without_means
+from channel_tools.serve.access.tokens import TokenTable, digest_of, id_of, is_token, read_token_file
+from channel_tools.serve.spooled import IN_MEMORY_LIMIT_BYTES, SpooledResponse
+from channel_tools.system.errors import (
+    ChannelError,
+    ChannelToolsError,
+    ConfigError,
+    DiskFullError,
+    FileAccessError,
+    FoundationError,
+    IntegrityError,
+    UsageError,
+    VerificationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from channel_tools.serve.access.tokens import Access, TokenRecord
+
+_log = logging.getLogger(__name__)
+_TOKEN_LENGTH_LIMIT = 256
+_GUESSES_LIMIT = 10_000
+_Signature = tuple[int, int, int] | None
+Public = frozenset[tuple[str, str]]
+"""Channels, each with a label, that everybody may read."""
+
+
+def parse_public(names: tuple[str, ...]) -> Public:
+    """Of ``CHANNEL`` (its label main) and ``CHANNEL/LABEL``."""
+    pairs = (name.partition("/") for name in names)
+    return frozenset((channel, label or MAIN_LABEL) for channel, _slash, label in pairs)
+
+
+def tokens_of(path_token: str | None, authorization: bytes | None, api_key: bytes | None) -> tuple[str, ...]:
+    """What the path, else ``Authorization`` (Bearer, Basic, or quetz's bare key), else ``X-API-Key`` bring.
+
+    These are candidates, of which a Basic form has two: the password and the user.
+    """
+    if path_token is not None:
+        return (path_token,)
+    if authorization is not None:
+        return _authorization_tokens(authorization)
+    return () if api_key is None else (_text(api_key),)
+
+
+def _authorization_tokens(value: bytes) -> tuple[str, ...]:
+    scheme, _space, rest = value.strip().partition(b" ")
+    kind = scheme.lower()
+    if kind in {b"bearer", b"token"}:
+        return (_text(rest.strip()),)
+    if kind != b"basic":
+        return ()
+    try:
+        user, _colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+    except binascii.Error:
+        return ()
+    return tuple(_text(part) for part in (password, user) if part)
+
+
+def _text(value: bytes) -> str:
+    return value[: _TOKEN_LENGTH_LIMIT + 1].decode("latin-1")
+
+
+@dataclass(kw_only=True, slots=True)
+class GuessLimit:
+    """How many secrets an address may try for one id: ``burst`` at once, one more every ``seconds_each``."""
+
+    burst: int = 20
+    seconds_each: float = 3.0
+    clock: Callable[[], float] = time.monotonic
+    _until: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def wait_s(self, address: str, token_id: str) -> float:
+        """How long the address has to wait before it may try the id again; 0 when it need not."""
+        until = self._until.get((address, token_id))
+        return 0.0 if until is None else max(0.0, until - self.clock() - self.burst * self.seconds_each)
+
+    def wrong(self, address: str, token_id: str) -> None:
+        """Count a wrong secret."""
+        until = self._until.pop((address, token_id), 0.0)
+        if len(self._until) >= _GUESSES_LIMIT:
+            del self._until[next(iter(self._until))]  # the one that was tried longest ago
+        self._until[address, token_id] = max(until, self.clock()) + self.seconds_each
+
+
+class TooManyGuesses(Exception):  # noqa: N818 - becomes a response, not an error of ours
+    """The address tried too many wrong secrets for an id; it may come again after ``wait_s``."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+
+class Gatekeeper:
+    """Decides on every request of one server process; not for several threads."""
+
+    def __init__(
+        self,
+        tokens_file: Path,
+        public: Public,
+        *,
+        limit: GuessLimit | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._file = tokens_file
+        self._public = public
+        self._limit = limit or GuessLimit()
+        self._clock = clock
+        self._signature: _Signature = (-1, -1, -1)
+        self._table = TokenTable(())
+
+    def is_public(self, channel: str, label: str) -> bool:
+        """Whether the label may be read without a token."""
+        return (channel, label) in self._public
+
+    def identify(self, tokens: tuple[str, ...], address: str) -> TokenRecord | None:
+        """The record of the valid token among those that a request from ``address`` brought; None when there is none.
+
+        Raises TooManyGuesses when none of them is right and the address is over its limit for the id of one. A right
+        secret is never limited, whatever others at the address do: to find it takes one hash, and 192 random bits need
+        no limit against guessing. An expired or revoked token is not a guess: its secret is right.
+
+        Raises WithoutMeansError when the file of tokens cannot be read now.
+        """
+        self._refresh()
+        wrong = []
+        for token in tokens:
+            if not is_token(token):
+                continue
+            record = self._table.find(token, digest_of(token))
+            if record is None:
+                wrong.append(id_of(token))
+            elif record.is_valid(self._clock()):
+                return record
+        for token_id in wrong:
+            if (wait_s := self._limit.wait_s(address, token_id)) > 0:
+                raise TooManyGuesses(wait_s)
+            self._limit.wrong(address, token_id)
+        return None
+
+    def may(self, record: TokenRecord | None, access: Access, channel: str, label: str) -> bool:
+        """Whether a token, or nobody, may read or write the label of the channel."""
+        if access == "read" and (channel, label) in self._public:
+            return True
+        if record is None or not record.covers(channel, label):
+            return False
+        return access == "read" or record.access == "write"
+
+    def _refresh(self) -> None:
+        signature = _signature_of(self._file)
+        if signature == self._signature:
+            return
+        try:
+            found = read_token_file(self._file)
+        except (ConfigError, FileAccessError) as err:
+            if isinstance(err.__cause__, OSError):
+                raise_without_means(err.__cause__)  # and look again at the next request
+            self._table = TokenTable(())
+            _log.error("%s; every token is refused until it is repaired", err)
+        else:
+            self._table = TokenTable(found.records)
+            for fault in found.faults:
+                _log.error("%s; this token is refused, the others are not", fault)
+        self._signature = signature
+
+
+def _signature_of(path: Path) -> _Signature:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - on every request
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+RETRY_AFTER_S = 2
+_REALM = b'realm="channel_tools"'
+CHALLENGE = [(b"www-authenticate", b"Bearer " + _REALM), (b"www-authenticate", b"Basic " + _REALM)]
+NOT_CACHED = {"cache-control": "no-store"}
+_STATUS: dict[type[ChannelToolsError], int] = {
+    UsageError: 400,
+    ChannelError: 409,
+    FoundationError: 409,
+    IntegrityError: 422,
+    VerificationError: 422,
+    DiskFullError: 507,
+}
+_FORBIDDEN = ErrorResponse(kind="UsageError", message="the token may read here, not write", hint="ask for one that may")
+_UNAUTHORIZED = ErrorResponse(
+    kind="UsageError", message="a valid token for this channel and label is needed", hint="give one that may write"
+)
+
+
+class RejectedError(Exception):
+    """The request gets ``response`` and nothing else."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class Guard:
+    """Asks the gatekeeper about requests to the routes."""
+
+    def __init__(self, gate: Gatekeeper) -> None:
+        self._gate = gate
+
+    def token_of(self, request: Request) -> TokenRecord | None:
+        """The valid token of a request, None where it brought none. Raises RejectedError for too many guesses."""
+        headers = dict(request.scope["headers"])
+        tokens = tokens_of(None, headers.get(b"authorization"), headers.get(b"x-api-key"))
+        try:
+            record = self._gate.identify(tokens, request.client.host if request.client else "")
+        except TooManyGuesses as err:
+            body = ErrorResponse(kind="UsageError", message="too many wrong tokens came from this address")
+            response = json_response(body, 429, headers={"retry-after": str(int(err.wait_s) + 1)})
+            raise RejectedError(response) from None
+        request.scope["channel_tools.token"] = record.id if record else None
+        return record
+
+    def may_write(self, request: Request, channel: str, *labels: str) -> None:
+        """Raise RejectedError unless the token of a request may write to all of these labels of the channel."""
+        record = self.token_of(request)
+        if record is not None and all(self._gate.may(record, "write", channel, label) for label in labels):
+            return
+        if record is not None and all(self._gate.may(record, "read", channel, label) for label in labels):
+            raise RejectedError(json_response(_FORBIDDEN, 403))
+        raise RejectedError(unauthorized())
+
+    def may_write_somewhere(self, request: Request, channel: str) -> TokenRecord:
+        """The token, which may write to some label of the channel; else raises RejectedError, before a body is read."""
+        record = self.token_of(request)
+        if record is None or not (record.channels is None or channel in record.channels):
+            raise RejectedError(unauthorized())
+        if record.access != "write":
+            raise RejectedError(json_response(_FORBIDDEN, 403))
+        return record
+
+    def may_see_all(self, request: Request) -> None:
+        """Raise RejectedError unless the token is good for all channels."""
+        record = self.token_of(request)
+        if record is None or record.channels is not None:
+            raise RejectedError(unauthorized())
+
+
+def json_response(message: object, status: int = 200, *, headers: dict[str, str] | None = None) -> Response:
+    """A message of ours as a response."""
+    content, all_headers = encode(message), {**NOT_CACHED, **(headers or {})}
+    if len(content) > IN_MEMORY_LIMIT_BYTES:
+        return SpooledResponse(content, status, all_headers, "application/json")
+    return Response(content, status, media_type="application/json", headers=all_headers)
+
+
+def busy_response() -> Response:
+    """503: the same request may be sent again."""
+    body = ErrorResponse(kind="ChannelToolsError", message="the server has too much to do", hint="try again later")
+    return json_response(body, 503, headers={"retry-after": str(RETRY_AFTER_S)})
+
+
+def unauthorized() -> Response:
+    """The same for everybody whose token is not right here."""
+    response = json_response(_UNAUTHORIZED, 401)
+    response.raw_headers.extend(CHALLENGE)
+    return response
+
+
+def error_response(error: ChannelToolsError, message: str | None = None, *, status: int | None = None) -> Response:
+    """An error of ours as a response, with ``message`` and ``status`` in the place of its own."""
+    usual = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    body = ErrorResponse(kind=type(error).__name__, message=message or str(error), hint=error.hint)
+    return json_response(body, status or usual)

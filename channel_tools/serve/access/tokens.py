@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tokens: what each may do, and the file that keeps their hashes.
+
+A token is ``ct-ID-SECRET``. The id is no secret: it is how people name a token, and how its record is found without
+comparing anything. The secret has 192 bits from the operating system, so that a plain sha256 is enough to keep. Only
+characters that conda takes for a part of ``/t/TOKEN/`` occur.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.publish.labels import is_label
+from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ConfigError, UsageError, error_from_os
+from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+Access = Literal["read", "write"]
+
+TOKENS_SCHEMA = 1
+TOKEN_PATTERN = r"ct-[0-9a-f]{8}-[0-9a-f]{48}"  # noqa: S105 - what one looks like
+_TOKEN = re.compile(TOKEN_PATTERN)
+_ID_BYTES = 4
+_SECRET_BYTES = 24
+_ID = slice(3, 11)
+_PRIVATE_MODE = 0o600
+_LOCK_WAIT_S = 30.0
+_SPAN = re.compile(r"(\d{1,5})([dh])", re.ASCII)
+_LATEST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""No token ends later: times beyond the year 9999 cannot be shown."""
+_NAME_LIMIT = 200
+_ID_PATTERN = re.compile(r"[0-9a-f]{8}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_UNIT_S = {"d": 24 * 3600.0, "h": 3600.0}
+_NOBODY = bytes(hashlib.sha256().digest_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenRecord:
+    """What is kept of a token. ``channels`` and ``labels`` None mean all; ``write`` includes ``read``."""
+
+    id: str
+    sha256: str
+    name: str
+    channels: tuple[str, ...] | None
+    labels: tuple[str, ...] | None
+    access: Access
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None = None
+
+    def is_valid(self, now_s: float) -> bool:
+        """Neither revoked nor expired."""
+        return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
+
+    def covers(self, channel: str, label: str) -> bool:
+        """Whether the channel and the label are in its scope."""
+        return (self.channels is None or channel in self.channels) and (self.labels is None or label in self.labels)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TokensFile:
+    schema: int = TOKENS_SCHEMA
+    tokens: tuple[dict[str, object], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenFile:
+    """The file of tokens: its valid records, and for each entry that is none a line that names it and says why."""
+
+    records: tuple[TokenRecord, ...] = ()
+    faults: tuple[str, ...] = ()
+    entries: tuple[dict[str, object], ...] = ()
+    """All, as they are in the file."""
+
+
+class TokenTable:
+    """The records of one state of the file, for looking tokens up."""
+
+    def __init__(self, records: tuple[TokenRecord, ...]) -> None:
+        self._by_id = {record.id: (bytes.fromhex(record.sha256), record) for record in records}
+
+    def find(self, token: str, digest: bytes) -> TokenRecord | None:
+        """The record of a token, whatever its state; takes the same steps for a wrong secret and for an unknown id."""
+        known, record = self._by_id.get(token[_ID], (_NOBODY, None))
+        return record if hmac.compare_digest(known, digest) else None
+
+
+def default_tokens_file(root: Path) -> Path:
+    """Where the tokens of the channels in a folder are kept, out of reach of every request."""
+    return root / RECORD_FOLDER / "tokens.json"
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token; of any text, since a request may bring any."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def create_token(
+    path: Path,
+    *,
+    name: str,
+    channels: tuple[str, ...] | None,
+    labels: tuple[str, ...] | None,
+    access: Access,
+    expires_s: float | None,
+    clock: Callable[[], float],
+) -> tuple[str, TokenRecord]:
+    """Make a token and keep its hash in the file, which is made where there is none; returns the token, once.
+
+    The arguments are those of TokenRecord. Raises UsageError for what cannot be in a token, ConfigError for a damaged
+    file, ChannelError while another process keeps it locked, DiskFullError.
+    """
+    token = f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}"
+    record = TokenRecord(
+        id=token[_ID],
+        sha256=digest_of(token).hex(),
+        name=name,
+        channels=channels,
+        labels=labels,
+        access=access,
+        created_s=clock(),
+        expires_s=expires_s,
+    )
+    if fault := _fault_of(record):
+        raise UsageError(f"the token cannot be made: {fault}", hint="see channel_tools token create --help")
+    with _locked(path):
+        _write(path, (*read_token_file(path).entries, _entry_of(record)))
+    return token, record
+
+
+def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> TokenRecord:
+    """Make a token useless from now on; its record stays. Raises UsageError for an unknown id, else as create_token."""
+    with _locked(path):
+        found = read_token_file(path)
+        records = {record.id: record for record in found.records}
+        if token_id not in records:
+            known = ", ".join(sorted(records)) or "none"
+            raise UsageError(
+                f"{path}: there is no token {token_id}; there are: {known}", hint="see channel_tools token list"
+            )
+        if records[token_id].revoked_s is None:
+            records[token_id] = replace(records[token_id], revoked_s=clock())
+            changed = _entry_of(records[token_id])
+            _write(path, tuple(changed if entry.get("id") == token_id else entry for entry in found.entries))
+    return records[token_id]
+
+
+def read_tokens(path: Path) -> tuple[TokenRecord, ...]:
+    """The valid records of the file; else as read_token_file."""
+    return read_token_file(path).records
+
+
+def read_token_file(path: Path) -> TokenFile:
+    """The file, empty where there is none. An entry that is not valid is a fault, and no reason not to read the others.
+
+    Raises ConfigError when the file as a whole is damaged, FileAccessError for one that may not be read.
+    """
+    try:
+        document = decode_json(path.read_bytes(), _TokensFile)
+    except FileNotFoundError:
+        return TokenFile()
+    except OSError as err:
+        raise error_from_os(err) from err
+    except ValueError as err:  # msgspec's errors are ValueErrors
+        hint = "restore an intact copy, or delete it and create the tokens again"
+        raise ConfigError(f"not a valid file of tokens ({err})", path=path, hint=hint) from None
+    if document.schema != TOKENS_SCHEMA:
+        message = f"has schema {document.schema}; this version of channel_tools reads schema {TOKENS_SCHEMA}"
+        raise ConfigError(message, path=path, hint="use the version of channel_tools that wrote it")
+    records, faults = [], []
+    for number, entry in enumerate(document.tokens, 1):
+        try:
+            record = msgspec.convert(entry, TokenRecord)
+            fault = _fault_of(record)
+        except ValueError as err:
+            record, fault = None, str(err)
+        if record is not None and not fault:
+            records.append(record)
+        else:
+            faults.append(f"{path}: entry {number} (id {entry.get('id')!r}) is not a valid token: {fault}")
+    return TokenFile(records=tuple(records), faults=tuple(faults), entries=document.tokens)
+
+
+def _fault_of(record: TokenRecord) -> str:
+    """What cannot be in a token, "" for a valid one."""
+    if not _ID_PATTERN.fullmatch(record.id) or not _SHA256.fullmatch(record.sha256):
+        return "its id is not 8 hexadecimal digits, or its sha256 not 64"
+    if not record.name.isprintable() or not 0 < len(record.name) <= _NAME_LIMIT:
+        return f"its name {record.name[:_NAME_LIMIT]!r} is not 1 to {_NAME_LIMIT} printable characters"
+    for channel in record.channels or ():
+        if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
+            return f"{channel[:_NAME_LIMIT]!r} cannot be a channel's name: letters, digits, '.', '_' and '-' can"
+    for label in record.labels or ():
+        if not is_label(label):
+            return f"{label[:_NAME_LIMIT]!r} cannot be a label's name"
+    if record.expires_s is not None and not 0 <= record.expires_s <= _LATEST_S:
+        return "it ends after the year 9998: let it end never, or earlier"
+    return ""
+
+
+def _entry_of(record: TokenRecord) -> dict[str, object]:
+    return msgspec.convert(msgspec.to_builtins(record), dict[str, object])
+
+
+def id_of(token: str) -> str:
+    """The part of a token that is no secret."""
+    return token[_ID]
+
+
+def is_token(text: str) -> bool:
+    """Whether the text has the form of a token."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def _locked(path: Path) -> AbstractContextManager[None]:
+    check_replaceable(path)
+    return exclusive_lock(path.with_name(f".{path.name}.lock"), what=f"the tokens {path}", timeout_s=_LOCK_WAIT_S)
+
+
+def _write(path: Path, entries: tuple[dict[str, object], ...]) -> None:
+    content = msgspec.json.format(msgspec.json.encode(_TokensFile(tokens=entries), order="sorted"), indent=2)
+    with atomic_path(path) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content + b"\n")
+
+
+def parse_expiry(text: str, *, now_s: float) -> float | None:
+    """``90d``, ``12h``, ``2030-01-31`` (its end, in UTC) or ``never`` (None) as seconds since the epoch.
+
+    Raises UsageError for anything else and for what is past.
+    """
+    if text == "never":
+        return None
+    span = _SPAN.fullmatch(text)
+    expires_s = now_s + int(span[1]) * _UNIT_S[span[2]] if span else _end_of_day(text)
+    if expires_s > _LATEST_S:
+        raise UsageError(f"--expires {text}: ends after the year 9998", hint="write never for a token without an end")
+    if expires_s <= now_s:
+        raise UsageError(f"--expires {text}: is in the past", hint="give a time to come: 90d, 12h, a date, or never")
+    return expires_s
+
+
+def _end_of_day(text: str) -> float:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() + _UNIT_S["d"]
+    except ValueError:
+        raise UsageError(f"--expires {text}: not a valid time", hint="write 90d, 12h, 2030-01-31 or never") from None

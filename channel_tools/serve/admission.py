@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which connections a process keeps: so many in all, and so many of one address, that others always find room.
+
+Where there is none, a connection that does nothing (no request, or one whose headers have not all come) makes room: of
+the same address if that has its share, else of the address that has most. What is in use is never taken away.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from channel_tools.serve.metrics import Event
+
+FILES_EACH = 3
+"""Descriptors that a connection may need: its socket, a copy of it while a file is sent, and the file."""
+FILES_KEPT = 64
+"""Descriptors for all else: the listener, the log, what the interpreter and a lock need."""
+_FEWEST = 8
+_IPV6_NETWORK_BITS = 64
+
+
+class Admitted(Protocol):
+    """A connection, as it is seen here."""
+
+    address: str
+    network: str
+    """What counts as its address, see network_of."""
+
+    def drop(self) -> None:
+        """End it at once."""
+
+
+class _Address:
+    """The connections from one address; ``idle`` has the one that is idle for longest first."""
+
+    __slots__ = ("all", "idle")
+
+    def __init__(self) -> None:
+        self.all: set[Admitted] = set()
+        self.idle: OrderedDict[Admitted, None] = OrderedDict()
+
+    def drop_idle(self) -> bool:
+        """Drop the connection that is idle for longest; whether there was one."""
+        if not self.idle:
+            return False
+        longest, _none = self.idle.popitem(last=False)
+        self.all.discard(longest)
+        longest.drop()
+        return True
+
+
+class Admission:
+    """The connections of one process; ``shared`` are addresses, as of a proxy, that many clients come from."""
+
+    def __init__(
+        self,
+        *,
+        total: int,
+        each: int,
+        shared: frozenset[str] = frozenset(),
+        event: Callable[[Event], None] = lambda _event: None,
+    ) -> None:
+        self._total = total
+        self._each = min(each, total)
+        self._shared = shared
+        self._event = event
+        self._count = 0
+        self._addresses: dict[str, _Address] = {}
+
+    def admit(self, connection: Admitted) -> bool:
+        """Whether the new connection may stay; it is idle at first."""
+        name = connection.network
+        own = self._addresses.get(name) or _Address()
+        if len(own.all) >= self._each and connection.address not in self._shared and not self._drop_of(own):
+            return self._refused()
+        if self._count >= self._total and not self._drop_any():
+            return self._refused()
+        self._addresses[name] = own
+        own.all.add(connection)
+        own.idle[connection] = None
+        self._count += 1
+        return True
+
+    def busy(self, connection: Admitted) -> None:
+        """A request has come over it."""
+        if (own := self._addresses.get(connection.network)) is not None:
+            own.idle.pop(connection, None)
+
+    def idle(self, connection: Admitted) -> None:
+        """It has its response."""
+        own = self._addresses.get(connection.network)
+        if own is not None and connection in own.all:
+            own.idle[connection] = None
+
+    def lost(self, connection: Admitted) -> None:
+        """It has ended."""
+        name = connection.network
+        own = self._addresses.get(name)
+        if own is None:
+            return
+        if connection in own.all:
+            own.all.discard(connection)
+            own.idle.pop(connection, None)
+            self._count -= 1
+        if not own.all:
+            del self._addresses[name]
+
+    def _drop_of(self, address: _Address) -> bool:
+        if not address.drop_idle():
+            return False
+        self._count -= 1
+        self._event("connection_dropped")
+        return True
+
+    def _refused(self) -> bool:
+        self._event("connection_refused")
+        return False
+
+    def _drop_any(self) -> bool:
+        """Drop a connection of the address that has most of them, among those that have an idle one."""
+        having = [one for one in self._addresses.values() if one.idle]
+        return bool(having) and self._drop_of(max(having, key=lambda one: len(one.all)))
+
+
+def network_of(address: str) -> str:
+    """What counts as one address: an IPv4 address, or the network of 64 bits that an IPv6 address is in."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((parsed, _IPV6_NETWORK_BITS), strict=False))
+
+
+def raise_files_limit() -> int:
+    """Let this process have as many descriptors as the system allows it; how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def connections_for(files: int, wanted: int) -> int:
+    """How many connections fit into so many descriptors, at most ``wanted``."""
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(_FEWEST, (files - FILES_KEPT) // FILES_EACH))

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where a request ends, and how much of it is framing: headers, sizes of chunks, their extensions, trailers.
+
+uvicorn's protocol takes all that comes, keeps every trailer, and makes an object of every pipelined request at once.
+So it is given one request at a time, as many bytes as ``Framing`` says, and nothing that has too much framing. A parser
+of the same kind as uvicorn's reads the same bytes first, and what it says about the end of headers and of a message
+decides. Where that is not where ``Framing`` found the end, the request has two readings, and is rejected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+
+import httptools
+
+HEADER_LIMIT_BYTES = 16 << 10
+HEADERS_LIMIT = 100
+"""How many headers, and how many trailers, a request may have."""
+_LINE_END = b"\r\n"
+_END_OF_HEADERS = _LINE_END * 2
+_OVERLAP = len(_END_OF_HEADERS) - 1
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_BAD_REQUEST = b"400 Bad Request"
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+
+
+class FramingError(Exception):
+    """The request cannot be taken; ``status`` is the status line of the response, without the version."""
+
+    def __init__(self, status: bytes) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _Part(enum.Enum):
+    """What the next byte belongs to."""
+
+    HEADERS = enum.auto()
+    BODY = enum.auto()
+    CHUNK_SIZE = enum.auto()
+    CHUNK = enum.auto()
+    TRAILERS = enum.auto()
+
+
+class Framing:
+    """Follows the requests of one connection."""
+
+    __slots__ = (
+        "_begun",
+        "_ended",
+        "_line",
+        "_names",
+        "_overhead",
+        "_parser",
+        "_part",
+        "_tail",
+        "body_bytes",
+        "header_bytes",
+        "length",
+        "remaining",
+    )
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's, so that both read alike
+        self._part = _Part.HEADERS
+        self._begun = self._ended = False
+        self._tail = self._line = b""
+        self._names = self._overhead = 0
+        self.header_bytes = self.body_bytes = 0
+        """Of the present headers, and of the present or the last body."""
+        self.length = 0
+        """The last ``Content-Length``."""
+        self.remaining = 0
+        """Bytes that certainly belong to the present body, or to the present chunk with the line's end behind it."""
+
+    @property
+    def in_headers(self) -> bool:
+        """Whether the next byte begins the headers of a request or goes on with them."""
+        return self._part is _Part.HEADERS
+
+    def advance(self, data: bytes, start: int) -> int:
+        """How many bytes of ``data`` from ``start`` on may be passed on: at least one, at most up to the request's end.
+
+        Raises FramingError for a request that is malformed or has too much framing.
+        """
+        match self._part:
+            case _Part.HEADERS:
+                return self._headers(data, start)
+            case _Part.BODY:
+                return self._body(data, start)
+            case _Part.CHUNK:
+                return self._chunk(data, start)
+            case _Part.CHUNK_SIZE:
+                return self._chunk_size(data, start)
+            case _Part.TRAILERS:
+                return self._trailers(data, start)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """For the parser: a header, or a trailer."""
+        self._names += 1
+        if len(name) == len(b"content-length") and name.lower() == b"content-length":
+            self.length = int(value) if value.isdigit() else 0  # the parser rejects it, if it is none
+
+    def on_headers_complete(self) -> None:
+        """For the parser: a request begins."""
+        self._begun = True
+
+    def on_message_complete(self) -> None:
+        """For the parser: the request has ended."""
+        self._ended = True
+
+    def _headers(self, data: bytes, start: int) -> int:
+        if not self.header_bytes:
+            self._names = self.length = 0
+        found = (self._tail + data[start : start + _OVERLAP]).find(_END_OF_HEADERS) if self._tail else -1
+        if found >= 0:
+            size = found + len(_END_OF_HEADERS) - len(self._tail)
+        else:
+            found = data.find(_END_OF_HEADERS, start)
+            size = found + len(_END_OF_HEADERS) - start if found >= 0 else len(data) - start
+        self.header_bytes += size
+        if self.header_bytes > HEADER_LIMIT_BYTES:
+            raise FramingError(_TOO_LARGE)
+        self._feed(data, start, size)
+        if self._names > HEADERS_LIMIT:
+            raise FramingError(_TOO_LARGE)
+        if self._begun and found >= 0:
+            self._begin_body()
+        elif self._begun or self._ended:
+            raise FramingError(_BAD_REQUEST)
+        else:
+            self._tail = b"" if found >= 0 else (self._tail + data[start : start + size])[-_OVERLAP:]
+        return size
+
+    def _begin_body(self) -> None:
+        self._begun = False
+        self._tail = self._line = b""
+        self.header_bytes = self.body_bytes = self._overhead = self._names = 0
+        self.remaining = self.length
+        if self._ended:
+            self._end(expected=not self.length)  # the parser sees no body where a request asks for another protocol
+        else:
+            self._part = _Part.BODY if self.length else _Part.CHUNK_SIZE
+
+    def _body(self, data: bytes, start: int) -> int:
+        size = min(len(data) - start, self.remaining)
+        self._feed(data, start, size)
+        self.remaining -= size
+        self.body_bytes += size
+        self._end(expected=self.remaining == 0)
+        return size
+
+    def _chunk(self, data: bytes, start: int) -> int:
+        size = min(len(data) - start, self.remaining)
+        self._feed(data, start, size)
+        self.remaining -= size
+        self.body_bytes += size
+        if self.remaining == 0:
+            self.body_bytes -= len(_LINE_END)
+            self._part = _Part.CHUNK_SIZE
+        self._end(expected=False)
+        return size
+
+    def _chunk_size(self, data: bytes, start: int) -> int:
+        size, complete = _rest_of_line(data, start)
+        self._overhead += size
+        # sizes, extensions and line ends may be as many bytes as the chunks: a body of tinier ones is an attack
+        if self._overhead > HEADER_LIMIT_BYTES + self.body_bytes or len(self._line) + size > HEADER_LIMIT_BYTES:
+            raise FramingError(_BAD_REQUEST)
+        self._feed(data, start, size)
+        self._line += data[start : start + size]
+        if complete:
+            found = _CHUNK_SIZE.match(self._line)
+            if found is None:
+                raise FramingError(_BAD_REQUEST)
+            chunk, self._line = int(found[0], 16), b""
+            self.remaining = chunk + len(_LINE_END) if chunk else 0
+            self._overhead += len(_LINE_END)
+            self._part = _Part.CHUNK if chunk else _Part.TRAILERS
+        self._end(expected=False)
+        return size
+
+    def _trailers(self, data: bytes, start: int) -> int:
+        size, _complete = _rest_of_line(data, start)
+        self.header_bytes += size
+        if self.header_bytes > HEADER_LIMIT_BYTES:
+            raise FramingError(_TOO_LARGE)
+        self._feed(data, start, size)
+        if self._names > HEADERS_LIMIT:
+            raise FramingError(_TOO_LARGE)
+        if self._ended:
+            self._end(expected=True)
+        return size
+
+    def _feed(self, data: bytes, start: int, size: int) -> None:
+        piece = data if size == len(data) else data[start : start + size]
+        with contextlib.suppress(httptools.HttpParserUpgrade):  # to another protocol: HTTP goes on
+            try:
+                self._parser.feed_data(piece)
+            except httptools.HttpParserError:
+                raise FramingError(_BAD_REQUEST) from None
+
+    def _end(self, *, expected: bool) -> None:
+        """Go on to the next request, if the parser has seen the end of this one."""
+        if self._ended != expected or self._begun:
+            raise FramingError(_BAD_REQUEST)
+        if self._ended:
+            self._ended = False
+            self.header_bytes = 0
+            self._part = _Part.HEADERS
+
+
+def _rest_of_line(data: bytes, start: int) -> tuple[int, bool]:
+    """How many bytes from ``start`` belong to the present line, and whether its end is among them."""
+    end = data.find(b"\n", start)
+    return (end + 1 - start, True) if end >= 0 else (len(data) - start, False)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The application of the server: reads are answered here, straight from the scope; all else by Starlette's routes.
+
+Most requests ask whether an index changed, and a framework's routing would cost several times what the response does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from channel_tools.serve.access.addresses import RESERVED, masked, parse_path, split_token
+from channel_tools.serve.access.guard import (
+    CHALLENGE,
+    NOT_CACHED,
+    RETRY_AFTER_S,
+    RejectedError,
+    TooManyGuesses,
+    busy_response,
+    error_response,
+    tokens_of,
+)
+from channel_tools.serve.access.means import NO_MEANS_ERRNOS, WithoutMeansError
+from channel_tools.serve.connection import connection_of
+from channel_tools.serve.reads.responses import ByteRange, FileReplacedError, respond_to_read, send_response
+from channel_tools.serve.spooled import ResponseCutError
+from channel_tools.system.errors import ChannelToolsError, DiskFullError, error_from_os
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from channel_tools.serve.access.addresses import ChannelFile
+    from channel_tools.serve.access.guard import Gatekeeper, Guard
+    from channel_tools.serve.metrics import AccessLog, Metrics
+    from channel_tools.serve.reads.file_cache import FileCache
+
+_BAD_REQUEST = 400
+_UNAUTHORIZED = 401
+_NOT_FOUND = 404
+_TOO_MANY_REQUESTS = 429
+_UNAVAILABLE = 503
+_CLIENT_GONE = 499
+"""As nginx: no response reached the client, since it closed the connection."""
+_ATTEMPTS = 3
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What is logged and counted of a response."""
+
+    kind: str
+    status: int = 0
+    size_bytes: int = 0
+    token: str | None = None
+
+
+class ChannelServer:
+    """The ASGI application: files of channels, and ``routes`` for all that is no file."""
+
+    def __init__(
+        self, *, gate: Gatekeeper, files: FileCache, log: AccessLog, metrics: Metrics, routes: ASGIApp
+    ) -> None:
+        self._gate = gate
+        self._files = files
+        self._log = log
+        self._metrics = metrics
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request, then log and count it."""
+        started_s = time.perf_counter()
+        method: str = scope["method"]
+        token, path = split_token(scope["path"])
+        outcome = _Outcome(kind="other")
+        try:
+            if method in {"GET", "HEAD"} and path[1:].partition("/")[0] not in RESERVED:
+                await self._read(scope, send, path, token, outcome)
+            else:
+                await self._route(scope, receive, send, outcome)
+        except WithoutMeansError:
+            await _reject(send, outcome, _UNAVAILABLE, head=method == "HEAD", wait_s=RETRY_AFTER_S - 1)
+        except (ConnectionError, ResponseCutError):
+            outcome.status = _CLIENT_GONE
+            await asyncio.sleep(0)  # lets uvicorn learn of it, which else would complain of an unfinished response
+        finally:
+            if outcome.kind != "other" and outcome.status < _BAD_REQUEST:  # the name of a file is no secret
+                shown = path if token is None else f"/t/***{path}"
+            else:
+                shown = masked(scope["path"])
+            self._record(scope, shown, outcome, time.perf_counter() - started_s)
+
+    def _record(self, scope: Scope, path: str, outcome: _Outcome, seconds: float) -> None:
+        method = scope["method"]
+        self._metrics.count(method, outcome.kind, outcome.status, size_bytes=outcome.size_bytes, seconds=seconds)
+        self._log.add(
+            _address(scope),
+            method,
+            path,
+            status=outcome.status,
+            size_bytes=outcome.size_bytes,
+            seconds=seconds,
+            token=outcome.token,
+        )
+
+    async def _read(self, scope: Scope, send: Send, path: str, path_token: str | None, outcome: _Outcome) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        head = scope["method"] == "HEAD"
+        asked = parse_path(path)
+        if asked is None:
+            await _reject(send, outcome, _NOT_FOUND, head=head)
+            return
+        public = self._gate.is_public(asked.channel, asked.label)
+        if not public:
+            tokens = tokens_of(path_token, headers.get(b"authorization"), headers.get(b"x-api-key"))
+            try:
+                record = self._gate.identify(tokens, _address(scope))
+            except TooManyGuesses as err:
+                await _reject(send, outcome, _TOO_MANY_REQUESTS, head=head, wait_s=err.wait_s)
+                return
+            outcome.token = record.id if record else None
+            if not self._gate.may(record, "read", asked.channel, asked.label):
+                await _reject(send, outcome, _UNAUTHORIZED, head=head)
+                return
+        await self._send_file(scope, send, asked, headers, outcome, public=public)
+
+    async def _send_file(
+        self,
+        scope: Scope,
+        send: Send,
+        asked: ChannelFile,
+        headers: dict[bytes, bytes],
+        outcome: _Outcome,
+        *,
+        public: bool,
+    ) -> None:
+        head = scope["method"] == "HEAD"
+        if head:
+            headers.pop(b"range", None)  # it has a meaning for GET only
+        outcome.kind = "package" if asked.never_changes else "index"
+        for _attempt in range(_ATTEMPTS):
+            file = self._files.find(asked)
+            if file is None:
+                break
+            response = respond_to_read(file, headers, public=public)
+            outcome.status = response.status
+            outcome.size_bytes = 0 if head else _size_of(response.body)
+            try:
+                await send_response(send, response, file, connection_of(scope), head=head)
+            except FileReplacedError:
+                continue
+            return
+        await _reject(send, outcome, _NOT_FOUND, head=head)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send, outcome: _Outcome) -> None:
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                outcome.status = message["status"]
+            elif message["type"] == "http.response.body":
+                outcome.size_bytes += len(message.get("body", b""))
+            await send(message)
+
+        await self._routes(scope, receive, noting)
+        outcome.token = scope.get("channel_tools.token")
+
+
+def _address(scope: Scope) -> str:
+    client = scope["client"]
+    return client[0] if client else ""
+
+
+def _size_of(body: tuple[bytes | ByteRange, ...]) -> int:
+    return sum(part.size_bytes if isinstance(part, ByteRange) else len(part) for part in body)
+
+
+async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wait_s: float = 0.0) -> None:
+    """A short plain response that nobody caches; without its body for ``head``."""
+    more: list[tuple[bytes, bytes]] = []
+    if status == _UNAUTHORIZED:
+        body, more = b"a valid token for this channel and label is needed\n", CHALLENGE
+    elif status == _TOO_MANY_REQUESTS:
+        body, more = b"too many wrong tokens came from this address\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
+    elif status == _UNAVAILABLE:
+        body, more = b"the server has too much to do\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
+    else:
+        body = b"there is no such file\n"
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        *more,
+    ]
+    outcome.status, outcome.size_bytes = status, 0
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence[Route]) -> Starlette:
+    """The routes behind ChannelServer: health, metrics, and what publishes."""
+
+    async def health(_request: Request) -> Response:
+        if root.is_dir():
+            return JSONResponse({"status": "ok"}, headers=NOT_CACHED)
+        return JSONResponse({"status": "the folder of the channels is not there"}, status_code=503, headers=NOT_CACHED)
+
+    async def exposition(request: Request) -> Response:
+        guard.may_see_all(request)
+        body, content_type = metrics.exposition()
+        return Response(body, media_type=content_type, headers=NOT_CACHED)
+
+    async def failed(_request: Request, error: Exception) -> Response:
+        if not isinstance(error, ChannelToolsError):
+            raise error
+        message = str(error).replace(f"{root}/", "").replace(str(root), "the server")
+        return error_response(error, message)
+
+    app = Starlette(
+        routes=[Route("/health", health), Route("/metrics", exposition), *uploads],
+        exception_handlers={
+            RejectedError: _rejected,
+            ChannelToolsError: failed,
+            OSError: _without_means,
+            WithoutMeansError: _without_means,
+        },
+    )
+    app.router.redirect_slashes = False  # no response of this server leads elsewhere
+    return app
+
+
+async def _without_means(_request: Request, error: Exception) -> Response:
+    """What the system had no space, descriptor or memory for is no defect: it is said, and may be tried again."""
+    cause = error.__cause__ if isinstance(error, WithoutMeansError) else error
+    number = cause.errno if isinstance(cause, OSError) else None
+    if isinstance(error, OSError) and isinstance(error_from_os(error), DiskFullError):
+        message = "the server has no space left on its disk"
+        return error_response(DiskFullError(message, hint="ask who runs the server to free space"))
+    if number in NO_MEANS_ERRNOS:
+        return busy_response()
+    raise error
+
+
+async def _rejected(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RejectedError):
+        raise error
+    return error.response

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Local git repositories: reading and hashing their objects, and fetching single commits into one.
+
+Objects are read as they are: no attribute, filter or line ending of the repository changes a byte, no hook runs, and
+nothing is fetched lazily. Every object is hashed when it is read, so a damaged repository cannot give wrong bytes.
+
+A fetch brings the commit itself, without history. Where a recipe leaves files out, the commit comes without contents
+first and the wanted ones are asked for by their names, so that what must not be taken is not even downloaded (servers
+that cannot filter send all of it; it is not stored).
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urljoin
+
+from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.processes import CommandResult, end_process_group, run_command, start_command, watch_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+LINK_MODE = "120000"
+SUBMODULE_MODE = "160000"
+TREE_MODE = "40000"
+_SHA256_DIGITS = 64
+_LOCATING = frozenset(
+    {
+        "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE",
+    }
+)  # fmt: skip
+"""What would make git look at another repository than the one that is named."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeEntry:
+    """A file, link or submodule of a commit: its path, its mode in octal and its object's name."""
+
+    path: str
+    mode: str
+    object: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitRepository:
+    """A repository on this machine."""
+
+    folder: Path
+
+    def holds(self, commit: str) -> bool:
+        """Whether the commit and its root tree are there."""
+        result = run_command([*self._git(), "cat-file", "-e", f"{commit}^{{tree}}"], env=git_environment(), check=False)
+        return result.returncode == 0
+
+    def entries(self, commit: str) -> list[TreeEntry]:
+        """Every file, link and submodule of the commit, sorted by path. Raises IntegrityError for missing trees."""
+        command = [*self._git(), "ls-tree", "-r", "-z", "--full-tree", commit]
+        process = start_command(command, env=git_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        stdout, stderr = process.communicate()
+        if process.returncode != 0:
+            what = stderr.decode(errors="replace").strip()
+            message = f"{self.folder}: the folders of commit {commit} cannot be read: {what}"
+            raise IntegrityError(message, hint="make a clone that has the whole commit (not one filtered by tree)")
+        return sorted(map(_entry, filter(None, stdout.split(b"\0"))), key=lambda entry: os.fsencode(entry.path))
+
+    def read_commit(self, commit: str) -> bytes:
+        """The commit object's bytes."""
+        content: list[bytes] = []
+        self.read_objects([commit], lambda _name, size, stream: content.append(stream.read(size)))
+        return content[0]
+
+    def read_objects(
+        self,
+        names: Sequence[str],
+        take: Callable[[str, int, IO[bytes]], object],
+        *,
+        paths: Mapping[str, str] | None = None,
+    ) -> None:
+        """Call ``take(name, size, stream)``, which reads exactly ``size`` bytes, for every object in this order.
+
+        Raises IntegrityError for an object that is missing or whose bytes have another hash; ``paths`` says
+        where objects stand, for the message.
+        """
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{name}\n" for name in names).encode())
+            wanted.seek(0)
+            command = [*self._git(), "cat-file", "--batch"]
+            process = start_command(
+                command, env=git_environment(), stdin=wanted.fileno(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            if process.stdout is None:
+                raise RuntimeError("a process started with a pipe has one")
+            try:
+                for name in names:
+                    where = "" if paths is None else f" ({paths[name]})"
+                    self._take_one(name, process.stdout, take, where)
+            finally:
+                end_process_group(process)
+
+    def _take_one(
+        self, name: str, stream: IO[bytes], take: Callable[[str, int, IO[bytes]], object], where: str
+    ) -> None:
+        words = stream.readline().split()
+        if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
+            message = f"{self.folder}: object {name}{where} is missing from the repository"
+            raise IntegrityError(message, hint="fetch it there, or name its path in the recipe's extra.source_excludes")
+        kind, size = words[1].decode(), int(words[2])
+        hashed = HashedStream(stream, ObjectHash(kind, size, like=name))
+        take(name, size, hashed)  # type: ignore[arg-type]  # it reads only
+        stream.read(1)  # the line's end
+        if hashed.digest.hexdigest() != name:
+            message = f"{self.folder}: object {name}{where} is damaged: its bytes hash to {hashed.digest.hexdigest()}"
+            raise IntegrityError(message, hint="run `git fsck` there, and clone anew")
+
+    def _git(self) -> list[str]:
+        return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
+
+
+class ObjectHash:
+    """The name that git gives an object, from its bytes."""
+
+    def __init__(self, kind: str, size: int, *, like: str) -> None:
+        self._hash = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
+        self._hash.update(f"{kind} {size}\0".encode())
+
+    def update(self, data: bytes) -> None:
+        """Take more of the bytes."""
+        self._hash.update(data)
+
+    def hexdigest(self) -> str:
+        """The name of the object."""
+        return self._hash.hexdigest()
+
+
+class HashedStream:
+    """Passes on what is read from a stream, and hashes it."""
+
+    def __init__(self, stream: IO[bytes], digest: ObjectHash) -> None:
+        self._stream = stream
+        self.digest = digest
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to ``size`` bytes, hashing them."""
+        data = self._stream.read(size)
+        self.digest.update(data)
+        return data
+
+
+def object_name(kind: str, content: bytes, *, like: str) -> str:
+    """The name of an object of the hash kind that ``like`` has."""
+    digest = ObjectHash(kind, len(content), like=like)
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def tree_name(entries: Sequence[TreeEntry], *, like: str) -> str:
+    """The name of the root tree that has exactly these entries."""
+    folders: dict[str, list[TreeEntry]] = {}
+    items: list[TreeEntry] = []
+    for entry in entries:
+        head, found, rest = entry.path.partition("/")
+        if found:
+            folders.setdefault(head, []).append(TreeEntry(path=rest, mode=entry.mode, object=entry.object))
+        else:
+            items.append(entry)
+    for name, below in folders.items():
+        items.append(TreeEntry(path=name, mode=TREE_MODE, object=tree_name(below, like=like)))
+    items.sort(key=lambda item: os.fsencode(item.path + ("/" if item.mode == TREE_MODE else "")))
+    content = b"".join(
+        item.mode.encode() + b" " + os.fsencode(item.path) + b"\0" + bytes.fromhex(item.object) for item in items
+    )
+    return object_name("tree", content, like=like)
+
+
+def commit_fields(content: bytes) -> Mapping[str, str]:
+    """The header of a commit object: ``tree``, ``committer`` ..."""
+    header = content.partition(b"\n\n")[0].decode(errors="replace")
+    return dict(line.partition(" ")[::2] for line in reversed(header.splitlines()))
+
+
+def _entry(line: bytes) -> TreeEntry:
+    head, _, path = line.partition(b"\t")
+    mode, _kind, name = head.decode().split()
+    return TreeEntry(path=os.fsdecode(path), mode=mode, object=name)
+
+
+def git_environment() -> dict[str, str]:
+    """The caller's environment for git: never asks, fetches nothing by itself, speaks plainly."""
+    own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+    inherited = {key: value for key, value in os.environ.items() if key not in _LOCATING}
+    return inherited | own
+
+
+def open_repository(folder: Path) -> GitRepository | None:
+    """The repository in ``folder`` (its .git, or itself where it is bare); None for any other folder."""
+    for place in (folder / ".git", folder):
+        if place.is_file() or ((place / "objects").is_dir() and (place / "HEAD").is_file()):
+            return GitRepository(folder=folder)
+    return None
+
+
+def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
+    """The repository itself and those of its submodules as git keeps them, at any depth."""
+    yield repository
+    seen: set[Path] = set()
+    for modules in (repository.folder / ".git" / "modules", repository.folder / "modules"):
+        for head in sorted(modules.rglob("HEAD")) if modules.is_dir() else ():
+            if (head.parent / "objects").is_dir() and head.parent not in seen:
+                seen.add(head.parent)
+                yield GitRepository(folder=head.parent)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitFetcher:
+    """One repository that takes in the commits of a source and of its submodules."""
+
+    folder: Path
+    urls: tuple[str, ...]
+    excludes: tuple[str, ...]
+    poll: Callable[[], None]
+    """Called a few times a second while git fetches; what it raises ends that."""
+
+    def find(self, path: str, commit: str, url: str) -> GitRepository:
+        """The repository with ``commit`` in it, fetched where it is not yet; as write_archive asks for it.
+
+        Raises NetworkError naming every address that was tried and why it failed.
+        """
+        repository = GitRepository(folder=self.folder)
+        if not self.folder.exists():
+            kind = "sha256" if len(commit) == _SHA256_DIGITS else "sha1"
+            self.folder.mkdir(parents=True)
+            self._git("init", "--quiet", "--bare", f"--object-format={kind}", ".")
+        problems = []
+        for address in self._addresses(url):
+            problem = self._fetch(repository, address, commit, path)
+            if problem is None:
+                return repository
+            problems.append(f"  {address}: {problem}")
+        what = f"commit {commit}" + (f" of the submodule {path}" if path else "")
+        raise NetworkError(f"{what} cannot be fetched:\n" + "\n".join(problems))
+
+    def _addresses(self, url: str) -> list[str]:
+        """The source's own addresses, or a submodule's, which may be relative to any of them."""
+        if not url:
+            return list(self.urls)
+        if not url.startswith(("./", "../")):
+            return [url]
+        return [_joined(base, url) for base in self.urls]
+
+    def _fetch(self, repository: GitRepository, address: str, commit: str, path: str) -> str | None:
+        remote = "source"
+        self._git("remote", "remove", remote, check=False)
+        self._git("remote", "add", "--", remote, address)
+        words = ["--quiet", "--no-tags", "--no-write-fetch-head", "--recurse-submodules=no", "--depth=1"]
+        if self.excludes:
+            self._git("config", f"remote.{remote}.promisor", "true")
+            self._git("config", f"remote.{remote}.partialclonefilter", "blob:none")
+            words.append("--filter=blob:none")
+        result = self._run(["fetch", *words, remote, commit])
+        if result.returncode == 0 and self.excludes:
+            result = self._fetch_contents(repository, remote, commit, path)
+        return None if result.returncode == 0 else " ".join(result.tail().split())
+
+    def _fetch_contents(self, repository: GitRepository, remote: str, commit: str, path: str) -> CommandResult:
+        """Ask for the contents of all files that are kept."""
+        is_excluded = exclusion(self.excludes)
+        prefix = f"{path}/" if path else ""
+        kept = {
+            entry.object
+            for entry in repository.entries(commit)
+            if entry.mode != SUBMODULE_MODE and not is_excluded(prefix + entry.path)
+        }
+        words = [
+            "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+            "--recurse-submodules=no", "--filter=blob:none", "--stdin", remote,
+        ]  # fmt: skip
+        return self._fetch_with_input(words, sorted(kept))
+
+    def _fetch_with_input(self, words: Sequence[str], lines: Sequence[str]) -> CommandResult:
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{line}\n" for line in lines).encode())
+            wanted.seek(0)
+            return self._run(words, stdin=wanted.fileno())
+
+    def _run(self, words: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> CommandResult:
+        """Run a fetch that is ended with us, and by whatever ``poll`` raises."""
+        result = watch_command(["git", *words], cwd=self.folder, env=git_environment(), poll=self.poll, stdin=stdin)
+        if os.strerror(errno.ENOSPC) in result.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
+        return result
+
+    def _git(self, *words: str, check: bool = True) -> CommandResult:
+        return run_command(["git", *words], cwd=self.folder, env=git_environment(), check=check)
+
+
+def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a path is excluded: ``*`` also matches ``/``, and a folder's own name means all below it."""
+    patterns = [pattern for glob in globs for pattern in (glob, f"{glob.rstrip('/')}/*")]
+    expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)) if patterns else None
+    return lambda path: expression is not None and expression.match(path) is not None
+
+
+def _joined(base: str, relative: str) -> str:
+    if "://" in base:
+        return urljoin(base.rstrip("/") + "/", relative)
+    head, found, tail = base.partition(":")  # user@host:path
+    place = PurePosixPath(tail if found else head)
+    for part in PurePosixPath(relative).parts:
+        place = place.parent if part == ".." else place / part
+    return f"{head}:{place}" if found else str(place)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether a recipe's patches apply to the source in the store, before anything is built from it.
+
+``git apply`` tries them on copies of the files that they name; nothing else of the archive is unpacked. A hunk may
+stand on other lines, but no word of it may differ. Engines forgive lines of context that do not match; a patch that
+fits only so was made for another release, and what it does there nobody has looked at.
+
+git says which file and line a hunk was expected at. Where that hunk is in the patch is found here, and where the file
+begins to differ.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from channel_tools.sources.archives import is_zip, open_tar
+from channel_tools.sources.git import git_environment
+from channel_tools.system.archives import check_member_path
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.processes import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+_STRIP_LEVELS = (1, 0, 2)
+"""Leading folders that names in patches may have; git's ``a/`` and ``b/`` are one."""
+_GIT = (
+    # of the user's own settings none may change what applies
+    "git", "-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}", "-c", "apply.ignoreWhitespace=no",
+    # unidiff-zero: a hunk with little context may stand at the beginning or end of the patch's file and not of this one
+    "apply", "-v", "--whitespace=nowarn", "--unidiff-zero",
+)  # fmt: skip
+_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_FAILED = re.compile(r"error: while searching for:\n(.*?)\n?error: patch failed: (.+):(\d+)\n", re.DOTALL)
+_STATES = (
+    (re.compile(r"error: (.+): No such file or directory"), "it changes {}, which does not exist"),
+    (re.compile(r"error: (.+): already exists in working directory"), "it makes {}, which exists already"),
+)
+_AT_LINE = re.compile(r"at (?:line |\S+:)(\d+)")
+_GIT_WORDS = 4
+_NEAR_LINES = 500
+_FORMAT_HINT = "write it with git diff or git format-patch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hunk:
+    """Where a hunk stands in the patch, and the lines of the old file that it is about."""
+
+    patch_line: int
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchedFile:
+    """A header of a patch: a file's name before and after (None: it is made, or removed), and the hunks below it."""
+
+    patch_line: int
+    old: str | None
+    new: str | None
+    hunks: list[Hunk] = field(default_factory=list)
+
+
+def check_patches(archive: Path, patches: Sequence[Path], *, what: str) -> None:
+    """Apply ``patches`` one upon the other to copies of ``archive``'s files; ``what`` names the source in errors.
+
+    Raises ConfigError naming the patch, its line, the hunk and the file where one does not fit exactly.
+    """
+    wanted = {name for path in patches for level in _STRIP_LEVELS for name in names_in(path, level)}
+    with tempfile.TemporaryDirectory(prefix="channel-tools-patches-") as holder:
+        folder = Path(holder) / "source"
+        folder.mkdir()
+        for name, content in read_files(archive, wanted).items():
+            if content is not None:
+                check_member_path(name)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+        for path in patches:
+            apply_patch(path, folder, what=what)
+
+
+def apply_patch(patch: Path, folder: Path, *, what: str) -> None:
+    """Change the files below ``folder`` as the patch says, all of them or none. Raises ConfigError as check_patches."""
+    attempt = _Attempt(patch, folder, what)
+    attempt.check_insertions()
+    environ = git_environment() | {
+        "GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
+    }  # fmt: skip
+    result = run_command([*_GIT, f"-p{attempt.strip}", patch.absolute()], cwd=folder, env=environ, check=False)
+    if result.returncode != 0:
+        raise attempt.error(result.stderr)
+
+
+def names_in(patch: Path, strip: int = 1) -> set[str]:
+    """Every path that the patch names, without as many leading folders. Raises ConfigError as read_patch."""
+    return {_stripped(name, strip) for file in read_patch(patch) for name in (file.old, file.new) if name is not None}
+
+
+def read_patch(patch: Path) -> list[PatchedFile]:
+    """The headers of a patch in its order; a file with git's header and diff's own has two.
+
+    Raises ConfigError for a file that is not a unified diff, and for binary changes.
+    """
+    lines = patch.read_bytes().splitlines()
+    files: list[PatchedFile] = []
+    old_left = new_left = 0
+    for number, line in enumerate(lines, start=1):
+        if old_left > 0 or new_left > 0:
+            old_left -= line[:1] in {b" ", b"-", b""}
+            new_left -= line[:1] in {b" ", b"+", b""}
+        elif line.startswith((b"GIT binary patch", b"Binary files ")):
+            message = "the patch has binary changes, which cannot be checked"
+            raise ConfigError(message, path=patch, line=number, hint="leave them out of the patch")
+        elif (hunk := _HUNK.match(line)) and files:
+            old_left, new_left = (1 if text is None else int(text) for text in (hunk[2], hunk[3]))
+            files[-1].hunks.append(Hunk(patch_line=number, start=int(hunk[1]), count=old_left))
+        elif (file := _header(lines, number)) is not None:
+            files.append(file)
+    if not files:
+        message = "the patch is not a unified diff: it has no file header (--- and +++)"
+        raise ConfigError(message, path=patch, line=1, hint=_FORMAT_HINT)
+    for file in files:
+        if not file.hunks and lines[file.patch_line - 1].startswith(b"--- "):
+            message = f"the patch has no hunk for {file.old or file.new}"
+            raise ConfigError(message, path=patch, line=file.patch_line, hint=_FORMAT_HINT)
+    return files
+
+
+def read_files(archive: Path, wanted: Collection[str]) -> dict[str, bytes | None]:
+    """The content of the archive's files with these names, below its one top folder where it has one; None: absent."""
+    tops: set[str] = set()
+    found: dict[PurePosixPath, bytes] = {}
+    for name, content in _members(archive, wanted):
+        tops.add(name.parts[0] if name.parts else "")
+        if content is not None:
+            found[name] = content
+    shared = next(iter(tops)) if len(tops) == 1 else None
+    texts: dict[str, bytes | None] = dict.fromkeys(wanted)
+    for name, content in found.items():
+        inside = name.relative_to(shared).as_posix() if shared is not None else name.as_posix()
+        if inside in texts:
+            texts[inside] = content
+    return texts
+
+
+def _members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[PurePosixPath, bytes | None]]:
+    """Every member's name, with its content where it may be one of those wanted."""
+    if is_zip(archive.name):
+        with zipfile.ZipFile(archive) as packed:
+            for info in packed.infolist():
+                name = PurePosixPath(info.filename)
+                yield name, packed.read(info) if not info.is_dir() and _may_be(name, wanted) else None
+        return
+    with open_tar(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name)
+            stream = tar.extractfile(member) if member.isreg() and _may_be(name, wanted) else None
+            yield name, None if stream is None else stream.read()
+
+
+def _may_be(name: PurePosixPath, wanted: Collection[str]) -> bool:
+    return name.as_posix() in wanted or PurePosixPath(*name.parts[1:]).as_posix() in wanted
+
+
+class _Attempt:
+    """A patch on its way into a folder: what git does not check itself, and what its errors mean."""
+
+    def __init__(self, patch: Path, folder: Path, what: str) -> None:
+        self._patch = patch
+        self._folder = folder
+        self._what = what
+        self._files = read_patch(patch)
+        self.strip = max(_STRIP_LEVELS, key=self._count_present)
+
+    def check_insertions(self) -> None:
+        """Raise ConfigError for a hunk without context that begins behind the file's end, where git would append it."""
+        for file in self._files:
+            for number, hunk in enumerate(file.hunks, start=1):
+                name = _stripped(file.old or "", self.strip)
+                count = len(self._lines_of(name)) if hunk.start and not hunk.count else hunk.start
+                if count < hunk.start:
+                    what = f"hunk {number} of {name}: the file has {count} lines, the hunk begins at {hunk.start}"
+                    raise self._refused(what, line=hunk.patch_line)
+
+    def error(self, said: str) -> ConfigError:
+        """What git's words mean."""
+        if found := _FAILED.search(said):
+            name, start = found[2], int(found[3])
+            hunks = [(number, hunk) for file in self._named(name) for number, hunk in enumerate(file.hunks, start=1)]
+            number, line = next(((number, hunk.patch_line) for number, hunk in hunks if hunk.start == start), (1, 1))
+            difference = _difference(self._lines_of(name), found[1].splitlines(), start)
+            return self._refused(f"hunk {number} of {name}: {difference}", line=line)
+        for pattern, words in _STATES:
+            if found := pattern.search(said):
+                lines = [file.patch_line for file in self._named(found[1]) if file.hunks]
+                return self._refused(words.format(found[1]), line=next(iter(lines), 1))
+        at = _AT_LINE.search(said)
+        errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
+        message = f"git cannot read the patch: {'; '.join(errors)}"
+        return ConfigError(message, path=self._patch, line=int(at[1]) if at else 1, hint=_FORMAT_HINT)
+
+    def _refused(self, what: str, *, line: int) -> ConfigError:
+        hint = "make it anew for this version; a patch before it in the recipe may change the same lines"
+        message = f"the patch does not apply to {self._what}: {what}"
+        return ConfigError(message, path=self._patch, line=line, hint=hint)
+
+    def _count_present(self, strip: int) -> int:
+        """How many of the files that the patch changes are there, with that many leading folders taken off."""
+        return sum(
+            file.old is not None and (self._folder / _stripped(file.old, strip)).is_file() for file in self._files
+        )
+
+    def _named(self, name: str) -> list[PatchedFile]:
+        return [
+            file for file in self._files if name in {_stripped(each or "", self.strip) for each in (file.old, file.new)}
+        ]
+
+    def _lines_of(self, name: str) -> list[str]:
+        path = self._folder / name
+        return path.read_text(errors="replace").splitlines() if path.is_file() else []
+
+
+def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> str:
+    """The first line that is not the expected one, at the place with the most lines in common near the hunk's own."""
+    best, best_score = start - 1, -1
+    for place in range(max(0, start - _NEAR_LINES), min(len(content), start + _NEAR_LINES)):
+        score = sum(one == two for one, two in zip(content[place:], expected, strict=False))
+        if score > best_score or (score == best_score and abs(place - start) < abs(best - start)):
+            best, best_score = place, score
+    for offset, wanted in enumerate(expected):
+        found = content[best + offset] if 0 <= best + offset < len(content) else None
+        if found != wanted:
+            shown = "the end of the file" if found is None else repr(found)
+            return f"line {best + offset + 1} is {shown}, expected {wanted!r}"
+    return f"the file has {len(content)} lines, the hunk begins at {start}"
+
+
+def _header(lines: Sequence[bytes], number: int) -> PatchedFile | None:
+    """The header that begins at a line, counted from 1; None where none does."""
+    line = lines[number - 1]
+    words = line.split()
+    if line.startswith(b"--- ") and number < len(lines) and lines[number].startswith(b"+++ "):
+        return PatchedFile(patch_line=number, old=_name(line[4:]), new=_name(lines[number][4:]))
+    if line.startswith(b"diff --git ") and len(words) == _GIT_WORDS:
+        return PatchedFile(patch_line=number, old=_name(words[2]), new=_name(words[3]))
+    if line.startswith((b"rename from ", b"copy from ")) and number < len(lines):
+        old, new = line.partition(b" from ")[2], lines[number].partition(b" to ")[2]
+        return PatchedFile(patch_line=number, old="a/" + _text(old), new="b/" + _text(new))
+    return None
+
+
+def _name(text: bytes) -> str | None:
+    name = _text(text).partition("\t")[0].strip()
+    return None if name == os.devnull else name
+
+
+def _stripped(name: str, strip: int) -> str:
+    return "/".join(name.split("/")[strip:]) or name
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace")

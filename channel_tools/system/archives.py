@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is common to archives of all kinds: which member paths are safe to unpack, and the members of ``ar`` files.
+
+``MemberPaths`` follows links as a file system would, so a set of members that are each harmless cannot lead out of the
+folder together. ``ar`` is read here because Debian packages use its short names only, while static libraries use the
+long ones of GNU and BSD.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    import tarfile
+    from collections.abc import Iterator
+
+AR_MAGIC = b"!<arch>\n"
+_LINKS_DEEP = 40
+_NAME_BYTES = 255
+_HEADER_BYTES = 60
+_HEADER_END = b"`\n"
+_INDEXES = frozenset({b"/", b"/SYM64/", b"__.SYMDEF", b"__.SYMDEF SORTED"})
+_LONG_NAMES = b"//"
+_BSD_NAME = b"#1/"
+
+
+class UnsafeMemberError(ValueError):
+    """A member of an archive must not be unpacked; the text names it and says why."""
+
+
+def check_member_path(name: str) -> None:
+    """Raise UnsafeMemberError unless a member of this name is written below the folder that it is unpacked in."""
+    if not _stays_inside(name) or ".." in name.split("/"):
+        raise UnsafeMemberError(f"member {name!r} would be written outside the folder")
+    if len(name) > _NAME_BYTES // 4 and any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
+        raise UnsafeMemberError(f"member {name[:80]!r}... has a name that is too long for file systems")
+
+
+def check_link(name: str, target: str) -> None:
+    """Raise UnsafeMemberError when the symbolic link ``name`` with this target points out of the folder by itself."""
+    if not _stays_inside(posixpath.join(posixpath.dirname(name), target)):
+        raise UnsafeMemberError(f"link {name!r} points outside the folder, to {target!r}")
+
+
+class MemberPaths:
+    """The paths that an archive would write, so far; links are followed as a file system would."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, str] = {}
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        """Raise UnsafeMemberError unless the member stays inside the folder and fits those before it."""
+        name = member.name
+        check_member_path(name)
+        normal = posixpath.normpath(name)
+        if member.isdir():
+            self._folders.add(normal)
+            return
+        if normal == "." or normal in self._files or normal in self._links:
+            raise UnsafeMemberError(f"member {name!r} would be written over another one")
+        self._folders.add(posixpath.dirname(normal))
+        if member.issym():
+            check_link(name, member.linkname)
+            self._links[normal] = member.linkname
+        elif member.islnk():
+            self._check_hard_link(member)
+            self._files.add(normal)
+        elif member.isreg():
+            self._files.add(normal)
+        else:
+            raise UnsafeMemberError(f"member {name!r} is neither a file, a folder nor a link")
+
+    def check_all(self) -> None:
+        """Raise UnsafeMemberError when a file is a folder too, or links lead out of the folder by way of each other."""
+        if clashing := sorted(self._folders & self._files):
+            raise UnsafeMemberError(f"{clashing[0]} in it is a file and a folder")
+        if not self._links:
+            return
+        targets = (posixpath.join(posixpath.dirname(name), target) for name, target in self._links.items())
+        for path in sorted({*self._folders, *targets}):
+            if not self._leads_inside(path):
+                raise UnsafeMemberError(f"links in it lead outside the folder, by way of {path!r}")
+
+    def _check_hard_link(self, member: tarfile.TarInfo) -> None:
+        shown = f"hard link {member.name!r} points"
+        if not _stays_inside(member.linkname):
+            raise UnsafeMemberError(f"{shown} outside the folder, to {member.linkname!r}")
+        if posixpath.normpath(member.linkname) not in self._files:
+            raise UnsafeMemberError(f"{shown} to {member.linkname!r}, which is not a file that comes before it")
+
+    def _leads_inside(self, path: str) -> bool:
+        """Whether ``path`` with all links followed is inside; a circle of links leads nowhere."""
+        todo = path.split("/")[::-1]
+        place: list[str] = []
+        followed = 0
+        while todo:
+            part = todo.pop()
+            if part in {"", "."}:
+                continue
+            if part == "..":
+                if not place:
+                    return False
+                place.pop()
+                continue
+            place.append(part)
+            target = self._links.get("/".join(place))
+            if target is not None:
+                followed += 1
+                if followed > _LINKS_DEEP:
+                    return True
+                place.pop()
+                todo += target.split("/")[::-1]
+        return True
+
+
+def _stays_inside(name: str) -> bool:
+    if not name or name.startswith("/") or "\0" in name:
+        return False
+    normal = posixpath.normpath(name)
+    return normal != ".." and not normal.startswith("../")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArMember:
+    """A file of an ``ar`` archive: where its content lies."""
+
+    name: str
+    offset: int
+    size_bytes: int
+
+
+def ar_members(stream: BinaryIO) -> Iterator[ArMember]:
+    """The files of a seekable ``ar`` archive, in its order, without its index.
+
+    The caller has checked that it begins with AR_MAGIC. Raises IntegrityError where it is damaged.
+    """
+    end = stream.seek(0, os.SEEK_END)
+    offset = len(AR_MAGIC)
+    long_names = b""
+    while offset < end:
+        name, size = _read_header(stream, offset)
+        start = offset + _HEADER_BYTES
+        if start + size > end:
+            raise IntegrityError(f"the member at offset {offset:#x} is cut short")
+        offset = start + size + size % 2
+        if name == _LONG_NAMES:
+            stream.seek(start)
+            long_names = stream.read(size)
+            continue
+        if name in _INDEXES:
+            continue
+        if name.startswith(_BSD_NAME):
+            length = min(_number(name.removeprefix(_BSD_NAME), start), size)
+            stream.seek(start)
+            name = stream.read(length).rstrip(b"\0")
+            start, size = start + length, size - length
+        elif name[:1] == b"/":
+            name = long_names[_number(name[1:], start) :].partition(b"\n")[0]
+        yield ArMember(name=name.removesuffix(b"/").decode(errors="replace"), offset=start, size_bytes=size)
+
+
+def _read_header(stream: BinaryIO, offset: int) -> tuple[bytes, int]:
+    """Name and size of the member whose header lies at ``offset``."""
+    stream.seek(offset)
+    header = stream.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.endswith(_HEADER_END):
+        raise IntegrityError(f"there is no header of a member at offset {offset:#x}")
+    return header[:16].rstrip(b" "), _number(header[48:58].strip(), offset)
+
+
+def _number(text: bytes, offset: int) -> int:
+    if not text.isdigit():
+        raise IntegrityError(f"the header at offset {offset:#x} has {text!r} where a number belongs")
+    return int(text)

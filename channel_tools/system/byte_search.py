@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Finds texts in files of any size: read in chunks, matches across their borders included.
+
+A path counts where it ends at a path separator or at a byte that no file name has, so ``/a/tree`` is not found in
+``/a/tree2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    _Ends = Callable[[bytes, int], bool]
+
+CHUNK_BYTES = 8 << 20
+_NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.~")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """The first place of a text in a file."""
+
+    text: bytes
+    offset: int
+
+
+def find_paths(
+    stream: BinaryIO, needles: Sequence[bytes], *, allowed: Sequence[bytes] = (), chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[Match]:
+    """Where each path of ``needles`` is first mentioned other than as a part of an ``allowed`` path written in full."""
+    return _find(stream, needles, allowed, _ends_at, chunk_bytes)
+
+
+def find_texts(
+    stream: BinaryIO, needles: Sequence[bytes], *, allowed: Sequence[bytes] = (), chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[Match]:
+    """As find_paths, for texts that may end anywhere, inside of a name too."""
+    return _find(stream, needles, allowed, lambda _content, _end: True, chunk_bytes)
+
+
+def _find(
+    stream: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], ends: _Ends, chunk_bytes: int
+) -> Iterator[Match]:
+    left = set(needles)
+    margin = max((len(one) for one in (*needles, *allowed)), default=0) + 1
+    for window in _windows(stream, margin, chunk_bytes):
+        for needle in sorted(left):
+            position = _first_in(window, needle, allowed, ends)
+            if position is not None:
+                left.remove(needle)
+                yield Match(text=needle, offset=window.start + position)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Window:
+    """A part of a file; matches that begin in ``[first, last)`` have all bytes around them that decide on them."""
+
+    content: bytes
+    start: int
+    """Where the part begins in the file."""
+    first: int
+    last: int
+
+
+def _windows(stream: BinaryIO, margin: int, chunk_bytes: int) -> Iterator[_Window]:
+    content, start, first = b"", 0, 0
+    chunk = stream.read(chunk_bytes)
+    while chunk:
+        following = stream.read(chunk_bytes)
+        content += chunk
+        last = max(first, len(content) - margin) if following else len(content)
+        yield _Window(content=content, start=start, first=first, last=last)
+        dropped = max(0, last - margin)
+        content, start, first = content[dropped:], start + dropped, last - dropped
+        chunk = following
+
+
+def _first_in(window: _Window, needle: bytes, allowed: Sequence[bytes], ends: _Ends) -> int | None:
+    position = window.content.find(needle, window.first)
+    while position != -1 and position < window.last:
+        if ends(window.content, position + len(needle)) and not any(
+            _stands_around(window.content, position, needle, text, ends) for text in allowed
+        ):
+            return position
+        position = window.content.find(needle, position + 1)
+    return None
+
+
+def _stands_around(content: bytes, position: int, needle: bytes, text: bytes, ends: _Ends) -> bool:
+    """Whether the needle at ``position`` is a part of ``text`` written there in full."""
+    offset = text.find(needle)
+    while offset != -1:
+        start = position - offset
+        if start >= 0 and content.startswith(text, start) and ends(content, start + len(text)):
+            return True
+        offset = text.find(needle, offset + 1)
+    return False
+
+
+def _ends_at(content: bytes, end: int) -> bool:
+    return end == len(content) or content[end] not in _NAME_BYTES

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an ELF file asks of the loader: needed libraries, rpaths, symbol versions.
+
+Read from the dynamic segment, as the loader does, and not from section names, which tools may drop. pyelftools does the
+reading; nothing of its types leaves this module.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ELF_MAGIC = b"\x7fELF"
+_TEXT_SUFFIXES = frozenset({".cmake", ".h", ".hpp", ".ipp", ".json", ".pc", ".py", ".pyi", ".txt"})
+ELF_FAULTS = (ELFError, ConstructError, AssertionError, AttributeError, ValueError, KeyError, struct.error)
+"""What reading a damaged ELF file raises."""
+# pyelftools hangs the string of such a tag on it under this name
+_STRING_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
+
+# What glibc itself provides: the host's, by design of conda packages. libnsl and libcrypt left it long ago.
+GLIBC_LIBRARIES = frozenset(
+    {
+        "ld-linux-x86-64.so.2",
+        "ld-linux-aarch64.so.1",
+        "libanl.so.1",
+        "libc.so.6",
+        "libdl.so.2",
+        "libm.so.6",
+        "libmvec.so.1",
+        "libpthread.so.0",
+        "libresolv.so.2",
+        "librt.so.1",
+        "libthread_db.so.1",
+        "libutil.so.1",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ElfInfo:
+    """The dynamic segment of one ELF file, in the loader's words."""
+
+    needed: tuple[str, ...]
+    soname: str | None
+    rpaths: tuple[str, ...]
+    """DT_RPATH and DT_RUNPATH, split at the colons, in search order."""
+    is_dynamic: bool
+    """False for object files and static programs, whose rpath cannot be set."""
+    symbol_versions: frozenset[str]
+    """What is asked of other libraries, ``GLIBC_2.34`` and the like."""
+
+
+def is_elf(path: Path) -> bool:
+    """Whether a regular file begins as ELF files do. Headers and scripts are known by name: packages have thousands."""
+    if path.suffix in _TEXT_SUFFIXES:
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
+
+
+def read_elf_file(path: Path) -> ElfInfo:
+    """As read_elf, of a file on disk."""
+    with path.open("rb") as stream:
+        return read_elf(stream, name=str(path))
+
+
+def read_elf(stream: BinaryIO, *, name: str) -> ElfInfo:
+    """Read the dynamic segment of a seekable ELF file; ``name`` is for messages.
+
+    Raises IntegrityError when the file is cut short or damaged.
+    """
+    try:
+        elf = ELFFile(stream)
+        dynamic = next((segment for segment in elf.iter_segments() if isinstance(segment, DynamicSegment)), None)
+        if dynamic is None:
+            return ElfInfo(needed=(), soname=None, rpaths=(), is_dynamic=False, symbol_versions=frozenset())
+        tags = list(_interesting_tags(dynamic))
+        versions = frozenset(_symbol_versions(elf))
+    except ELF_FAULTS as err:
+        hint = "unpack or copy it again; if it comes from upstream like this, leave it out of the package"
+        raise IntegrityError(f"{name}: the ELF file is damaged or cut short ({err})", hint=hint) from err
+    rpaths = [value for tag in ("DT_RPATH", "DT_RUNPATH") for kind, value in tags if kind == tag]
+    return ElfInfo(
+        needed=tuple(value for kind, value in tags if kind == "DT_NEEDED"),
+        soname=next((value for kind, value in tags if kind == "DT_SONAME"), None),
+        rpaths=tuple(part for value in rpaths for part in value.split(":") if part),
+        is_dynamic=True,
+        symbol_versions=versions,
+    )
+
+
+def newest_glibc(versions: frozenset[str]) -> tuple[int, ...] | None:
+    """The newest glibc release among symbol versions, as numbers; None when none is asked for."""
+    found = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_2")]
+    return max((tuple(int(part) for part in version.split(".")) for version in found), default=None)
+
+
+def search_folders(file: str, rpaths: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders, relative to the prefix, that ``$ORIGIN``-relative rpaths of ``file`` (relative too) name.
+
+    A folder outside the prefix comes out beginning with ``..``; an absolute rpath as it is.
+    """
+    here = posixpath.dirname(file)
+    found = []
+    for rpath in rpaths:
+        plain = rpath.replace("${ORIGIN}", "$ORIGIN")
+        if plain == "$ORIGIN" or plain.startswith("$ORIGIN/"):
+            found.append(posixpath.normpath(posixpath.join(here, "." + plain.removeprefix("$ORIGIN"))))
+        else:
+            found.append(rpath)
+    return tuple(found)
+
+
+def _interesting_tags(dynamic: DynamicSegment) -> Iterator[tuple[str, str]]:
+    for tag in dynamic.iter_tags():
+        kind = tag.entry.d_tag
+        if kind in _STRING_TAGS:
+            yield kind, getattr(tag, _STRING_TAGS[kind])
+
+
+def _symbol_versions(elf: ELFFile) -> Iterator[str]:
+    for section in elf.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for _library, versions in section.iter_versions():
+                yield from (version.name for version in versions)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The error vocabulary: one base with an exit code and a hint, one subclass per cause that a user can fix.
+
+Messages say where, what was found and what was expected; the hint is the next thing to do. Exit codes are part of the
+command line's contract (docs/reference/commands.md, tested); 2 is the command line library's own code for wrong usage.
+
+What the operating system refuses (OSError) is one of these errors, too, as ``error_from_os`` says. SIGTERM and SIGHUP
+are exceptions, so that they unwind like Ctrl-C: locks released, children ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import os
+import signal
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import FrameType
+
+_LIST_AT_MOST = 20
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NETWORK = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EADDRINUSE})
+_ANOTHER_PLACE = "choose another place, with --output or CHANNEL_TOOLS_CACHE where no option of the command names it"
+_OS_HINTS: Mapping[int, str] = {
+    errno.EACCES: f"run it as a user who may, or {_ANOTHER_PLACE}",
+    errno.EPERM: f"run it as a user who may, or {_ANOTHER_PLACE}",
+    errno.EROFS: _ANOTHER_PLACE,
+    errno.ENAMETOOLONG: "choose a shorter name; most file systems allow 255 bytes for one, 4095 for a path",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of the path is a file; expected a folder",
+    errno.EISDIR: "expected a file, not a folder",
+    errno.EEXIST: "choose a name that is free",
+    errno.ELOOP: "symbolic links there lead in a circle",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer --jobs",
+    errno.ENOMEM: "free memory, or use fewer --jobs",
+}
+
+
+class ChannelToolsError(Exception):
+    """Base of every error that ends a command with one message instead of a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def nearest_names_hint(name: str, known: Iterable[str], *, what: str) -> str:
+    """The hint of every "no such name" error: ``did you mean ...?``, else the ``known`` names (at most 20).
+
+    ``what`` is the noun for them when there are none at all.
+    """
+    names = sorted(known)
+    if near := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
+        return f"did you mean {' or '.join(near)}?"
+    if not names:
+        return f"there is no {what} at all"
+    shown = ", ".join(names[:_LIST_AT_MOST]) + (", ..." if len(names) > _LIST_AT_MOST else "")
+    return f"known: {shown}"
+
+
+class UsageError(ChannelToolsError):
+    """An argument names something that does not exist (a stack, a package, a folder) or contradicts another."""
+
+    exit_code = 2
+
+
+class ConfigError(ChannelToolsError):
+    """A file that people write (variants, stacks, a recipe, the foundation table) is wrong."""
+
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, path: Path | None = None, line: int | None = None, hint: str | None = None
+    ) -> None:
+        where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
+        super().__init__(where + message, hint=hint)
+        self.path = path
+        self.line = line
+
+
+class FoundationError(ChannelToolsError):
+    """The foundation cannot be made, does not hold what is needed, or differs from the channel's."""
+
+    exit_code = 4
+
+
+class NetworkError(ChannelToolsError):
+    """Something that had to be fetched could not be reached."""
+
+    exit_code = 5
+
+
+class IntegrityError(ChannelToolsError):
+    """Bytes are not what their hash, size or format says: a source, a wheel, a .deb, a package."""
+
+    exit_code = 6
+
+
+class BuildError(ChannelToolsError):
+    """A build script or a recipe's test failed."""
+
+    exit_code = 7
+
+
+class ChannelError(ChannelToolsError):
+    """A channel folder is damaged, locked by another writer, or holds other bytes under a name."""
+
+    exit_code = 8
+
+
+class VerificationError(ChannelToolsError):
+    """A check of made packages found faults (foundation verify, audit)."""
+
+    exit_code = 9
+
+
+class ValidationError(ChannelToolsError):
+    """The installed stack did not do what it promises: wrong sums, silent fallback, a rank or switch that failed."""
+
+    exit_code = 10
+
+
+class SolveError(ChannelToolsError):
+    """No set of packages in the given channels meets the requirements."""
+
+    exit_code = 11
+
+
+class DiskFullError(ChannelToolsError):
+    """No space is left where something had to be written."""
+
+    exit_code = 12
+
+
+class CommandError(ChannelToolsError):
+    """An external program failed, or is not installed."""
+
+    exit_code = 13
+
+
+class FileAccessError(ChannelToolsError):
+    """The operating system refuses a file or folder: no permission, read-only, a name too long, a device."""
+
+    exit_code = 14
+
+
+def error_from_os(err: OSError, *, where: str | Path | None = None) -> ChannelToolsError:
+    """The error to report for what the operating system refused, by its errno.
+
+    ``where`` is what was read or written, for an error that does not name it: one that a write gives.
+    """
+    named = [os.fsdecode(name) for name in (err.filename, err.filename2) if isinstance(name, str | bytes)]
+    place = " to ".join(named) or (None if where is None else str(where))
+    said = err.strerror or str(err) or type(err).__name__
+    message = said if place is None else f"{place}: {said[:1].lower()}{said[1:]}"
+    if err.errno in _DISK_FULL:
+        message = "no space is left on a device" if place is None else f"{place}: no space left on the device"
+        hint = f"free space there, or {_ANOTHER_PLACE}; then run the same command again: what is complete is kept"
+        return DiskFullError(message, hint=hint)
+    if isinstance(err, ConnectionError | TimeoutError) or err.errno in _NETWORK:
+        return NetworkError(message, hint="check the address and the route to it, then run it again")
+    return FileAccessError(message, hint=_OS_HINTS.get(err.errno or 0))
+
+
+EXIT_SIGNAL_BASE = 128
+"""What a shell adds to a signal's number for the exit code of a process that it ended."""
+EXIT_BROKEN_PIPE = EXIT_SIGNAL_BASE + signal.SIGPIPE
+"""The reader of the output has gone."""
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal asked the process to end; ``number`` says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def signals_raised() -> Iterator[None]:
+    """While the block runs, SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP Terminated, in the main thread.
+
+    A signal that is ignored stays so: ``nohup`` and shells' background jobs count on it.
+    """
+    raising = {
+        number: signal.default_int_handler if number == signal.SIGINT else _raise_terminated
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    }
+    for number, handler in raising.items():
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in raising:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _raise_terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated(number)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writing so that nothing is ever seen half-written, and hashing without loading a file.
+
+Everything is written beside its destination and renamed over it: a reader sees the old bytes or the new ones, and a
+killed writer leaves only a temporary name that the next run clears. A full disk is reported as what it is. Nothing is
+written over what is not a regular file: a device, a pipe, a socket, a folder.
+
+One writer at a time: locks of the operating system, which a killed process cannot leave behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import select
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+TEMPORARY_PREFIX = ".tmp-"
+_CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 256 << 10
+_SYNC_EACH_LIMIT = 64
+_NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP})
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+@contextlib.contextmanager
+def disk_full_reported(where: Path) -> Iterator[None]:
+    """Turn the operating system's "no space left" into a DiskFullError that names ``where``."""
+    try:
+        yield
+    except OSError as err:
+        if isinstance(error := error_from_os(err, where=where), DiskFullError):
+            raise error from err
+        raise
+
+
+def special_kind(path: Path) -> str | None:
+    """What is at ``path``, links followed, where that is neither a regular file, a folder nor nothing: ``a device``.
+
+    Raises FileAccessError for what cannot be looked at.
+    """
+    kind = _kind_at(path)
+    return None if kind == "a folder" else kind
+
+
+def _kind_at(path: Path) -> str | None:
+    """``a folder``, ``a device`` ..., None for a regular file and for nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as err:
+        raise error_from_os(err) from None
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), None)
+
+
+def check_replaceable(destination: Path, *, folder: bool = False) -> None:
+    """Raise FileAccessError unless a file, or with ``folder`` a folder, may be written at ``destination``.
+
+    The name has to be free or that of a regular file, or with ``folder`` of a folder. Of a symbolic link this holds
+    for what it leads to, though it is the link that a writer replaces.
+    """
+    kind = _kind_at(destination)
+    if kind is not None and not (folder and kind == "a folder"):
+        message = f"{destination}: is {kind}; only a regular file is written over"
+        raise FileAccessError(message, hint="choose another name, or remove it first")
+    if kind is None and destination.is_symlink() and not destination.exists():
+        message = f"{destination}: is a symbolic link to {destination.readlink()}, which is not there"
+        raise FileAccessError(message, hint="choose another name, or remove the link first")
+
+
+@contextlib.contextmanager
+def atomic_path(destination: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``destination``; rename it there on success, remove it on failure.
+
+    The caller creates a file or a folder at the yielded path. An existing file is replaced; an existing folder makes
+    the rename fail (OSError), since folders cannot be replaced atomically. Without ``durable`` the file is not flushed
+    to the disk first: for caches, which may be lost with the power.
+
+    Raises FileAccessError, before and after the block, where ``destination`` is a device, a pipe or a socket, or a
+    folder that a file was to replace.
+    """
+    check_replaceable(destination, folder=True)
+    with disk_full_reported(destination.parent), _named_as(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        holder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=destination.parent))
+    temporary = holder / destination.name
+    try:
+        with disk_full_reported(destination.parent), _named_as(destination, holder):
+            yield temporary
+            if durable and temporary.is_file():
+                _sync_file(temporary)
+            check_replaceable(destination, folder=temporary.is_dir())
+            temporary.replace(destination)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _named_as(destination: Path, holder: Path | None = None) -> Iterator[None]:
+    """Let errors name ``destination`` for what is below ``holder``, or for any temporary folder beside it."""
+    prefix = str(holder or destination.parent / TEMPORARY_PREFIX)
+    try:
+        yield
+    except OSError as err:
+        if isinstance(err.filename, str | os.PathLike) and os.fspath(err.filename).startswith(prefix):
+            err.filename, err.filename2 = str(destination), None
+        raise
+
+
+def write_bytes_atomically(destination: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace ``destination`` by ``content``; readers see the old or the new bytes, never a mixture."""
+    with atomic_path(destination, durable=durable) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text_atomically(destination: Path, content: str) -> None:
+    """As write_bytes_atomically, in UTF-8."""
+    write_bytes_atomically(destination, content.encode())
+
+
+def sha256_of_file(path: Path) -> str:
+    """The sha256 of a file's bytes in hexadecimal, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_first_line(path: Path, *, limit_bytes: int = 4096, wait_s: float = 10.0) -> bytes:
+    """The first line of a small file, without its end; of a pipe too, as ``<(...)`` of a shell is one.
+
+    Raises FileAccessError for what cannot be read, has no end of line in ``limit_bytes``, or is a pipe that nobody
+    writes to for ``wait_s``.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            content = b""
+            poll = select.poll()
+            poll.register(stream, select.POLLIN)
+            while b"\n" not in content:
+                if not poll.poll(wait_s * 1000):
+                    message = f"{path}: nobody wrote a line to it in {wait_s:.0f} s"
+                    raise FileAccessError(message, hint="name a file, or a pipe that is written to")
+                chunk = stream.read(limit_bytes + 1)
+                content += chunk or b""
+                if len(content) > limit_bytes:
+                    raise FileAccessError(f"{path}: its first line is longer than {limit_bytes} bytes")
+                if chunk == b"":
+                    break
+    except OSError as err:
+        raise error_from_os(err, where=path) from None
+    return content.partition(b"\n")[0].rstrip(b"\r")
+
+
+def read_tail(path: Path) -> str:
+    """The end of a log, at most 256 KiB of it; bytes that are not UTF-8 are replaced."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return stream.read().decode(errors="replace")
+
+
+def link_or_copy(source: Path, destination: Path) -> None:
+    """Make ``destination`` the same bytes as ``source``: a hard link, or a copy where the file system has none.
+
+    The destination appears atomically; an existing one is left alone.
+    """
+    if destination.exists():
+        return
+    with atomic_path(destination) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError as err:
+            if err.errno not in _NO_LINK_ERRNOS:
+                raise
+            shutil.copyfile(source, temporary)
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Delete what killed writers left in ``folder`` (its own temporary names only) and say what it was.
+
+    Call it only while holding the lock that guards writing to ``folder``.
+    """
+    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names only, much faster than Paths
+    leftovers = sorted(folder / name for name in names if name.startswith(TEMPORARY_PREFIX))
+    for path in leftovers:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return leftovers
+
+
+def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below ``folder`` that is not a folder itself, symbolic links to folders included.
+
+    Entries, since a path object for each of an environment's tens of thousands of files would cost more than the look.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from walk_entries(entry.path)
+            else:
+                yield entry
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Flush files to the disk; many of them at once instead of one by one."""
+    if len(paths) > _SYNC_EACH_LIMIT:
+        os.sync()
+        return
+    for path in paths:
+        _sync_file(path)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Iterator[None]:
+    """Hold ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
+
+    Raises ChannelError when another process holds it for longer than ``timeout_s`` (0: do not wait).
+    """
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    owner_file = lock_file.with_name(lock_file.name + ".owner")
+    lock = FileLock(lock_file)
+    try:
+        lock.acquire(timeout=timeout_s)
+    except Timeout:
+        message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; one writer at a time is allowed"
+        raise ChannelError(message, hint="wait until it has ended, then run the same command again") from None
+    try:
+        owner_file.write_text(f"{os.getpid()}\n", encoding="ascii")
+        yield
+    finally:
+        lock.release()
+
+
+def _owner(owner_file: Path) -> str:
+    try:
+        return f"process {int(owner_file.read_text(encoding='ascii'))}"
+    except (OSError, ValueError):
+        return "another process"

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The one HTTP client: sources, mirrors and uploads share its rules for proxies, redirects, retries and secrets.
+
+urllib3 keeps the connections and speaks the protocol; the rules are ours. Redirects are followed here, since each one
+chooses its proxy anew and must not take credentials to another host. Where credentials come from and what of an address
+is secret, the client is told by the Credentials that it is made with.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import IO, TYPE_CHECKING, Protocol, TypedDict
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, IncompleteRead
+
+from channel_tools import __version__
+from channel_tools.system.errors import NetworkError
+from channel_tools.system.http.environ import proxy_of
+from channel_tools.system.http.pace import Retry, Timeouts, TooSlowError, TransientError, retry_after_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_HEADERS = {"User-Agent": f"channel_tools/{__version__}", "Accept-Encoding": "identity"}
+_CHUNK_BYTES = 1 << 18
+_CONNECTIONS_PER_HOST = 100
+_MAX_REDIRECTS = 10
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+TEMPORARY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
+_WORDS: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "a token or password is needed, or the one given is wrong or has expired",
+    HTTPStatus.FORBIDDEN: "the credentials given, if any, may not read there",
+    HTTPStatus.NOT_FOUND: "there is no such file",
+    HTTPStatus.GONE: "there is no such file any more",
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "the proxy asks for credentials",
+}
+_MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_SCHEMES = frozenset({"http", "https"})
+
+
+class MissingError(NetworkError):
+    """The server says that there is no such file."""
+
+
+class RangeError(TransientError):
+    """The part is as long as the server's file, or longer."""
+
+
+class _PoolOptions(TypedDict, total=False):
+    maxsize: int
+    timeout: urllib3.Timeout
+    blocksize: int
+    ssl_context: ssl.SSLContext
+
+
+class Credentials(Protocol):
+    """What the client is told about addresses."""
+
+    def request_of(self, url: str) -> tuple[str, dict[str, str]]:
+        """The address to ask for ``url`` and the headers that carry its credentials."""
+
+    def redact(self, url: str) -> str:
+        """``url`` as it may be shown."""
+
+    def redact_text(self, text: str) -> str:
+        """A library's message without the secrets of any address in it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Response:
+    """A server's response; its body is read as a stream, which starts at byte ``start`` of the file."""
+
+    raw: urllib3.BaseHTTPResponse
+    timeouts: Timeouts
+    redact_text: Callable[[str], str]
+    start: int = 0
+    _waited_s: float = field(default=0.0, init=False)
+    _received: int = field(default=0, init=False)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.raw.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name, in any case."""
+        return self.raw.headers
+
+    def read1(self, limit_bytes: int = _CHUNK_BYTES) -> bytes:
+        """What has arrived, at least one byte; empty at the end.
+
+        Raises TransientError for a connection that breaks or ends early, TooSlowError.
+        """
+        asked_at = time.monotonic()
+        try:
+            chunk = self.raw.read1(limit_bytes, decode_content=False)
+        except (HTTPError, OSError, ValueError) as err:
+            raise TransientError(self.redact_text(_reason(err))) from None
+        self._waited_s += time.monotonic() - asked_at
+        self._received += len(chunk)
+        slowest = self._waited_s * self.timeouts.slowest_bytes_per_s
+        if chunk and self._waited_s > self.timeouts.read_s and self._received < slowest:
+            raise TooSlowError(f"only {self._received} bytes came in {self._waited_s:.0f} s")
+        return chunk
+
+
+class HttpClient:
+    """Requests to any number of servers, for any number of threads, over connections that are kept."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        credentials: Credentials,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        """``environ`` names the proxies: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in capitals or small letters."""
+        self.timeouts = timeouts or Timeouts()
+        self.retry = retry or Retry()
+        self.credentials = credentials
+        self._environ = environ
+        self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | IO[bytes] | None = None,
+        follow: bool = True,
+    ) -> Iterator[Response]:
+        """Send one request; the response has whatever status the server gave. With ``follow`` redirects are followed.
+
+        Raises TransientError when the server cannot be reached, NetworkError for a wrong address or endless redirects.
+        """
+        own = dict(headers or {})
+        asked, kept = (url, {}) if "Authorization" in own else self.credentials.request_of(url)
+        raw = self._follow(method, asked, {**_HEADERS, **kept, **own}, body, _MAX_REDIRECTS if follow else 0)
+        try:
+            yield Response(raw=raw, timeouts=self.timeouts, redact_text=self.credentials.redact_text)
+        finally:
+            raw.close()  # no more than the connection of a body that was not read to its end
+            raw.release_conn()
+
+    @contextmanager
+    def get(self, url: str, *, start: int = 0, etag: str | None = None) -> Iterator[Response]:
+        """Get a file from byte ``start`` on; a server may send all of it, and should where its ``etag`` is another one.
+
+        Raises NetworkError (MissingError) for what another request will not change, TransientError for the rest.
+        """
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        if start and etag is not None:
+            headers["If-Range"] = etag
+        with self.open("GET", url, headers=headers) as response:
+            response.start = self._checked_start(response, url, start)
+            yield response
+
+    def read(self, url: str, *, limit_bytes: int) -> bytes:
+        """All of a small file. Raises NetworkError (MissingError), also for more than ``limit_bytes``."""
+        where, failures = self.credentials.redact(url), 0
+        while True:
+            try:
+                with self.get(url) as response:
+                    return _read_all(response, where, limit_bytes)
+            except TransientError as err:
+                failures += 1
+                if self.retry.is_last(failures, err.retry_after_s):
+                    hint = "check the address and the route to it, then run it again"
+                    raise NetworkError(f"{where}: {err}", hint=hint) from None
+                time.sleep(self.retry.wait_s(failures, err.retry_after_s))
+
+    def _follow(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | IO[bytes] | None, redirects: int
+    ) -> urllib3.BaseHTTPResponse:
+        parts = self._checked_url(url)
+        for left in range(redirects, -1, -1):
+            raw = self._send(method, parts, headers, body)
+            location = raw.headers.get("Location")
+            if not redirects or raw.status not in _REDIRECTS or location is None:
+                return raw
+            raw.close()
+            raw.release_conn()
+            if not left:
+                break
+            target = self._checked_url(urljoin(parts.geturl(), location))
+            if (target.scheme, target.netloc) != (parts.scheme, parts.netloc):
+                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+            parts = target
+        raise NetworkError(f"more than {redirects} redirects from {self.credentials.redact(url)}")
+
+    def _send(
+        self, method: str, parts: SplitResult, headers: Mapping[str, str], body: bytes | IO[bytes] | None
+    ) -> urllib3.BaseHTTPResponse:
+        manager = self._manager(parts.scheme, proxy_of(parts, self._environ))
+        try:
+            return manager.request(
+                method, parts.geturl(), headers=headers, body=body, redirect=False, retries=False, preload_content=False
+            )
+        except (HTTPError, OSError, ValueError) as err:
+            raise TransientError(self.credentials.redact_text(_reason(err))) from None
+
+    def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
+        """The connections that go through ``proxy``, or through none."""
+        with self._lock:
+            if (scheme, proxy) not in self._managers:
+                self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts)
+            return self._managers[scheme, proxy]
+
+    def _checked_url(self, url: str) -> SplitResult:
+        try:
+            parts = urlsplit(url)._replace(fragment="")
+            valid = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            valid = False
+        if not valid:
+            message = (
+                f"{self.credentials.redact(url)}: not a valid address; expected http://HOST/... or https://HOST/..."
+            )
+            raise NetworkError(message, hint="check the address")
+        return parts
+
+    def _checked_start(self, response: Response, url: str, start: int) -> int:
+        """From which byte on the body is. Raises for a status that brings no file."""
+        status = response.status
+        if status == HTTPStatus.PARTIAL_CONTENT:
+            found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if found is None or int(found[1]) != start:
+                raise TransientError(f"asked for bytes from {start}, got {response.headers.get('Content-Range')}")
+            return start
+        if status == HTTPStatus.OK:
+            return 0
+        if start and status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise RangeError(f"the server has no bytes from {start} on")
+        if status in TEMPORARY_STATUSES:
+            raise TransientError(f"HTTP status {status}", retry_after_s=retry_after_s(response.headers))
+        where = self.credentials.redact(url)
+        problem = f"HTTP status {status}: {_WORDS.get(status) or response.raw.reason or 'not a file'}"
+        kind = MissingError if status in _MISSING else NetworkError
+        raise kind(f"{where}: {problem}", hint="check the address")
+
+
+def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts) -> urllib3.PoolManager:
+    timeout = urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s)
+    options: _PoolOptions = {"maxsize": _CONNECTIONS_PER_HOST, "timeout": timeout, "blocksize": _CHUNK_BYTES}
+    if scheme == "https":  # one context for all: the platform's certificates, or those that SSL_CERT_FILE names
+        options["ssl_context"] = ssl.create_default_context()
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    parts = urlsplit(proxy)
+    place = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in _SCHEMES or not place:
+        raise NetworkError(f"the proxy {parts.scheme}://{place} cannot be used; expected http://HOST:PORT")
+    pair = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    headers = urllib3.make_headers(proxy_basic_auth=pair)
+    return urllib3.ProxyManager(f"{parts.scheme}://{place}", proxy_headers=headers, **options)
+
+
+def _read_all(response: Response, where: str, limit_bytes: int) -> bytes:
+    content = bytearray()
+    while chunk := response.read1():
+        content += chunk
+        if len(content) > limit_bytes:
+            raise NetworkError(f"{where}: longer than {limit_bytes} bytes", hint="check the address")
+    return bytes(content)
+
+
+def _reason(err: Exception) -> str:
+    """What went wrong, without the objects that urllib3 names."""
+    cause = err.args[1] if len(err.args) > 1 and isinstance(err.args[1], Exception) else err
+    if isinstance(cause, IncompleteRead) and cause.expected is not None:
+        return f"the connection ended after {cause.partial} of {cause.partial + cause.expected} bytes"
+    return re.sub(r"^\w+\(host=.*?\): ", "", str(cause)) or type(cause).__name__

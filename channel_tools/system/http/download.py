@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Downloads that continue where they were cut off, in this run or an earlier one.
+
+A download is judged by its sha256 and not by what a server says about lengths or ranges. The part of an earlier run may
+be another file's, so one that turns out wrong is fetched once more from its beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import IntegrityError, NetworkError
+from channel_tools.system.files import disk_full_reported, sha256_of_file
+from channel_tools.system.http.client import RangeError
+from channel_tools.system.http.pace import TooSlowError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from channel_tools.system.http.client import HttpClient, Response
+    from channel_tools.system.http.pace import RateLimit
+
+_CHUNK_BYTES = 1 << 18
+_PROGRESS_BYTES = 1 << 16
+"""An attempt that gets this much further than all before it does not count as a failure."""
+
+
+class Cancelled(Exception):  # noqa: N818 - not an error: the caller asked for it
+    """A download was cancelled; its part is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Download:
+    """A file to fetch from ``url`` into ``part``, where an earlier attempt may have left its beginning.
+
+    With ``size_bytes`` no byte more than that is read; without, the server says where the file ends. ``on_bytes`` is
+    called with the length of each chunk. Setting ``cancelled`` ends the download.
+    """
+
+    url: str
+    part: Path
+    sha256: str
+    on_bytes: Callable[[int], None]
+    size_bytes: int | None = None
+    limit: RateLimit | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+def download(client: HttpClient, wanted: Download) -> None:
+    """Leave exactly the wanted bytes in ``wanted.part``.
+
+    Raises NetworkError (the part is kept for the next run), IntegrityError when other bytes came (the part is
+    removed), DiskFullError, Cancelled.
+    """
+    _Transfer(client, wanted).run()
+
+
+class _Transfer:
+    """One download: attempts until the bytes are right or no attempt gets any further."""
+
+    def __init__(self, client: HttpClient, wanted: Download) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._etag: str | None = None
+
+    def run(self) -> None:
+        wanted, retry = self._wanted, self._client.retry
+        where = self._client.credentials.redact(wanted.url)
+        failures, furthest, is_own = 0, _size(wanted.part), False
+        while True:
+            before = _size(wanted.part)
+            try:
+                found = self._attempt(before)
+            except TransientError as err:
+                problem, now = err, _size(wanted.part)
+                advanced = now >= furthest + _PROGRESS_BYTES and not isinstance(err, TooSlowError)
+                furthest, failures = max(furthest, now), 0 if advanced else failures + 1
+            else:
+                if found == wanted.sha256:
+                    return
+                self._discard(where, found, continued=before > 0)
+                problem, failures = TransientError("the part of an earlier download was of another file"), failures + 1
+                furthest, is_own = furthest if is_own else 0, True  # once: else it might go on forever
+            if retry.is_last(failures, problem.retry_after_s):
+                hint = "run the same command again: what was received is kept"
+                raise NetworkError(f"{where}: {problem}", hint=hint)
+            if wanted.cancelled.wait(retry.wait_s(failures, problem.retry_after_s)):
+                raise Cancelled
+
+    def _discard(self, where: str, found: str, *, continued: bool) -> None:
+        """Remove a part with other bytes. Raises IntegrityError when all of them came from the server just now."""
+        size_bytes = _size(self._wanted.part)
+        self._wanted.part.unlink()
+        if not continued:
+            expected = "" if self._wanted.size_bytes is None else f"{self._wanted.size_bytes} bytes with "
+            message = (
+                f"{where}: gave {size_bytes} bytes with sha256 {found}; expected {expected}sha256 {self._wanted.sha256}"
+            )
+            raise IntegrityError(message, hint="the file there is not the one that was recorded: tell those who run it")
+
+    def _attempt(self, start: int) -> str:
+        """One request for what is missing; the sha256 of the whole part."""
+        wanted = self._wanted
+        if start and wanted.size_bytes is not None and start >= wanted.size_bytes:
+            return sha256_of_file(wanted.part)
+        try:
+            with (
+                disk_full_reported(wanted.part.parent),
+                self._client.get(wanted.url, start=start, etag=self._etag) as response,
+            ):
+                self._etag = _strong_etag(response)
+                return self._receive(response)
+        except RangeError:
+            return sha256_of_file(wanted.part)
+
+    def _receive(self, response: Response) -> str:
+        """Hash and write the body as it comes."""
+        wanted = self._wanted
+        digest = hashlib.sha256()
+        if response.start:
+            with wanted.part.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256")
+        chunk_bytes = _CHUNK_BYTES if wanted.limit is None else min(_CHUNK_BYTES, wanted.limit.chunk_bytes)
+        left = None if wanted.size_bytes is None else wanted.size_bytes - response.start
+        with wanted.part.open("ab" if response.start else "wb") as writing:
+            while left is None or left > 0:
+                chunk = response.read1(chunk_bytes if left is None else min(chunk_bytes, left))
+                if not chunk:
+                    break
+                writing.write(chunk)
+                digest.update(chunk)
+                left = None if left is None else left - len(chunk)
+                wanted.on_bytes(len(chunk))
+                if wanted.cancelled.is_set():
+                    raise Cancelled
+                if wanted.limit is not None:
+                    wanted.limit.spend(len(chunk))
+        if left:
+            raise TransientError(f"the connection ended {left} bytes too early")
+        return digest.hexdigest()
+
+
+def _strong_etag(response: Response) -> str | None:
+    """What names the file's exact bytes; a weak one does not."""
+    etag = response.headers.get("ETag")
+    return None if etag is None or etag.startswith("W/") else etag
+
+
+def _size(path: Path) -> int:
+    """The size of a regular file; 0 for anything else."""
+    return path.stat().st_size if path.is_file() else 0

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where things are: the tree, its output, the user's cache. The only reader of our environment variables.
+
+A tree is any folder with ``recipes/`` and ``variants/stacks.yaml``; nothing else in the package knows where this
+project's own clone is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import platformdirs
+
+from channel_tools.system.errors import UsageError
+from channel_tools.system.work_folder import choose_work_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
+OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
+CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """A folder of recipes and variants."""
+
+    root: Path
+
+    @property
+    def recipes(self) -> Path:
+        """``recipes/<package>/recipe.yaml``."""
+        return self.root / "recipes"
+
+    @property
+    def variants(self) -> Path:
+        """Variant configuration files."""
+        return self.root / "variants"
+
+    @property
+    def stacks_file(self) -> Path:
+        """What each stack builds and how it is validated."""
+        return self.variants / "stacks.yaml"
+
+    @property
+    def patches(self) -> Path:
+        """``patches/<package>/<version>/NNNN-slug.patch``."""
+        return self.root / "patches"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Every location that commands use; ``output`` is per tree, ``cache`` per user and shared between trees."""
+
+    tree: Tree
+    output: Path
+    cache: Path
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Where the HTTP client finds proxies and the user's credentials."""
+
+    @property
+    def channel(self) -> Path:
+        """The local channel."""
+        return self.output / "channel"
+
+    @property
+    def foundation(self) -> Path:
+        """The registry foundation, a channel of its own."""
+        return self.output / "foundation"
+
+    @property
+    def work(self) -> Path:
+        """Build folders, removed after success; elsewhere than in ``output`` where that has an odd path."""
+        return choose_work_folder(output=self.output, cache=self.cache, environ=self.environ)
+
+    @property
+    def rendered(self) -> Path:
+        """The generated recipe folders that builds run from."""
+        return self.output / "recipes"
+
+    @property
+    def reports(self) -> Path:
+        """One validation report per stack."""
+        return self.output / "report"
+
+    @property
+    def logs(self) -> Path:
+        """One log per build, kept."""
+        return self.output / "logs"
+
+    @property
+    def downloads(self) -> Path:
+        """Wheels and .debs by sha256."""
+        return self.cache / "downloads"
+
+    @property
+    def sources(self) -> Path:
+        """The source store: upstream's sources by sha256 and by commit."""
+        return self.cache / "sources"
+
+    @property
+    def package_cache(self) -> Path:
+        """Unpacked conda packages that environments are linked from."""
+        return package_cache_in(self.cache)
+
+
+def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings from the command line's options, else the environment, else by looking upward from ``cwd``.
+
+    Raises UsageError when no tree is found, or the folder named is not one.
+    """
+    chosen_root = root or _path_of(environ, ROOT_VARIABLE)
+    tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
+    chosen_output = output or _path_of(environ, OUTPUT_VARIABLE) or tree.root / "output"
+    return Settings(tree=tree, output=chosen_output.absolute(), cache=find_cache(environ), environ=dict(environ))
+
+
+def find_cache(environ: Mapping[str, str]) -> Path:
+    """The user's cache folder, also for commands that work without a tree."""
+    return (_path_of(environ, CACHE_VARIABLE) or user_folder("cache")).absolute()
+
+
+def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
+    """The user's folder for what the program keeps, by the platform's convention.
+
+    Raises UsageError for a user who has no home folder: no HOME, and no row in the system's list of users.
+    """
+    find = {
+        "cache": platformdirs.user_cache_path,
+        "config": platformdirs.user_config_path,
+        "state": platformdirs.user_state_path,
+    }[kind]
+    try:
+        found = Path(find("channel_tools", appauthor=False))
+    except RuntimeError:
+        found = Path()
+    if not found.is_absolute():
+        message = f"this user has no home folder, so there is no place for the program's {kind} files"
+        hint = f"set HOME, or XDG_{kind.upper()}_HOME" + (f", or {CACHE_VARIABLE}" if kind == "cache" else "")
+        raise UsageError(message, hint=hint)
+    return found
+
+
+def user_path(text: str) -> Path:
+    """A path as users write it: ``~`` and ``~NAME`` are home folders. Raises UsageError for those that do not exist."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        message = f"{text}: there is no such home folder"
+        raise UsageError(message, hint="write the whole path, or ./~ for a file of that name") from None
+
+
+def package_cache_in(cache: Path) -> Path:
+    """Where unpacked packages are in a cache folder."""
+    return cache / "pkgs"
+
+
+def _path_of(environ: Mapping[str, str], variable: str) -> Path | None:
+    value = environ.get(variable, "")
+    return user_path(value) if value else None
+
+
+def _is_tree(folder: Path) -> bool:
+    return (folder / "recipes").is_dir() and (folder / "variants" / "stacks.yaml").is_file()
+
+
+def _checked_root(folder: Path) -> Path:
+    if not _is_tree(folder):
+        message = f"{folder}: no tree of recipes; expected recipes/ and variants/stacks.yaml in it"
+        raise UsageError(message, hint=f"give --root FOLDER or set {ROOT_VARIABLE} to a folder that has both")
+    return folder.resolve()
+
+
+def _find_root(cwd: Path) -> Path:
+    for folder in (cwd, *cwd.parents):
+        if _is_tree(folder):
+            return folder.resolve()
+    message = f"{cwd}: neither this folder nor any above it has recipes/ and variants/stacks.yaml"
+    raise UsageError(message, hint=f"change to a clone of the recipes, give --root FOLDER or set {ROOT_VARIABLE}")

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Functions of ours in processes of their own: pools of workers, and one that is supervised with all that it starts.
+
+The kernel ends them with the process that wants their results, however that ends.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.processes import PR_SET_PDEATHSIG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_PR_SET_CHILD_SUBREAPER = 36
+SIGNALLED = 128
+"""What a supervised function's exit status has added to the number of the signal that ended it."""
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def run_in_processes(
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    *,
+    processes: int,
+    what: str,
+    error: type[ChannelToolsError] = ChannelToolsError,
+) -> Iterator[tuple[_Item, _Result]]:
+    """Call ``function`` with each item, begun in the given order, and yield item and result as each is done.
+
+    Both travel between processes, so they must be picklable. The first error ends the others and is raised; the same
+    holds for an interrupt. Raises ``error`` when a process was killed (``what`` says what it did).
+    """
+    before = set(multiprocessing.active_children())
+    pool = concurrent.futures.ProcessPoolExecutor(
+        max_workers=max(1, min(processes, len(items))),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_prepare_worker,
+        initargs=(os.getpid(),),
+    )
+    try:
+        futures = {pool.submit(function, item): item for item in items}
+        for future in concurrent.futures.as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool:
+        message = f"a process that {what} was killed, most likely because memory ran out"
+        raise error(message, hint="run it again with fewer --jobs; what is done is kept") from None
+    except BaseException:
+        # the pool notices its dead workers, gives the waiting items up, and can then be shut down as a whole
+        children = set(multiprocessing.active_children()) - before
+        for child in children:
+            child.kill()
+        for child in children:
+            child.join()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def end_with_parent(parent: int, number: signal.Signals) -> None:
+    """Have this process get the signal when its parent (a process id) ends, however that ends."""
+    if not _is_tied_to(parent, number):
+        os._exit(1)
+
+
+_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Let what ends a command wait until the block is over. For forks: the child begins so, and calls signals_released.
+
+    Else the child has the handlers of its parent until it sets its own, and what they raise is lost where Python calls
+    its hooks after a fork: a child that was told to end would go on.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def signals_released() -> None:
+    """In a child that was forked while they were held: from now on it hears them, by handlers of its own."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+_AWAITED = _ENDING | {signal.SIGCHLD}
+
+
+def supervise(run: Callable[[], int], *, parent_pid: int) -> int:
+    """Run ``run`` in a forked child; returns its exit status, or 128 + the signal that ended it or this process.
+
+    Call it in a process of its own without threads, which becomes the subreaper of all that ``run`` starts: processes
+    that outlive their parent, also in sessions of their own, become its children. When it returns (``run`` has ended, a
+    signal asked for the end, or ``parent_pid`` has died), no descendant of the process is alive.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if not _is_tied_to(parent_pid, signal.SIGTERM):
+        return SIGNALLED + signal.SIGTERM
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _run_supervised(run, supervisor)
+    try:
+        return _await_end(child)
+    finally:
+        _end_descendants()
+
+
+def _run_supervised(run: Callable[[], int], supervisor: int) -> None:
+    """The child's life: it ends by os._exit whatever happens, so that no frame of the supervisor runs twice."""
+    status = 1
+    try:
+        end_with_parent(supervisor, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        status = run()
+    finally:
+        os._exit(status)
+
+
+def _await_end(child: int) -> int:
+    while True:
+        number = signal.sigwait(_AWAITED)
+        if number in _ENDING:
+            return SIGNALLED + number
+        status = _reap().get(child)
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else SIGNALLED - code
+
+
+def _reap() -> dict[int, int]:
+    """Collect every child that has ended: process id to wait status."""
+    ended = {}
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            ended[found[0]] = found[1]
+    return ended
+
+
+def _end_descendants() -> None:
+    """Kill all descendants; those that a dying process leaves become our children and are found in the next round."""
+    while descendants := _descendants(os.getpid()):
+        for process_id in descendants:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+        _reap()
+    _reap()
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for process_id, parent, is_zombie in _processes():
+        if not (is_zombie and parent != root):
+            children.setdefault(parent, []).append(process_id)
+    found, queue = [], [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def _processes() -> Iterator[tuple[int, int, bool]]:
+    """Every process of the machine: id, parent's id, whether it has ended and only waits to be collected."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                # "pid (command) state parent ...": the command may hold spaces and brackets
+                state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+                yield int(folder.name), int(parent), state == "Z"
+
+
+def _prepare_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent, signal.SIGKILL)
+
+
+def _is_tied_to(parent: int, number: signal.Signals) -> bool:
+    """Ask the kernel for the signal at the parent's death; False when the parent has died before."""
+    _prctl(PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""YAML with the line of every key, duplicate keys refused, in bounded memory and time.
+
+PyYAML's node tree is used directly: its constructors drop the marks and silently let a second key win. Before a tree is
+made the parser's events are counted: composing is recursive, in C without a limit, and aliases multiply what they name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from channel_tools.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+YamlValue = None | bool | int | float | str | list["YamlValue"] | dict[str, "YamlValue"]
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class YamlDocument:
+    """A parsed file: its plain value, and the 1-based line of every key and list item by its path."""
+
+    path: Path
+    value: YamlValue
+    lines: Mapping[KeyPath, int]
+
+    def line_of(self, *key_path: str | int) -> int:
+        """The line of a key, or of its nearest enclosing one that the file has."""
+        for length in range(len(key_path), 0, -1):
+            if (line := self.lines.get(key_path[:length])) is not None:
+                return line
+        return 1
+
+    def error(self, message: str, *key_path: str | int, hint: str | None = None) -> ConfigError:
+        """A ConfigError that names this file and the line of ``key_path``."""
+        return ConfigError(message, path=self.path, line=self.line_of(*key_path), hint=hint)
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's parser where PyYAML has it, as its wheels do: ten times as fast."""
+_DEPTH = 100
+"""Lists and mappings in each other; recipes reach 12, and Python's own recursion ends at 1,000."""
+_VALUES = 1_000_000
+"""Keys and values of a document, aliases counted as what they stand for: each takes 500 bytes while it is read. Locks
+of five platforms have 200,000."""
+
+
+class YamlLimitError(yaml.MarkedYAMLError):
+    """YAML that is too large or too deep to be read, with the place where it becomes so."""
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Parse one YAML document. Scalars get YAML 1.1's core types; dates stay text.
+
+    Raises ConfigError (file, line) when the file is missing, no YAML, holds several documents, a key twice, or a key
+    that is no string.
+    """
+    return parse_yaml(_read_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> YamlDocument:
+    """As read_yaml, for text that came from ``path``."""
+    try:
+        node = _compose(text)
+    except YamlLimitError as err:
+        line = err.problem_mark.line + 1 if err.problem_mark else 1
+        raise ConfigError(str(err.problem), path=path, line=line, hint="write it out flat, without aliases") from None
+    except yaml.MarkedYAMLError as err:
+        line = err.problem_mark.line + 1 if err.problem_mark else 1
+        problem = " ".join(part for part in (err.context, err.problem) if part)
+        raise ConfigError(
+            f"this is not valid YAML: {problem}", path=path, line=line, hint="correct the syntax there"
+        ) from None
+    except yaml.YAMLError as err:
+        raise ConfigError(f"this is not valid YAML: {err}", path=path, hint="save the file as UTF-8 text") from None
+    lines: dict[KeyPath, int] = {}
+    value = _construct(node, (), lines, path) if node is not None else None
+    return YamlDocument(path=path, value=value, lines=lines)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """The document's nodes. Raises YAMLError, always PyYAML's own: libyaml's can name a line behind the last one."""
+    try:
+        _check_limits(text, _LOADER)
+        return yaml.compose(text, Loader=_LOADER)
+    except YamlLimitError:
+        raise
+    except yaml.YAMLError:
+        _check_limits(text, yaml.SafeLoader)
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def _check_limits(text: str | bytes, loader: Any) -> None:  # noqa: ANN401 - one of PyYAML's classes
+    """Raise YamlLimitError where YAML goes beyond the limits, YAMLError where it is none."""
+    limits = _Limits()
+    for event in yaml.parse(text, Loader=loader):
+        limits.count(event)
+
+
+class _Limits:
+    """Counts the values of a document by the parser's events, each alias as much as what it stands for."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._open: list[tuple[str | None, int]] = []
+        """Lists and mappings that have not ended: the anchor, and how many values there were before."""
+        self._anchored: dict[str | None, int | None] = {}
+        """How many values an anchor stands for, None while that is not known."""
+
+    def count(self, event: yaml.Event) -> None:
+        """Raise YamlLimitError when this event goes beyond the limits."""
+        if isinstance(event, yaml.AliasEvent):
+            self._values += self._aliased(event)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._values += 1
+            self._anchored[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._values += 1
+            self._anchored[event.anchor] = None
+            self._open.append((event.anchor, self._values - 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = self._open.pop()
+            self._anchored[anchor] = self._values - before
+        if len(self._open) > _DEPTH:
+            raise _beyond(f"lists and mappings are nested more than {_DEPTH} deep", event)
+        if self._values > _VALUES:
+            raise _beyond(f"it has more than {_VALUES:,} values, aliases counted as what they stand for", event)
+
+    def _aliased(self, event: yaml.AliasEvent) -> int:
+        values = self._anchored.get(event.anchor, 1)  # composing reports an anchor that is not there
+        if values is None:
+            raise _beyond(f"the alias *{event.anchor} stands within what it stands for", event)
+        return values
+
+
+def _beyond(problem: str, event: yaml.Event) -> YamlLimitError:
+    return YamlLimitError(problem=problem, problem_mark=cast("yaml.Mark", event.start_mark))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"byte {err.start} is no UTF-8", path=path, hint="save the file as UTF-8 text") from None
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
+
+
+def _construct(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], path: Path) -> YamlValue:
+    lines.setdefault(key_path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _construct_mapping(node, key_path, lines, path)
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(item, (*key_path, index), lines, path) for index, item in enumerate(node.value)]
+    return _construct_scalar(node, path)
+
+
+def _construct_mapping(
+    node: yaml.MappingNode, key_path: KeyPath, lines: dict[KeyPath, int], path: Path
+) -> dict[str, YamlValue]:
+    result: dict[str, YamlValue] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError("a key must be plain text, this one is a list or mapping", path=path, line=line)
+        key = str(key_node.value)
+        if key in result:
+            first = lines[(*key_path, key)]
+            message = f"key {key!r} stands twice, first in line {first}"
+            raise ConfigError(message, path=path, line=line, hint="keep one of the two")
+        lines[(*key_path, key)] = line
+        result[key] = _construct(value_node, (*key_path, key), lines, path)
+    return result
+
+
+def _construct_scalar(node: yaml.Node, path: Path) -> YamlValue:
+    if node.tag == "tag:yaml.org,2002:timestamp":
+        return str(node.value)
+    loader = yaml.SafeLoader("")
+    try:
+        value: YamlValue = loader.construct_object(node)
+    except (yaml.constructor.ConstructorError, ValueError):
+        message = f"{node.value!r} cannot be read as {node.tag.removeprefix('tag:yaml.org,2002:')}"
+        raise ConfigError(
+            message, path=path, line=node.start_mark.line + 1, hint="write plain text, a number, a list or a mapping"
+        ) from None
+    finally:
+        loader.dispose()
+    return value
+
+
+def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape, for the caller to check
+    """The values in YAML or JSON that programs wrote, where no line is ever named.
+
+    Raises YAMLError, also for what is beyond the limits or no value that a tag says it is.
+    """
+    _check_limits(content, _LOADER)
+    try:
+        return yaml.load(content, Loader=_LOADER)  # noqa: S506 - a safe loader
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ) as err:  # a date, number or key that is none
+        raise yaml.YAMLError(f"a value cannot be read: {err}") from None

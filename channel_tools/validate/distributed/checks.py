@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Judges a run of a process-group backend: pure, from the plan and what the ranks wrote.
+
+Four things say who carried the data: the object that works for the default group, the profiler's count of its calls,
+the log of a service that it goes through, and the files that the process had loaded. The plan says what each has to be.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.validate.cases import BASELINE, DTYPE_BYTES
+from channel_tools.validate.distributed.plan import DistributedPlan, float_error_allowed
+from channel_tools.validate.judging import (
+    bandwidth_row,
+    cases_check,
+    exact_check,
+    float_check,
+    judge_case,
+    problems_check,
+)
+from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from channel_tools.validate.distributed.method import DistributedResult
+    from channel_tools.validate.distributed.services import ServiceCount
+
+_EVERY_RANK = "on every rank"
+
+
+def judge_distributed(
+    plan: DistributedPlan,
+    results: Sequence[DistributedResult],
+    counts: Sequence[ServiceCount] = (),
+    *,
+    prefix: Path,
+    launcher: Path,
+) -> MethodResult:
+    """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie.
+
+    ``counts`` are those of the services that tell what they carried.
+    """
+    allowed = float_error_allowed(len(results))
+    cases = tuple(
+        judge_case(
+            case,
+            [result.cases[index] for result in results],
+            route=plan.options.backend,
+            allowed=0.0 if case.measure == "exact" else allowed,
+        )
+        for index, case in enumerate(plan.cases)
+    )
+    checks = (
+        *_carrier_checks(plan, results),
+        *_service_checks(plan, len(results), counts),
+        *_library_checks(plan, results, prefix.resolve(), launcher),
+        *_result_checks(cases, allowed),
+        *_speed_checks(plan, results),
+    )
+    return MethodResult(
+        checks=checks,
+        cases=cases,
+        transports=_totals(plan),
+        bandwidth=tuple(
+            bandwidth_row(speed, [result.speeds[index] for result in results])
+            for index, speed in enumerate(plan.speeds)
+        ),
+        baseline=BASELINE,
+        details=_details(plan, results[0], launcher),
+    )
+
+
+def _carrier_checks(plan: DistributedPlan, results: Sequence[DistributedResult]) -> Iterator[Check]:
+    ranks, backend = len(results), plan.options.backend
+    sizes = [f"rank {one.rank}: {one.world_size}" for one in results if one.world_size != ranks]
+    yield problems_check("all ranks are in one group", sizes, expected=f"{ranks} {_EVERY_RANK}")
+    names = [
+        f"rank {one.rank}: {one.backend}, carried by {one.carrier_name}"
+        for one in results
+        if one.backend != backend or one.carrier_name.lower() != backend
+    ]
+    yield problems_check(
+        "the process group is the stack's own", names, expected=f"{backend}, carried by {backend} {_EVERY_RANK}"
+    )
+    if event := plan.options.event:
+        counts = [f"rank {one.rank}: {one.events.get(event, 0)}" for one in results]
+        yield problems_check(
+            f"the profiler saw every allreduce of the cases as {event}",
+            [text for text, one in zip(counts, results, strict=True) if one.events.get(event, 0) != plan.calls],
+            expected=f"{plan.calls} {_EVERY_RANK}",
+        )
+
+
+def _service_checks(plan: DistributedPlan, ranks: int, counts: Sequence[ServiceCount]) -> Iterator[Check]:
+    for count in counts:
+        expected = plan.messages(count.bytes_per_line)
+        lines = [count.lines.get(str(rank), 0) for rank in range(ranks)]
+        yield Check(
+            name=f"{count.name} carried every allreduce, by its own log",
+            passed=min(lines) >= expected,
+            found=", ".join(f"rank {rank}: {number}" for rank, number in enumerate(lines)),
+            expected=f"at least {expected} messages {_EVERY_RANK}",
+        )
+
+
+def _library_checks(
+    plan: DistributedPlan, results: Sequence[DistributedResult], prefix: Path, launcher: Path
+) -> Iterator[Check]:
+    for name in plan.options.libraries:
+        problems = [f"rank {one.rank}: {text}" for one in results for text in _own_library(name, one, prefix)]
+        yield problems_check(
+            f"{name} is loaded from the environment alone", problems, expected=f"one copy {_EVERY_RANK}"
+        )
+    for pattern in plan.options.site_libraries:
+        problems = [f"rank {one.rank}: {text}" for one in results for text in _site_library(pattern, one, prefix)]
+        yield problems_check(
+            f"{pattern} is the site's and is loaded", problems, expected=f"from outside the environment {_EVERY_RANK}"
+        )
+    if not plan.options.site_libraries:
+        inside = launcher.is_relative_to(prefix)
+        yield problems_check(
+            "the launcher is the environment's", [] if inside else [str(launcher)], expected=f"in {prefix.name}/bin"
+        )
+
+
+def _own_library(name: str, result: DistributedResult, prefix: Path) -> Iterable[str]:
+    """How ``lib/name`` is not loaded, or another library of that name is as well."""
+    own = (prefix / "lib" / name).resolve()
+    if str(own) not in result.libraries:
+        yield f"{name} is not loaded"
+    stems = {one.partition(".so")[0] + ".so" for one in (name, own.name)}
+    for path in result.libraries:
+        if path != str(own) and Path(path).name.startswith(tuple(stems)):
+            yield f"{path} is loaded, too"
+
+
+def _site_library(pattern: str, result: DistributedResult, prefix: Path) -> Iterable[str]:
+    found = [path for path in result.libraries if fnmatch.fnmatchcase(Path(path).name, pattern)]
+    if not found:
+        yield f"{pattern} is not loaded"
+    yield from (f"{path} is the environment's" for path in found if Path(path).is_relative_to(prefix))
+
+
+def _result_checks(cases: Sequence[CaseResult], allowed: float) -> Iterator[Check]:
+    exact = [case for case in cases if case.error_measure == "exact"]
+    floats = [case for case in cases if case.error_measure != "exact"]
+    yield exact_check("whole numbers are reduced exactly", exact)
+    yield float_check(f"float32 sums are within {allowed:.2g} of float64's", floats, allowed)
+    yield cases_check("each case was right on every rank", cases)
+
+
+def _speed_checks(plan: DistributedPlan, results: Sequence[DistributedResult]) -> Iterator[Check]:
+    for what, path in ((plan.options.backend, "default"), (f"the baseline, {BASELINE},", "plain")):
+        problems = [
+            f"{speed.dtype} of {speed.numel}, rank {result.rank}: {wrong} wrong values"
+            for result in results
+            for speed in result.speeds
+            if (wrong := getattr(speed.paths, path).mismatches)
+        ]
+        yield problems_check(f"measured calls of {what} gave right results", problems, expected="all")
+
+
+def _totals(plan: DistributedPlan) -> tuple[TransportTotals, ...]:
+    measured = [(speed.dtype, speed.numel * speed.calls, speed.calls) for speed in plan.speeds]
+    done = [*((case.dtype, case.numel * case.calls, case.calls) for case in plan.cases), *measured]
+    return (_total(plan.options.backend, done), _total(f"{BASELINE} (baseline)", measured))
+
+
+def _total(name: str, done: Sequence[tuple[str, int, int]]) -> TransportTotals:
+    return TransportTotals(
+        name=name,
+        jobs=sum(calls for _, _, calls in done),
+        elements=sum(elements for _, elements, _ in done),
+        bytes=sum(elements * DTYPE_BYTES[dtype] for dtype, elements, _ in done),
+        counted_by="plan",
+    )
+
+
+def _details(plan: DistributedPlan, first: DistributedResult, launcher: Path) -> dict[str, str]:
+    return {
+        "python": first.python,
+        "torch": first.torch,
+        "carrier": first.carrier,
+        "launcher": launcher.name,
+        **dict(sorted(plan.options.environment.items())),
+    }

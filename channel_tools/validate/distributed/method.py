@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The method ``distributed``: a process-group backend under its launcher, on this host's loopback network.
+
+What a stack asks of the machine that no channel can give (a GPU, an RDMA device, the site's own libraries) is looked
+for before anything runs, so that what is absent is one sentence and not a rank's traceback.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import UsageError, ValidationError
+from channel_tools.system.processes import run_command
+from channel_tools.validate.distributed.checks import judge_distributed
+from channel_tools.validate.distributed.options import read_distributed_options
+from channel_tools.validate.distributed.plan import distributed_document, make_distributed_plan
+from channel_tools.validate.distributed.services import find_program, running_services
+from channel_tools.validate.ranks import (
+    WORKERS,
+    RankCase,
+    RankFacts,
+    RankJob,
+    RankPath,
+    RankSpeed,
+    rank_variables,
+    read_results,
+    run_job,
+    torchrun,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.validate.distributed.options import DistributedOptions
+    from channel_tools.validate.distributed.services import RunningService
+    from channel_tools.validate.method import MethodContext
+    from channel_tools.validate.model import MethodResult
+
+WORKER = WORKERS / "distributed_allreduce.py"
+ROOT = Path("/")
+_HINT = "validate on a machine that has it; building and installing the stack do not need it"
+_LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistributedResult(RankFacts):
+    """Everything that one rank wrote.
+
+    ``backend`` is the default group's name, ``carrier`` the class of the object that works for it and
+    ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases.
+    """
+
+    backend: str
+    carrier: str
+    carrier_name: str
+    events: dict[str, int]
+    libraries: tuple[str, ...]
+    cases: tuple[RankCase, ...]
+    speeds: tuple[RankSpeed[RankPath], ...]
+
+
+class DistributedMethod:
+    """Runs the standard plan of allreduces through one backend and judges results, carrier and libraries."""
+
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
+        """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices."""
+        known = read_distributed_options(stack, options)
+        if ranks > known.max_ranks:
+            message = f"{ranks} ranks: stack {stack} is validated with at most {known.max_ranks}"
+            raise UsageError(message, hint=f"give --ranks 2 to {known.max_ranks}")
+        check_devices(stack, known.needs)
+
+    def run(self, context: MethodContext) -> MethodResult:
+        """See ValidationMethod.run."""
+        options = read_distributed_options(context.stack, context.options)
+        check_site(context.stack, options.needs, variables=context.variables)
+        plan = make_distributed_plan(options)
+        program, command = _launcher(options, context)
+        with running_services(options.services, context) as services:
+            job = RankJob(
+                name=program.name,
+                launcher=command,
+                worker=WORKER,
+                variables=_variables(options, context, services),
+                ranks=context.ranks,
+                document=distributed_document(plan, ranks=context.ranks),
+                folder=context.folder,
+            )
+            with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
+                run_job(job, deadline=context.deadline, companions=services)
+            results = read_results(
+                job, DistributedResult, hint="run the command again with --keep and look at ranks.log"
+            )
+            counts = [count for service in services if (count := service.stop()) is not None]
+        return judge_distributed(plan, results, counts, prefix=context.prefix, launcher=program)
+
+
+def _variables(
+    options: DistributedOptions, context: MethodContext, services: Sequence[RunningService]
+) -> dict[str, str]:
+    """What the ranks run with; what the stack sets comes before what its services say."""
+    own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
+    given = {name: value for service in services for name, value in service.rank_variables.items()}
+    return {**context.variables, **rank_variables(), **given, **own}
+
+
+def _launcher(options: DistributedOptions, context: MethodContext) -> tuple[Path, tuple[str | Path, ...]]:
+    """The program that starts the ranks, and the command up to what each rank runs."""
+    prefix, ranks = context.prefix, context.ranks
+    if options.launcher == "torchrun":
+        return prefix.resolve() / "bin" / "torchrun", (*torchrun(prefix, ranks), *options.launcher_arguments)
+    found = find_program(options.launcher, context, hint="add an MPI to the stack's install list, or load the site's")
+    program = found.parent.resolve() / options.launcher
+    python = prefix / "bin" / "python"
+    return program, (program, *options.launcher_arguments, "-n", str(ranks), python)
+
+
+def check_devices(stack: str, needs: Sequence[str], *, root: Path = ROOT) -> None:
+    """Raise ValidationError naming the devices that this machine lacks; before anything is installed."""
+    _refuse(stack, list(_absent_devices(needs, root)))
+
+
+def check_site(stack: str, needs: Sequence[str], *, variables: Mapping[str, str]) -> None:
+    """Raise ValidationError naming what the activated environment does not find of the site's."""
+    _refuse(stack, list(_absent_of_site(needs, variables)))
+
+
+def _refuse(stack: str, absent: Sequence[str]) -> None:
+    if absent:
+        raise ValidationError(f"stack {stack}: this machine lacks: {'; '.join(absent)}", hint=_HINT)
+
+
+def _absent_devices(needs: Sequence[str], root: Path) -> Iterator[str]:
+    if "gpu" in needs and not any((root / "dev").glob("nvidia[0-9]*")):
+        yield f"an NVIDIA GPU with its driver (no {root / 'dev'}/nvidia0)"
+    if "amdgpu" in needs and not (root / "dev/kfd").exists():
+        yield f"an AMD GPU with its driver (no {root / 'dev'}/kfd)"
+    devices = root / "sys/class/infiniband"
+    if "rdma" in needs and not (devices.is_dir() and any(devices.iterdir())):
+        yield f"an RDMA device (none in {devices})"
+
+
+def _absent_of_site(needs: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
+    for need in needs:
+        kind, _, name = need.partition(":")
+        if kind == "library" and (reason := _why_not_loaded(name, variables)):
+            yield f"the library {name} ({reason})"
+        if kind == "program" and shutil.which(name, path=variables.get("PATH", "")) is None:
+            yield f"the program {name} (not on the PATH of the activated environment)"
+        if kind == "variable" and not variables.get(name):
+            yield f"the variable {name} (not set in the activated environment)"
+
+
+def _why_not_loaded(name: str, variables: Mapping[str, str]) -> str:
+    """What the loader says of a library in the activated environment; "" when it loads."""
+    result = run_command([sys.executable, "-I", "-S", "-c", _LOAD, name], env=variables, check=False)
+    return "" if result.returncode == 0 else result.tail().splitlines()[-1].removeprefix("OSError: ")

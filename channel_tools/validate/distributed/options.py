@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The settings of the method ``distributed``: one process-group backend under one launcher, with the services it needs.
+
+A service is a program of the validated environment that has to run before and beside the ranks. Its words may name
+``{prefix}``, ``{ranks}`` and ``{port}``, what it gives the ranks also the named groups of ``ready_line``: a program
+that chooses its own port says which when it is ready.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic.dataclasses import dataclass
+
+from channel_tools.validate.cases import SIZES
+from channel_tools.validate.method import read_method_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SMALLEST_NUMEL = 2_000
+"""What the cases need that have a thing to show in their data."""
+Launcher = Literal["mpiexec", "torchrun"]
+Device = Literal["cpu", "cuda"]
+Dtype = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
+Op = Literal["SUM", "MAX", "MIN"]
+
+_Backend = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+_Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*$")]
+_FileName = Annotated[str, StringConstraints(pattern=r"^[^/\s]+$")]
+_Need = Annotated[str, StringConstraints(pattern=r"^(gpu|amdgpu|rdma|(library|program|variable):[^\s/]+)$")]
+_Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
+RANK_GROUP = "rank"
+_NAMES = frozenset({"prefix", "ranks", "port"})
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_Word = Annotated[str, StringConstraints(min_length=1)]
+_Port = Annotated[str, StringConstraints(pattern=r"^(|[0-9]{1,5}|\{port\})$")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class ServiceOptions:
+    """What to start, how to see that it serves, what to tell the ranks, and how its log tells what it carried.
+
+    Each field is described in docs/how-to/validate.md.
+    """
+
+    command: Annotated[tuple[_Word, ...], Field(min_length=1)]
+    ready_line: re.Pattern[str] | None = None
+    ready_port: _Port = ""
+    ready_timeout_s: PositiveFloat = 60.0
+    rank_environment: dict[_Variable, str] = field(default_factory=dict)
+    carried_line: re.Pattern[str] | None = None
+    carried_bytes: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> ServiceOptions:
+        if (self.ready_line is None) == (not self.ready_port):
+            raise ValueError("one of ready_line and ready_port says when it is ready")
+        if self.carried_line is not None and RANK_GROUP not in self.carried_line.groupindex:
+            raise ValueError(f"carried_line needs a group (?P<{RANK_GROUP}>...)")
+        if self.carried_bytes and self.carried_line is None:
+            raise ValueError("carried_bytes says how much one carried_line stands for, and there is none")
+        _refuse_unknown([*self.command, self.ready_port], _NAMES)
+        groups = {} if self.ready_line is None else self.ready_line.groupindex
+        _refuse_unknown(self.rank_environment.values(), _NAMES | set(groups))
+        return self
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its program."""
+        return PurePath(self.command[0]).name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class DistributedOptions:
+    """What ranks are started with, what has to carry their allreduces, and what the machine must have.
+
+    Each field is described in docs/how-to/validate.md.
+    """
+
+    backend: _Backend
+    launcher: Launcher = "torchrun"
+    launcher_arguments: tuple[str, ...] = ()
+    device: Device = "cpu"
+    imports: tuple[_Module, ...] = ()
+    environment: dict[_Variable, str] = field(default_factory=dict)
+    services: tuple[ServiceOptions, ...] = ()
+    event: str = ""
+    libraries: tuple[_FileName, ...] = ()
+    site_libraries: tuple[_FileName, ...] = ()
+    needs: tuple[_Need, ...] = ()
+    dtypes: tuple[Dtype, ...] = ("float32", "float64", "int32", "int64", "bfloat16")
+    ops: tuple[Op, ...] = ("SUM", "MAX", "MIN")
+    max_numel: Annotated[int, Field(ge=SMALLEST_NUMEL)] = max(SIZES)
+    ddp: bool = True
+    max_ranks: Annotated[PositiveInt, Field(le=32)] = 32
+    group_timeout_s: PositiveFloat = 60.0
+
+
+def read_distributed_options(stack: str, values: Mapping[str, object]) -> DistributedOptions:
+    """The options of a stack's ``validate`` block. Raises ConfigError naming each unknown key or unusable value."""
+    return read_method_options(DistributedOptions, stack=stack, method="distributed", values=values)
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with its placeholders replaced."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:
+    unknown = {name for text in texts for name in _PLACEHOLDER.findall(text)} - set(known)
+    if unknown:
+        raise ValueError(f"{{{min(unknown)}}} stands for nothing; known are {', '.join(sorted(known))}")

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Services of the validated environment: started in their order, waited for, watched, ended, their logs counted.
+
+A service's output goes straight to its log, which is looked at until it is ready: a pipe that nobody reads afterwards
+would stop a service that goes on talking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import socket
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import ValidationError
+from channel_tools.system.processes import Program, end_process_group, running_program, wait_for_any
+from channel_tools.validate.distributed.options import RANK_GROUP, filled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.validate.distributed.options import ServiceOptions
+    from channel_tools.validate.method import MethodContext
+
+_HOST = "127.0.0.1"
+_LOOK_S = 0.05
+# below those that systems hand out to clients
+_PORTS = range(20_000, 32_000)
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceCount:
+    """How many lines a service's log has for each rank, and for how many bytes of a tensor at most each stands.
+
+    ``bytes_per_line`` 0: for one allreduce.
+    """
+
+    name: str
+    lines: Mapping[str, int]
+    bytes_per_line: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunningService:
+    """A service that is ready."""
+
+    options: ServiceOptions
+    program: Program
+    rank_variables: Mapping[str, str]
+
+    def failure(self) -> ValidationError:
+        """The error for a service that ended by itself."""
+        return ValidationError(
+            f"{self.options.name} ended while the ranks ran: {self.program.end_in_words()}\n{self.program.tail()}",
+            hint=f"its log is {self.program.log}",
+        )
+
+    def stop(self) -> ServiceCount | None:
+        """End the service in order and count what its log says that it carried; None where it says nothing of it."""
+        end_process_group(self.program.process)
+        pattern = self.options.carried_line
+        if pattern is None:
+            return None
+        with self.program.log.open(encoding="utf-8", errors="replace") as log:
+            lines = Counter(found[RANK_GROUP] for line in log if (found := pattern.search(line)))
+        return ServiceCount(name=self.options.name, lines=lines, bytes_per_line=self.options.carried_bytes)
+
+
+@contextlib.contextmanager
+def running_services(
+    services: Sequence[ServiceOptions], context: MethodContext
+) -> Iterator[tuple[RunningService, ...]]:
+    """Run all of ``services`` while the block does, each started when the one before is ready.
+
+    Raises ValidationError when one is not there, ends or is not ready in time, with what it printed.
+    """
+    with contextlib.ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(_running_service(options, context, number))
+            for number, options in enumerate(services, start=1)
+        )
+
+
+def find_program(name: str, context: MethodContext, *, hint: str) -> Path:
+    """The program of the activated environment. Raises ValidationError with ``hint`` where it has none."""
+    found = shutil.which(name, path=context.variables.get("PATH", ""))
+    if found is None:
+        message = f"stack {context.stack}: the activated environment {context.prefix} has no {name}"
+        raise ValidationError(message, hint=hint)
+    return Path(found)
+
+
+@contextlib.contextmanager
+def _running_service(options: ServiceOptions, context: MethodContext, number: int) -> Iterator[RunningService]:
+    program_file = find_program(options.command[0], context, hint="add its package to the stack's install list")
+    values = {"prefix": str(context.prefix), "ranks": str(context.ranks), "port": str(choose_port())}
+    command: list[str | Path] = [program_file, *(filled(word, values) for word in options.command[1:])]
+    log = context.folder / f"service-{number}-{options.name}.log"
+    with running_program(options.name, command, env=context.variables, cwd=context.folder, log=log) as program:
+        said = _wait_until_ready(options, program, values, context)
+        context.progress.note(f"{options.name} is ready")
+        given = {name: filled(text, {**values, **said}) for name, text in options.rank_environment.items()}
+        yield RunningService(options=options, program=program, rank_variables=given)
+
+
+def _wait_until_ready(
+    options: ServiceOptions, program: Program, values: Mapping[str, str], context: MethodContext
+) -> Mapping[str, str]:
+    """What the named groups of its line say; nothing for one that is ready when it listens."""
+    deadline = context.deadline.capped(options.ready_timeout_s)
+    hint = f"its log is {program.log}"
+    while (said := _readiness(options, program.log, values)) is None:
+        if wait_for_any([program.descriptor], deadline.capped(_LOOK_S)):
+            message = f"{options.name} ended before it was ready: {program.end_in_words()}\n{program.tail()}"
+            raise ValidationError(message, hint=hint)
+        if not deadline.left_s():
+            message = f"{options.name}: not ready within {deadline.limit_s:g} s\n{program.tail()}"
+            raise ValidationError(message, hint=hint)
+    return said
+
+
+def _readiness(options: ServiceOptions, log: Path, values: Mapping[str, str]) -> Mapping[str, str] | None:
+    if options.ready_line is None:
+        return {} if _listens(int(filled(options.ready_port, values))) else None
+    whole = log.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0]
+    found = next((found for line in whole.splitlines() if (found := options.ready_line.search(line))), None)
+    return None if found is None else found.groupdict(default="")
+
+
+def choose_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on, at random, so that runs at the same time do not meet.
+
+    Raises ValidationError when none was found.
+    """
+    source = random.SystemRandom()
+    for _ in range(_ATTEMPTS):
+        port = source.choice(_PORTS)
+        if not _listens(port):
+            return port
+    message = f"no free TCP port of {_HOST} was found in {_ATTEMPTS} attempts from {_PORTS[0]} to {_PORTS[-1]}"
+    raise ValidationError(message, hint="end what listens on them, then run the command again")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex((_HOST, port)) == 0

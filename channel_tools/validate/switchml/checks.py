@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Judges a SwitchML run: pure, from the plan, what the ranks wrote and the switch's counters.
+
+Three accounts have to agree to the element: the plan (what was eligible), the plugin (what it delegated, on every
+rank) and the switch (what it added up). A difference anywhere is a failed check, so that nothing falls back silently.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.validate.cases import BASELINE, DTYPE_BYTES, FLOAT_ERROR_ALLOWED, Case, Speed
+from channel_tools.validate.judging import (
+    bandwidth_row,
+    cases_check,
+    exact_check,
+    float_check,
+    judge_case,
+    numbers_in_words,
+    problems_check,
+)
+from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
+from channel_tools.validate.switchml.plan import ELEMENT_BYTES, TRANSPORT, SwitchmlPlan, expected_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from channel_tools.validate.ranks import RankSpeed
+    from channel_tools.validate.switchml.method import CountedCase, CountedPath, RankCounts, RankResult
+    from channel_tools.validate.switchml.switch import SwitchStats
+
+
+def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats, *, prefix: Path) -> MethodResult:
+    """Compare all accounts; ``prefix`` is where the plugin's library has to come from."""
+    cases = tuple(
+        _judge_case(case, [result.cases[index] for result in results]) for index, case in enumerate(plan.cases)
+    )
+    speeds = [(speed, [result.speeds[index] for result in results]) for index, speed in enumerate(plan.speeds)]
+    checks = (
+        _library_check(results, prefix),
+        *_result_checks(cases),
+        *_plugin_checks(plan, results, cases),
+        *_speed_checks(speeds),
+        *_switch_checks(plan, len(results), switch),
+    )
+    return MethodResult(
+        checks=checks,
+        cases=cases,
+        transports=_totals(plan, results, switch),
+        bandwidth=tuple(bandwidth_row(speed, ranks) for speed, ranks in speeds),
+        baseline=BASELINE,
+        details=_details(results),
+    )
+
+
+def _judge_case(case: Case, ranks: Sequence[CountedCase]) -> CaseResult:
+    problems: list[str] = []
+    for number, rank in enumerate(ranks):
+        found = _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
+        problems += (f"rank {number}: {problem}" for problem in found)
+    return judge_case(
+        case,
+        ranks,
+        route=TRANSPORT if case.is_delegated else BASELINE,
+        allowed=0.0 if case.measure == "exact" else FLOAT_ERROR_ALLOWED,
+        problems=problems,
+    )
+
+
+def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, reason: str) -> Iterable[str]:
+    """How the plugin's counters differ from what ``calls`` of this kind have to add to them."""
+    jobs = {} if reason else {dtype: calls}
+    elements = {} if reason or not numel else {dtype: calls * numel}
+    fallbacks = {reason: calls} if reason else {}
+    for what, found, expected in (
+        ("delegated jobs", counts.jobs, jobs),
+        ("delegated elements", counts.elements, elements),
+        ("fallbacks", counts.fallbacks, fallbacks),
+    ):
+        if found != expected:
+            yield f"{what}: {numbers_in_words(found)}, expected {numbers_in_words(expected)}"
+    if counts.failed_jobs:
+        yield f"{counts.failed_jobs} failed jobs"
+
+
+def _library_check(results: Sequence[RankResult], prefix: Path) -> Check:
+    libraries = [result.stats.library if result.stats.active else None for result in results]
+    outside = {one.path for one in libraries if one and not Path(one.path).resolve().is_relative_to(prefix.resolve())}
+    absent = [rank for rank, one in enumerate(libraries) if one is None]
+    found = "; ".join(
+        [f"not active on rank {', '.join(map(str, absent))}"] * bool(absent)
+        + [f"loaded {path}" for path in sorted(outside)]
+    )
+    return Check(
+        name="the plugin is active, with the environment's own library",
+        passed=not absent and not outside,
+        found=found or "on every rank",
+        expected="on every rank",
+    )
+
+
+def _result_checks(cases: Sequence[CaseResult]) -> Iterable[Check]:
+    carried = [case for case in cases if case.route == TRANSPORT]
+    yield exact_check("int32 sums are exact", [case for case in carried if case.error_measure == "exact"])
+    floats = [case for case in carried if case.error_measure != "exact"]
+    yield float_check("float32 sums are within 1e-6 of float64's", floats, FLOAT_ERROR_ALLOWED)
+    yield exact_check(f"what {BASELINE} carried is exact", [case for case in cases if case.route == BASELINE])
+
+
+def _plugin_checks(plan: SwitchmlPlan, results: Sequence[RankResult], cases: Sequence[CaseResult]) -> Iterable[Check]:
+    eligible = _eligible_elements(plan)
+    delegated = [{dtype: row.elements for dtype, row in result.stats.delegated.items()} for result in results]
+    yield _same_on_all("every eligible element was delegated", delegated, eligible)
+    expected_fallbacks: dict[str, int] = {}
+    for case in plan.cases:
+        if case.reason:
+            expected_fallbacks[case.reason] = expected_fallbacks.get(case.reason, 0) + case.calls
+    for speed in plan.speeds:
+        expected_fallbacks["group"] = expected_fallbacks.get("group", 0) + speed.calls
+    fallbacks = [result.stats.fallbacks for result in results]
+    yield _same_on_all("only what is not eligible fell back", fallbacks, expected_fallbacks)
+    yield cases_check("each case was right and took its route on every rank", cases)
+    failed = sum(result.stats.failed_jobs for result in results)
+    yield Check(name="no job failed", passed=failed == 0, found=str(failed), expected="0")
+
+
+def _same_on_all(name: str, found: Sequence[Mapping[str, int]], expected: Mapping[str, int]) -> Check:
+    cleaned = [{key: value for key, value in one.items() if value} for one in found]
+    wrong = [f"rank {rank}: {numbers_in_words(one)}" for rank, one in enumerate(cleaned) if one != dict(expected)]
+    return Check(
+        name=name,
+        passed=not wrong,
+        found="; ".join(wrong) or f"{numbers_in_words(expected)} on every rank",
+        expected=f"{numbers_in_words(expected)} on every rank",
+    )
+
+
+def _speed_checks(speeds: Sequence[tuple[Speed, Sequence[RankSpeed[CountedPath]]]]) -> Iterable[Check]:
+    yield _path_check(
+        "measured calls went through SwitchML",
+        [(speed, [one.paths.default for one in ranks]) for speed, ranks in speeds],
+    )
+    yield _path_check(
+        f"measured {BASELINE} calls were not delegated",
+        [(speed, [one.paths.plain for one in ranks]) for speed, ranks in speeds],
+        reason="group",
+    )
+
+
+def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[CountedPath]]], *, reason: str = "") -> Check:
+    problems: list[str] = []
+    for speed, ranks in paths:
+        for number, path in enumerate(ranks):
+            found = _route_problems(path.counts, dtype=speed.dtype, numel=speed.numel, calls=speed.calls, reason=reason)
+            wrong = [f"{path.mismatches} wrong values"] if path.mismatches else []
+            problems += (f"{speed.dtype} of {speed.numel}, rank {number}: {one}" for one in (*found, *wrong))
+    return problems_check(name, problems, expected="all, with right results")
+
+
+def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Iterable[Check]:
+    slots = expected_slots(plan)
+    dropped = switch.packets_dropped
+    for name, found, expected in (
+        ("the switch saw one session", switch.sessions_opened, 1),
+        ("the switch saw every rank", switch.num_workers, ranks),
+        ("the switch completed every slot of every job", switch.slots_completed, slots),
+        ("the switch added up every packet's elements", switch.elements_aggregated, slots * plan.options.packet_numel),
+        ("the switch saw only well-formed packets", dropped.malformed + dropped.unknown_worker + dropped.bad_slot, 0),
+    ):
+        yield Check(name=name, passed=found == expected, found=str(found), expected=str(expected))
+
+
+def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats) -> tuple[TransportTotals, ...]:
+    first = results[0]
+    delegated = first.stats.delegated.values()
+    seen_by_gloo: list[tuple[Case | Speed, RankCounts]] = [
+        *((case, seen.counts) for case, seen in zip(plan.cases, first.cases, strict=True)),
+        *((speed, seen.paths.plain.counts) for speed, seen in zip(plan.speeds, first.speeds, strict=True)),
+    ]
+    gloo = [(what, what.numel * sum(counts.fallbacks.values())) for what, counts in seen_by_gloo]
+    return (
+        TransportTotals(
+            name=TRANSPORT,
+            jobs=sum(row.jobs for row in delegated),
+            elements=sum(row.elements for row in delegated),
+            bytes=sum(row.bytes for row in delegated),
+            counted_by="plugin",
+        ),
+        TransportTotals(
+            name=TRANSPORT,
+            jobs=None,
+            elements=switch.elements_aggregated,
+            bytes=switch.elements_aggregated * ELEMENT_BYTES,
+            counted_by="switch",
+        ),
+        TransportTotals(
+            name=BASELINE,
+            jobs=sum(first.stats.fallbacks.values()),
+            elements=sum(elements for _, elements in gloo),
+            bytes=sum(elements * DTYPE_BYTES[what.dtype] for what, elements in gloo),
+            counted_by="plugin",
+        ),
+    )
+
+
+def _eligible_elements(plan: SwitchmlPlan) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for dtype, numel, calls in plan.delegated_jobs():
+        totals[dtype] = totals.get(dtype, 0) + numel * calls
+    return totals
+
+
+def _details(results: Sequence[RankResult]) -> dict[str, str]:
+    first = results[0]
+    details = {"python": first.python, "torch": first.torch, "torch_switchml": first.stats.version}
+    if first.stats.library:
+        details["libswitchml"] = f"{first.stats.library.transport} {first.stats.library.version}"
+    return details

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which allreduces the SwitchML validation runs, and what the wire must carry for them.
+
+Every number that a counter is compared with is computed here from the plan alone, by the wire protocol's rules, before
+anything runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
+
+from channel_tools.validate.cases import SIZES, Case, Data, Speed, cases_document, ddp_case, standard_speeds
+from channel_tools.validate.method import read_method_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TRANSPORT = "switchml"
+MAX_RANKS = 32
+ELEMENT_BYTES = 4
+_PLAIN_DATA: tuple[tuple[str, Data], ...] = (("float32", "positive"), ("int32", "range"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchmlOptions:
+    """The transport's parameters (libswitchml's variables of the same names) and time limits of the validation."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    num_threads: PositiveInt = 1
+    packet_numel: Literal[64, 256] = 256
+    max_outstanding_packets: Annotated[int, Field(ge=1, le=4096)] = 256
+    connect_timeout_s: PositiveFloat = 10.0
+    job_timeout_s: PositiveFloat = 20.0
+    group_timeout_s: PositiveFloat = 60.0
+    needs: str = ""
+    """What the transport needs beyond this host's loopback network; such a stack cannot be validated here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchmlPlan:
+    """Everything that the ranks do."""
+
+    options: SwitchmlOptions
+    cases: tuple[Case, ...]
+    speeds: tuple[Speed, ...]
+
+    def delegated_jobs(self) -> tuple[tuple[str, int, int], ...]:
+        """All jobs that SwitchML has to carry: dtype, elements of one, how many."""
+        cases = [(case.dtype, case.numel, case.calls) for case in self.cases if case.is_delegated]
+        return (*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds))
+
+
+def make_plan(options: SwitchmlOptions) -> SwitchmlPlan:
+    """The standard plan."""
+    return SwitchmlPlan(
+        options=options,
+        cases=(*_sum_cases(), *_special_cases(), *_gloo_cases()),
+        speeds=standard_speeds(("float32", "int32")),
+    )
+
+
+def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
+    """The options of a stack's ``validate`` block. Raises ConfigError naming each unknown key or unusable value."""
+    return read_method_options(SwitchmlOptions, stack=stack, method="switchml", values=values)
+
+
+def ranks_document(plan: SwitchmlPlan, *, local_addresses: Sequence[str]) -> dict[str, object]:
+    """The plan as the worker script reads it."""
+    shared = cases_document(
+        plan.cases, plan.speeds, unit=plan.options.packet_numel, group_timeout_s=plan.options.group_timeout_s
+    )
+    return {**shared, "local_addresses": list(local_addresses)}
+
+
+def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
+    """Slot uses that the switch completes for one job (wire protocol, sections 3 and 5).
+
+    A job is cut into one slice per thread; a slice takes a packet per ``packet_numel`` elements, the last one padded,
+    and before them float32 one window of packets, which carry the first exponents, and int32 one. The first packet
+    describes the job to the other ranks, so the first thread sends one also where the job has no elements.
+    """
+    threads = options.num_threads
+    window = options.max_outstanding_packets // threads
+    slots = 0
+    for thread in range(threads):
+        elements = numel // threads + (1 if thread < numel % threads else 0)
+        packets = -(-elements // options.packet_numel)
+        if packets == 0 and thread > 0:
+            continue
+        slots += packets + (min(window, packets) if dtype == "float32" and packets else 1)
+    return slots
+
+
+def expected_slots(plan: SwitchmlPlan) -> int:
+    """Slot uses that the switch completes for the whole plan."""
+    return sum(slots_of_job(dtype, numel, plan.options) * calls for dtype, numel, calls in plan.delegated_jobs())
+
+
+def _sum_cases() -> list[Case]:
+    return [
+        Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=data, numel=numel)
+        for dtype, data in _PLAIN_DATA
+        for numel in SIZES
+    ]
+
+
+def _special_cases() -> list[Case]:
+    return [
+        Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=1_000_003),
+        Case(name="float32 SUM, magnitudes from 2^-20 to 2^20", dtype="float32", data="spread", numel=1_000_003),
+        Case(name="float32 SUM with Inf and NaN", dtype="float32", data="nonfinite", numel=2_000),
+        Case(name="int32 SUM that wraps", dtype="int32", data="full", numel=65_537),
+        Case(
+            name="float32 SUM, four in flight", dtype="float32", data="positive", numel=70_001, calls=4, is_async=True
+        ),
+        Case(name="int32 SUM, four in flight", dtype="int32", data="range", numel=70_001, calls=4, is_async=True),
+        Case(name="float32 SUM, strided", dtype="float32", data="positive", numel=1_001, is_strided=True),
+        ddp_case(),
+    ]
+
+
+def _gloo_cases() -> list[Case]:
+    return [
+        Case(name="float64 SUM", dtype="float64", data="small", numel=1_003, reason="dtype"),
+        Case(name="int64 SUM", dtype="int64", data="small", numel=1_003, reason="dtype"),
+        Case(name="float32 MAX", dtype="float32", data="small", numel=1_003, op="MAX", reason="reduce_op"),
+        Case(name="int32 MIN", dtype="int32", data="small", numel=1_003, op="MIN", reason="reduce_op"),
+        Case(
+            name="float32 SUM, second group", dtype="float32", data="small", numel=1_003, group="second", reason="group"
+        ),
+        Case(name="int32 SUM, second group", dtype="int32", data="small", numel=1_003, group="second", reason="group"),
+    ]

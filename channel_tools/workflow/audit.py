@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is audited and against what: the gate of builds, and the audit of a package, a channel or an environment."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.audit.dependencies import Known, Neighbour, neighbours_in_cache, neighbours_in_files
+from channel_tools.audit.model import AuditReport
+from channel_tools.audit.prefix import audit_prefix, is_prefix
+from channel_tools.audit.reading import Reader
+from channel_tools.audit.run import (
+    Gate,
+    audit_channel,
+    audit_package,
+    audit_packages,
+    channel_packages,
+    describe_findings,
+    distinctive_paths,
+)
+from channel_tools.channel.records import CachedPackage, cached_package
+from channel_tools.conda.package import PackageKey
+from channel_tools.system.errors import UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from channel_tools.channel import Channel
+    from channel_tools.conda.archive import PackageInfo
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+_REPODATA = "repodata.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRequest:
+    """What to audit, and the folders of channels that have its run dependencies besides its own."""
+
+    target: Path
+    channels: tuple[Path, ...] = ()
+
+
+def package_gate(
+    settings: Settings, channel: Channel, *, cores: int, progress: Progress
+) -> Callable[[Path], PackageInfo | None]:
+    """What every built package has to pass before it enters ``channel``; raises VerificationError with the findings."""
+    remote = channel.foundation.address is not None
+    gate = Gate(
+        channel=channel.path,
+        build_paths=machine_paths(settings),
+        processes=cores,
+        cache=settings.package_cache if remote else None,
+    )
+
+    def admit(package: Path) -> PackageInfo | None:
+        audit = gate.admit(package)
+        if audit.excused:
+            progress.note(f"{package.name}: audited; {len(audit.excused)} findings are declared by its recipe")
+        return audit.info
+
+    return admit
+
+
+def admit_foundation(
+    settings: Settings, channel: Channel, files: Sequence[Path], *, jobs: int, progress: Progress
+) -> dict[PackageKey, CachedPackage]:
+    """Audit those of the foundation's package files that the channel does not have yet; returns their rows for it.
+
+    Raises VerificationError with the findings; none of ``files`` may enter the channel then.
+    """
+    new = [path for path in files if not (channel.path / path.parent.name / path.name).exists()]
+    if not new:
+        return {}
+    beside = list(neighbours_in_files(sorted(set(files) - set(new))))
+    reader = Reader(build_paths=machine_paths(settings))
+    audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress, to_enter=True)
+    findings = [finding for audit in audits for finding in audit.findings]
+    if findings:
+        message = f"{len(findings)} findings of the audit in the foundation, which was not taken into the channel\n"
+        hint = (
+            "correct the table's row or its repair step; what is right as it is belongs into audit/data/foundation.yaml"
+        )
+        raise VerificationError(message + describe_findings(findings), hint=hint)
+    infos = {PackageKey(audit.subdir, audit.package): audit.info for audit in audits}
+    return {
+        PackageKey.of(path): cached_package(path, info, indexed_ms=0)
+        for path in new
+        if (info := infos.get(PackageKey.of(path))) is not None
+    }
+
+
+def run_audit(settings: Settings | None, request: AuditRequest, *, jobs: int, progress: Progress) -> AuditReport:
+    """Audit what the target is. Raises UsageError when it is neither a package, a channel nor an environment."""
+    target = request.target.absolute()
+    reader = Reader(build_paths=machine_paths(settings), processes=jobs)
+    if target.is_file() and target.suffix == ".conda":
+        known = Known(_neighbours(settings, request, target))
+        audit = audit_package(target, known, reader)
+        return AuditReport(kind="package", target=str(target), packages=[audit])
+    if is_prefix(target):
+        return audit_prefix(target, reader, jobs=jobs, progress=progress)
+    if target.is_dir():
+        beside = list(neighbours_in_files(path for folder in request.channels for path in channel_packages(folder)))
+        return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
+    raise UsageError(
+        f"{target}: neither a .conda file nor a folder", hint="name a .conda file, a channel's folder or an environment"
+    )
+
+
+def machine_paths(settings: Settings | None) -> tuple[str, ...]:
+    """Folders of this machine that no package may name: the tree, results, builds, the cache, our environment."""
+    folders = [Path(sys.prefix)]
+    with contextlib.suppress(RuntimeError):  # a user without a home folder
+        folders.append(Path.home())
+    if settings is not None:
+        folders += [settings.tree.root, settings.output, settings.cache, settings.work]
+    return distinctive_paths(folders)
+
+
+def _neighbours(settings: Settings | None, request: AuditRequest, package: Path) -> Sequence[Neighbour]:
+    """The packages of the channels named, else of the channel it lies in, else of the local channel."""
+    folders = list(request.channels)
+    own = package.parents[1]
+    if not folders and (package.parent / _REPODATA).is_file():
+        folders = [own]
+    if not folders and settings is not None and settings.channel.is_dir():
+        folders = [settings.channel]
+    found = list(neighbours_in_files(path for folder in folders for path in channel_packages(folder)))
+    return found + (list(neighbours_in_cache(settings.package_cache)) if settings is not None and not folders else [])

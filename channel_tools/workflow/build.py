@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a plan to packages in the local channel, their sources complete and checked before the first build starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from channel_tools.build.conda_build import find_conda_build
+from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
+from channel_tools.build.schedule import build_packages
+from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
+from channel_tools.conda.addresses import local_path
+from channel_tools.conda.package import NOARCH
+from channel_tools.plan import current_platform, judge_again, render_folder
+from channel_tools.plan.inputs import located
+from channel_tools.sources.model import file_name_of, need_of, needed_sources, source_excludes
+from channel_tools.sources.patches import check_patches
+from channel_tools.sources.store import SourceStore
+from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.files import sha256_of_file
+from channel_tools.workflow.audit import admit_foundation, package_gate
+from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
+from channel_tools.workflow.plan import expand_request, plan_expansion, published_by_name
+from channel_tools.workflow.sources import fetch_missing, missing_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.build.model import BuildResult, EngineName
+    from channel_tools.channel import ChannelWriter
+    from channel_tools.foundation.build import FoundationRequest
+    from channel_tools.matrix import RenderedPackage
+    from channel_tools.matrix.model import Source
+    from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.sources.model import NeededSource
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+    from channel_tools.system.yamlfile import YamlValue
+    from channel_tools.workflow.plan import Expansion, PlanRequest
+
+_DOWNLOADS_AT_ONCE = 4
+_KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
+"""What a source entry says beside where the bytes are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildRequest:
+    """What to build and how: the cores that builds share, the caller's environment.
+
+    ``engine`` conda-build is looked for on the PATH of ``environ``. ``foundation`` says how the registry foundation is
+    made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
+    downloaded, so that what is missing is one error before anything is made.
+    """
+
+    plan: PlanRequest
+    foundation: FoundationRequest
+    cores: int
+    environ: Mapping[str, str]
+    engine: EngineName = "rattler-build"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOutcome:
+    """What a build run did: its plan, and one result per package that was not skipped."""
+
+    plan: Plan
+    results: tuple[BuildResult, ...]
+
+
+def build_stacks(
+    settings: Settings,
+    request: BuildRequest,
+    *,
+    progress: Progress,
+    on_plan: Callable[[Plan], None],
+    on_result: Callable[[BuildResult], None],
+) -> BuildOutcome:
+    """Build what the request asks for into the local channel; the foundation and the channel are made where missing.
+
+    Offline, all that is missing is one NetworkError before anything is written.
+    Holds the channel's lock from planning to the last package, so that two runs never build the same thing. Raises what
+    planning and the foundation raise, and the errors of builds that failed after all others are done.
+    """
+    expansion = expand_request(settings, request.plan)
+    conda_build = find_conda_build(request.environ) if request.engine == "conda-build" else None
+    early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
+    if expansion.foundation.kind == "registry":
+        make_registry_foundation(settings, _with_asked(request.foundation, expansion), progress=progress)
+    channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
+    with channel_writer(channel) as writer:
+        _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
+        plan = _plan_locked(settings, expansion, early)
+        on_plan(plan)
+        sources = _provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
+        # solves must see the planned builds: one that was made before may be hidden by a newer one
+        prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
+        results = build_packages(
+            [_job(settings, package, sources) for package in plan.to_build],
+            BuildOptions(
+                platform=current_platform(),
+                max_jobs=request.foundation.jobs,
+                cores=request.cores,
+                environ=request.environ,
+                conda_build=conda_build,
+            ),
+            writer=writer,
+            places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
+            progress=progress,
+            admit=package_gate(settings, channel, cores=request.cores, progress=progress),
+            on_result=on_result,
+        )
+    return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
+    return replace(request, asked=request.asked | expansion.optional_packages)
+
+
+def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
+    if writer.channel.foundation.kind == "registry":
+        files = foundation_packages(settings)
+        rows = admit_foundation(settings, writer.channel, files, jobs=jobs, progress=progress)
+        link_foundation(writer, files, trusted=rows)
+
+
+def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources) -> BuildJob:
+    folder = render_folder(package, settings.rendered, tree=settings.tree, places=sources)
+    return BuildJob(
+        file_name=package.file_name, subdir=package.subdir, recipe_folder=folder, waits_for=package.waits_for
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _EarlyPlan:
+    """A plan made before the channel was locked, and the foundation's index that it was made with."""
+
+    plan: Plan
+    index: str
+
+
+def _plan_locked(settings: Settings, expansion: Expansion, early: _EarlyPlan | None) -> Plan:
+    """The plan while no other run can change the channel: an early one, judged by what is in the channel now."""
+    if early is None or early.index != _index_digest(settings, expansion):
+        return plan_expansion(settings, expansion)
+    return judge_again(early.plan, published_by_name(settings), force=expansion.request.force)
+
+
+def _index_digest(settings: Settings, expansion: Expansion) -> str:
+    """The hashes of all that planning reads of a foundation in a folder."""
+    address = expansion.foundation.address
+    folder = settings.foundation if address is None else local_path(address)
+    names = [
+        (subdir, name) for subdir in (current_platform(), NOARCH) for name in ("repodata.json", "run_exports.json")
+    ]
+    files = [folder.joinpath(*name) for name in names] if folder is not None else []
+    return " ".join(sha256_of_file(path) for path in files if path.is_file())
+
+
+def _check_offline(
+    settings: Settings, expansion: Expansion, request: BuildRequest, *, progress: Progress
+) -> _EarlyPlan | None:
+    """Raise one NetworkError for all that an offline build lacks, before anything is written; else the plan.
+
+    With a foundation that is up to date these are the sources of the plan's builds. Without one there is no plan yet,
+    so every source of the request counts; a foundation that kept downloads suffice for is made first instead (None).
+    """
+    packages: Sequence[RenderedPackage] = expansion.packages
+    problem: ChannelToolsError | None = None
+    early = None
+    try:
+        if not _is_foundation_ready(settings, expansion, request, progress):
+            return None
+        early = _EarlyPlan(index=_index_digest(settings, expansion), plan=plan_expansion(settings, expansion))
+        packages = [package.rendered for package in early.plan.to_build]
+    except (NetworkError, FoundationError) as err:
+        problem = err
+    store = SourceStore(folder=settings.sources)
+    missing = [need for need in needed_sources(packages) if store.find(need) is None]
+    lacking = ([problem] if problem else []) + ([missing_error(missing, store)] if missing else [])
+    if lacking:
+        hints = [error.hint for error in lacking if error.hint is not None]
+        raise NetworkError("\n".join(error.message for error in lacking), hint="; and for sources: ".join(hints))
+    return early
+
+
+def _is_foundation_ready(settings: Settings, expansion: Expansion, request: BuildRequest, progress: Progress) -> bool:
+    """Whether there is nothing to do for the foundation; False when it is to be made of what was downloaded before.
+
+    Raises NetworkError for a foundation that is out of reach.
+    """
+    address = expansion.foundation.address
+    if address is None:
+        dry = replace(_with_asked(request.foundation, expansion), jobs=1, dry_run=True)
+        return not make_registry_foundation(settings, dry, progress=progress).made
+    if not address.startswith("file:"):
+        message = f"the foundation {address} is read over the network"
+        hint = "mirror it into a folder and name that with --foundation-channel file:///FOLDER"
+        raise NetworkError(message, hint=hint)
+    return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuppliedSources:
+    """The store as the sources of a build: checked, complete for the plan it was made for."""
+
+    store: SourceStore
+
+    def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
+        """The package's sources in the recipe's order; what a store can hold is taken from it."""
+        excludes = source_excludes(package.rendered.recipe)
+        return [self._entry(source, excludes) for source in package.rendered.sources]
+
+    def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
+        """What ``extra.channel_tools.sources`` says: what each source is, and upstream's addresses of it."""
+        origins: list[YamlValue] = []
+        for source in package.rendered.sources:
+            if source.kind != "path":
+                upstream: list[YamlValue] = [source.location, *source.mirrors]
+                identity = {"sha256": source.sha256} if source.kind == "url" else {"rev": source.revision}
+                origins.append({source.kind: upstream, **identity})
+        return origins
+
+    def _entry(self, source: Source, excludes: tuple[str, ...]) -> dict[str, YamlValue]:
+        need = need_of(source, excludes)
+        entry = dict(source.entry)
+        if need is None:
+            return entry
+        stored = self.store.known(need)
+        name = stored.path.name if need.kind == "git" else file_name_of(source.location)
+        kept = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
+        address = self.store.supply(need, name).as_uri()
+        return {"url": address, "sha256": stored.sha256, **kept}
+
+
+def _provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: Progress) -> SuppliedSources:
+    """The store as the sources of what the plan builds: complete, hashed, and the recipes' patches fit them.
+
+    What is missing is fetched unless ``offline``; then one NetworkError lists all of it. Raises what fetch_sources and
+    check_patches raise; nothing was built until then.
+    """
+    store = SourceStore(folder=settings.sources)
+    needs = needed_sources(package.rendered for package in plan.to_build)
+    missing = [need for need in needs if not _is_sound(store, need, progress)]
+    if missing and offline:
+        raise missing_error(missing, store)
+    fetch_missing(settings, missing, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
+    _check_patches(store, plan)
+    return SuppliedSources(store=store)
+
+
+def _check_patches(store: SourceStore, plan: Plan) -> None:
+    """Try the patches of every source that comes from the store; variants of a recipe share most of them."""
+    seen: set[tuple[Path, ...]] = set()
+    for package in plan.to_build:
+        folder = package.rendered.recipe_file.folder
+        excludes = source_excludes(package.rendered.recipe)
+        for source in package.rendered.sources:
+            need = need_of(source, excludes)
+            if need is None or not source.patches:
+                continue
+            archive = store.known(need).path
+            patches = tuple(located(folder, name) for name in source.patches)
+            if (archive, *patches) not in seen:
+                seen.add((archive, *patches))
+                check_patches(archive, patches, what=f"{source.location} of {package.name} {package.version}")
+
+
+def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
+    """Whether the store holds the source undamaged; a damaged one is moved aside and counts as missing."""
+    if store.find(need) is None:
+        return False
+    try:
+        store.check(need)
+    except IntegrityError as err:
+        progress.note(f"{err}; moved aside to {store.move_aside(store.entry(need))}")
+        return False
+    return True

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stack installed from the channel or from a lock, and validated there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.build.schedule import channels_of
+from channel_tools.channel import open_channel
+from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.environments import create_environment, create_locked_environment
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.pins.files import read_lock
+from channel_tools.pins.virtual import machine_virtual_packages
+from channel_tools.plan import current_platform
+from channel_tools.system.errors import UsageError
+from channel_tools.validate import ValidationRequest, validate_stack, write_report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.environments import EnvironmentResult
+    from channel_tools.pins import Lock
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+    from channel_tools.validate import ValidationReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstallRequest:
+    """A stack (None: the default one) and the channels it comes from (empty: the local channel and its foundation)."""
+
+    stack: str | None = None
+    channels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockInstallRequest:
+    """A lock file, and where its packages are taken from instead of the channels it names (empty: from these)."""
+
+    lock: Path
+    channels: tuple[str, ...] = ()
+    virtual_packages: tuple[str, ...] = ()
+
+
+def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
+    """The channels of a request, in order of priority. Raises ChannelError when there is no local channel yet."""
+    return request.channels or channels_of(open_channel(settings.channel))
+
+
+def install_stack(
+    settings: Settings,
+    request: InstallRequest,
+    prefix: Path,
+    *,
+    progress: Progress,
+    virtual_packages: tuple[str, ...] = (),
+) -> EnvironmentResult:
+    """Install a stack's environment into ``prefix``, or update it there. Raises as create_environment."""
+    return create_environment(
+        prefix,
+        find_stack(load_tree(settings.tree), request.stack).install,
+        install_channels(settings, request),
+        package_cache=settings.package_cache,
+        subdir=current_platform(),
+        progress=progress,
+        virtual_packages=machine_virtual_packages(virtual_packages),
+    )
+
+
+def install_lock(
+    request: LockInstallRequest, prefix: Path, *, package_cache: Path, progress: Progress
+) -> EnvironmentResult:
+    """Bring ``prefix`` to what a lock names for this platform. Works without a tree of recipes.
+
+    Raises as read_lock and create_locked_environment, and UsageError when the lock is for other platforms.
+    """
+    lock = read_lock(request.lock)
+    here = current_platform()
+    chosen = [platform for platform in lock.platforms if platform.platform == here]
+    if not chosen:
+        message = f"{request.lock}: locked for {', '.join(one.platform for one in lock.platforms)}, this is {here}"
+        raise UsageError(message, hint=f"lock for it as well: channel_tools pins --platform {here}")
+    return create_locked_environment(
+        prefix,
+        chosen[0],
+        specs=lock.specs,
+        sources=_sources(lock, request.channels),
+        virtual_packages=machine_virtual_packages(request.virtual_packages),
+        package_cache=package_cache,
+        progress=progress,
+    )
+
+
+def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
+    """Which given address stands for which channel of the lock: the same but for credentials, else one for all."""
+    given = [channel_address(channel) for channel in channels]
+    plain = {without_credentials(address): address for address in given}
+    locked = sorted({package.channel for platform in lock.platforms for package in platform.packages})
+    if all(address in locked for address in plain):
+        return plain
+    if len(given) == 1:
+        return dict.fromkeys(locked, given[0])
+    message = f"{len(given)} channels are given, and not all of them are channels of the lock ({', '.join(locked)})"
+    hint = "give one channel that has all packages, or the lock's own channels with credentials"
+    raise UsageError(message, hint=hint)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidateRequest:
+    """What is validated, and how: see ValidationRequest."""
+
+    install: InstallRequest
+    ranks: int
+    prefix: Path | None
+    keep: bool
+    timeout_s: float
+    environ: Mapping[str, str]
+
+
+def validate_installed(
+    settings: Settings, request: ValidateRequest, *, progress: Progress
+) -> tuple[ValidationReport, Path]:
+    """Validate a stack and write its report to ``output/report/<stack>.json``; returns both.
+
+    The report may hold failed checks. Raises as validate_stack.
+    """
+    stack = find_stack(load_tree(settings.tree), request.install.stack)
+    if not stack.validation:
+        message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
+        raise UsageError(message, hint="its packages are tested by their recipes while they are built")
+    method = {name: value for name, value in stack.validation.items() if name != "method"}
+    report = validate_stack(
+        ValidationRequest(
+            stack=stack.name,
+            method=str(stack.validation["method"]),
+            options=method,
+            specs=stack.install,
+            channels=install_channels(settings, request.install),
+            ranks=request.ranks,
+            subdir=current_platform(),
+            package_cache=settings.package_cache,
+            work=settings.work,
+            forbidden=(settings.tree.root, settings.output, settings.work),
+            prefix=request.prefix,
+            keep=request.keep,
+            timeout_s=request.timeout_s,
+        ),
+        environ=request.environ,
+        progress=progress,
+    )
+    path = settings.reports / f"{stack.name}.json"
+    write_report(report, path)
+    return report, path

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The registry foundation as a channel of its own: made, listed and verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.audit.foundation import verify_foundation
+from channel_tools.channel import Foundation, channel_writer, ensure_channel, link_foundation
+from channel_tools.foundation.build import build_foundation, remove_superseded
+from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
+from channel_tools.foundation.table import load_table
+from channel_tools.plan import current_platform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.audit.model import Finding
+    from channel_tools.foundation.build import FoundationRequest, FoundationResult
+    from channel_tools.foundation.record import FoundationRow
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+DEFAULT_CONDA_FORGE = "conda-forge"
+
+
+def make_registry_foundation(settings: Settings, request: FoundationRequest, *, progress: Progress) -> FoundationResult:
+    """Make or bring up to date the registry foundation in ``output/foundation`` and index it.
+
+    With ``dry_run`` nothing is written. Raises what building it raises, ChannelError when another run is at it.
+    """
+    subdir = current_platform()
+    table = load_table()
+    channel = (
+        None if request.dry_run else ensure_channel(settings.foundation, Foundation(kind="registry"), subdirs=(subdir,))
+    )
+    result = build_foundation(
+        table,
+        request,
+        destination=settings.foundation,
+        downloads=settings.downloads,
+        subdir=subdir,
+        progress=progress,
+    )
+    if channel is not None:
+        with channel_writer(channel) as writer:
+            link_foundation(writer, foundation_packages(settings))
+            remove_superseded(settings.foundation, result)
+    return result
+
+
+def foundation_packages(settings: Settings) -> list[Path]:
+    """The package files that the foundation's record names. Raises FoundationError when there is none yet."""
+    record = read_record(settings.foundation)
+    return [settings.foundation / item.subdir / item.file_name for item in record.packages]
+
+
+def foundation_rows(settings: Settings) -> list[FoundationRow]:
+    """The table's packages beside what was made of them, where a foundation was made already."""
+    made = (settings.foundation / RECORD_NAME).is_file()
+    return list_foundation(load_table(), read_record(settings.foundation) if made else None)
+
+
+def verify_registry_foundation(
+    settings: Settings, *, jobs: int | None, progress: Progress
+) -> tuple[int, list[Finding]]:
+    """How many packages the foundation has, and every broken promise among them. Raises FoundationError for none."""
+    packages = len(read_record(settings.foundation).packages)
+    return packages, verify_foundation(
+        settings.foundation, progress=progress, jobs=jobs, build_folders=[settings.tree.root]
+    )

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``mirror create`` and ``mirror update``: lock stacks, plan their bundle, say how much it is, fetch, sign."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import indexed_files, open_channel
+from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, PackageRef
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.mirror.bundle.format import BOOTSTRAP
+from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
+from channel_tools.mirror.exporting.extras import bootstrap_script, export_sources, export_tree, tool_wheels
+from channel_tools.mirror.exporting.fetch import FetchOptions
+from channel_tools.mirror.exporting.plan import (
+    BundlePlan,
+    SourceChannel,
+    index_files,
+    locked_packages,
+    pip_for_conda,
+    plan_packages,
+    platforms_of,
+    read_since,
+)
+from channel_tools.mirror.trust.keys import KeyFolder, open_signing, read_passphrase
+from channel_tools.mirror.upstream import read_records
+from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.pins.files import read_lock
+from channel_tools.plan import current_platform
+from channel_tools.sources.store import SourceStore
+from channel_tools.system.errors import UsageError
+from channel_tools.system.http import RateLimit
+from channel_tools.workflow.environment import InstallRequest, install_channels
+from channel_tools.workflow.plan import PlanRequest, plan_request
+from channel_tools.workflow.sources import SourceRequest, fetch_needed, needed_by_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.mirror.bundle.format import Received, ToolWheels
+    from channel_tools.mirror.exporting.create import CreateReport
+    from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
+    from channel_tools.pins import Lock
+    from channel_tools.system.http import HttpClient
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+_MEGA = 1e6
+_INPUT = "foundation:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirrorRequest:
+    """What is to be mirrored to ``destination``: stacks (none: the default one) for platforms (none: this machine's).
+
+    ``channels`` are addresses or folders in order of priority, ours first (none: the local channel and its
+    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks`` these files say what
+    is mirrored, and nothing is solved. ``since`` is a received.json or the last bundle, which say what the importing
+    site has. ``with_sources`` brings what a rebuild needs, ``tool_pythons`` this program for these Pythons (none:
+    without it). ``bytes_per_s`` limits all downloads together. The keys in the folder ``keys`` sign, encrypted with
+    the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
+    """
+
+    destination: Path
+    keys: Path
+    stacks: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    virtual_packages: tuple[str, ...] = ()
+    locks: tuple[Path, ...] = ()
+    since: Path | None = None
+    with_sources: bool = False
+    tool_pythons: tuple[str, ...] = ()
+    jobs: int = 8
+    bytes_per_s: int | None = None
+    passphrase_file: Path | None = None
+    expires_days: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirrorResult:
+    """What was planned, and what was made of it: nothing in a dry run, or when the importing site has everything."""
+
+    plan: BundlePlan
+    report: CreateReport | None
+
+
+def make_mirror(
+    settings: Settings, request: MirrorRequest, *, environ: Mapping[str, str], progress: Progress
+) -> MirrorResult:
+    """Make the bundle. Raises as read_since, read_lock, solve_lock, plan_packages, open_signing and create_bundle."""
+    since = None if request.since is None else read_since(request.since)
+    client = make_http_client(environ)
+    locks = lock_stacks(settings, request)
+    extras: list[ExtraFile] = []
+    tool = None
+    if not request.dry_run:
+        check_destination(request.destination)
+        if request.tool_pythons:
+            cache = settings.cache / "mirror" / "wheels"
+            tool, extras = tool_wheels(request.tool_pythons, platforms_of(locks), cache=cache, progress=progress)
+        if request.with_sources:
+            extras += _source_files(settings, request, locks, progress)
+    plan = _plan(settings, request, locks, client, since=since, extras=extras, tool=tool)
+    if request.dry_run or plan.brings_nothing():
+        return MirrorResult(plan=plan, report=None)
+    signing = open_signing(
+        KeyFolder(path=request.keys),
+        passphrase=read_passphrase(request.passphrase_file),
+        expires_days=request.expires_days,
+        now=datetime.now(UTC),
+    )
+    progress.note(in_words(plan))
+    limit = None if request.bytes_per_s is None else RateLimit(request.bytes_per_s)
+    fetching = FetchOptions(client=client, jobs=request.jobs, limit=limit)
+    report = create_bundle(plan, request.destination, signing=signing, options=fetching, progress=progress)
+    return MirrorResult(plan=plan, report=report)
+
+
+def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
+    """The locks of the request: those given, else one for every stack, solved now.
+
+    Raises as read_lock and solve_lock, UsageError for a stack that does not exist.
+    """
+    if request.locks:
+        return [_named(read_lock(path), path) for path in request.locks]
+    loaded = load_tree(settings.tree)
+    platforms = request.platforms or (current_platform(),)
+    virtual = assumed_virtual_packages(platforms, request.virtual_packages)
+    stacks = [find_stack(loaded, name) for name in request.stacks or (None,)]
+    return [
+        solve_lock(
+            stack.name,
+            stack.install,
+            _addresses(settings, request),
+            platforms,
+            virtual_packages=virtual,
+            package_cache=settings.package_cache,
+        )
+        for stack in stacks
+    ]
+
+
+def _named(lock: Lock, path: Path) -> Lock:
+    """Formats that do not say which stack it is are named after their file."""
+    return lock if lock.stack else replace(lock, stack=re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip(".-"))
+
+
+def _plan(
+    settings: Settings,
+    request: MirrorRequest,
+    locks: Sequence[Lock],
+    client: HttpClient,
+    *,
+    since: Received | None,
+    extras: Sequence[ExtraFile],
+    tool: ToolWheels | None,
+) -> BundlePlan:
+    """Everything that goes into the bundle, with sizes; no package is fetched."""
+    channels = source_channels(_addresses(settings, request))
+    platforms = platforms_of(locks)
+    addresses = [channel.address for channel in channels]
+    needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=settings.package_cache)
+    if request.with_sources:
+        stacks = [lock.stack for lock in locks]
+        needed |= set(_build_packages(settings, stacks, channels, platforms, client))
+    parts = plan_packages(needed, channels, platforms=platforms, client=client, since=since)
+    small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC))
+    if tool is not None:
+        small[BOOTSTRAP] = bootstrap_script()
+    return BundlePlan(
+        locks=locks,
+        parts=parts,
+        small=small,
+        extras=extras,
+        tool=tool,
+        with_sources=request.with_sources,
+        since=since,
+    )
+
+
+def _source_files(
+    settings: Settings, request: MirrorRequest, locks: Iterable[Lock], progress: Progress
+) -> list[ExtraFile]:
+    """The tree of recipes, and the sources of the stacks, written into the unfinished bundle; others are fetched.
+
+    Raises as fetch_needed and export_sources.
+    """
+    store = SourceStore(folder=settings.sources)
+    entries = set()
+    for lock in locks:
+        of_stack = SourceRequest(stack=lock.stack)
+        fetch_needed(settings, of_stack, dry_run=False, jobs=request.jobs, progress=progress)
+        entries |= {store.entry(need) for need in needed_by_tree(settings, of_stack, progress)}
+    folder = unfinished_folder(request.destination)
+    return [export_tree(settings.tree, folder), *export_sources(store, sorted(entries), folder, progress)]
+
+
+def _build_packages(
+    settings: Settings,
+    stacks: Iterable[str],
+    channels: Sequence[SourceChannel],
+    platforms: Sequence[str],
+    client: HttpClient,
+) -> Iterable[ChannelPackage]:
+    """The foundation packages that a rebuild of the stacks needs.
+
+    Of a registry foundation in a local channel all of them; of any other those that the environments of the stacks'
+    builds resolve to here. Raises as plan_request and read_records.
+    """
+    own = channels[0]
+    local = local_path(own.address)
+    if local is not None and open_channel(local).foundation.kind == "registry":
+        return _whole_foundation(own, local, platforms)
+    names = {}
+    for stack in stacks:
+        for package in plan_request(settings, PlanRequest(stack=stack)).packages:
+            for key, value in package.inputs.items():
+                if key.startswith(_INPUT):
+                    version, build, sha256 = value.split()
+                    names[sha256] = f"{key.rpartition('/')[2]}-{version}-{build}"
+    return _find(names, channels, platforms, client)
+
+
+def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str]) -> Iterable[ChannelPackage]:
+    for key, file in indexed_files(open_channel(local), [NOARCH, *platforms]).items():
+        if file.ref.foundation and file.hidden is None:
+            yield own.shown, _ref(key, file.ref.sha256, file.ref.size_bytes)
+
+
+def _find(
+    names: Mapping[str, str], channels: Sequence[SourceChannel], platforms: Sequence[str], client: HttpClient
+) -> Iterable[ChannelPackage]:
+    """The packages with these hashes (to file names without suffix), wherever a channel lists them."""
+    file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
+    for channel in channels:
+        for subdir in (NOARCH, *platforms):
+            for file_name, record in read_records(channel.address, subdir, file_names, client).all.items():
+                sha256, size_bytes = record.get("sha256"), record.get("size")
+                if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
+                    yield channel.shown, _ref(PackageKey(subdir, file_name), sha256, size_bytes)
+
+
+def _ref(key: PackageKey, sha256: str, size_bytes: int) -> PackageRef:
+    """As locks have it, so that a package is needed once."""
+    return PackageRef(subdir=key.subdir, file_name=key.file_name, sha256=sha256, size_bytes=size_bytes)
+
+
+def in_words(plan: BundlePlan) -> str:
+    """What a bundle will hold, in one line."""
+    present = len(plan.packages) - len(plan.wanted)
+    already = f"; the importing site has {present} packages already" if present else ""
+    files = len(plan.wanted) + len(plan.brought) + len(plan.small)
+    return f"{len(plan.wanted)} packages, {files} files, {plan.size_bytes / _MEGA:.1f} MB{already}"
+
+
+def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
+    """The channels with names for their folders, the first one ours. Raises UsageError for one without a name."""
+    named: dict[str, SourceChannel] = {}
+    for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
+        shown = without_credentials(address)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown.rstrip("/").rpartition("/")[2]).strip(".-")
+        if not name:
+            raise UsageError(f"{shown}: the address does not end in a name", hint="give the address of a channel in it")
+        while name in named:
+            name += "-2"
+        named[name] = SourceChannel(name=name, address=address, own=number == 0)
+    return list(named.values())
+
+
+def _addresses(settings: Settings, request: MirrorRequest) -> tuple[str, ...]:
+    """The channels of the request, else those that stacks are installed from."""
+    return request.channels or install_channels(settings, InstallRequest())

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stack's pins, from the channel to the files.
+
+An earlier conda-lock.yml in the folder stays as it is while the same is asked for: the same specs, channels, platforms
+and assumed virtual packages. Otherwise it is solved again with the earlier packages preferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.pins import assumed_virtual_packages, solve_lock
+from channel_tools.pins.files import CONDA_LOCK, formats_in, pin_files, read_lock, write_pin_files
+from channel_tools.pins.lock import compare_locks
+from channel_tools.pins.solve import check_published, published_addresses, with_addresses
+from channel_tools.plan import current_platform
+from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
+from channel_tools.workflow.environment import InstallRequest, install_channels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.matrix.model import Stack
+    from channel_tools.pins import Lock
+    from channel_tools.pins.files import PinFormat
+    from channel_tools.pins.lock import PinChange
+    from channel_tools.system.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinRequest:
+    """What to pin, and how.
+
+    ``update`` None keeps an earlier lock where it may, () solves all anew, names move these packages and what they
+    need. ``platforms`` and ``published`` empty mean those of the earlier lock, else this machine's and none. ``folder``
+    None means ``output/pins/STACK``. ``offline`` leaves out the check of the ``published`` channels.
+    """
+
+    install: InstallRequest
+    formats: tuple[PinFormat, ...]
+    platforms: tuple[str, ...] = ()
+    folder: Path | None = None
+    published: tuple[str, ...] = ()
+    virtual_packages: tuple[str, ...] = ()
+    update: tuple[str, ...] | None = None
+    offline: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinResult:
+    """The lock, what changed against the earlier one, and the files; ``local`` are channels only this machine has."""
+
+    lock: Lock
+    folder: Path
+    files: tuple[str, ...]
+    changes: tuple[PinChange, ...]
+    kept: bool
+    local: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """A request with every default filled in; ``published`` gives addresses by local channel."""
+
+    stack: Stack
+    channels: tuple[str, ...]
+    platforms: tuple[str, ...]
+    virtual_packages: dict[str, tuple[str, ...]]
+    published: dict[str, str]
+
+    @property
+    def written_channels(self) -> tuple[str, ...]:
+        addresses = [self.published.get(channel, channel) for channel in self.channels]
+        return tuple(dict.fromkeys(without_credentials(address) for address in addresses))
+
+
+def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
+    """Lock a stack and write its files (with ``dry_run``: say only what they would be).
+
+    Raises as solve_lock, read_lock and check_published, and UsageError when the folder has the lock of another stack.
+    """
+    stack = find_stack(load_tree(settings.tree), request.install.stack)
+    folder = (request.folder or settings.output / "pins" / stack.name).absolute()
+    earlier = _earlier_lock(folder, stack)
+    wanted = _fill_in(settings, request, stack, earlier)
+    kept = request.update is None and earlier is not None and _holds(earlier, wanted)
+    lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
+    if not request.offline and (request.published or not kept):
+        check_published(lock, list(wanted.published.values()), package_cache=settings.package_cache)
+    files = pin_files(lock, {*request.formats, *formats_in(folder)})
+    if not request.dry_run:
+        write_pin_files(folder, files)
+    return PinResult(
+        lock=lock,
+        folder=folder,
+        files=tuple(files),
+        changes=compare_locks(earlier, lock) if earlier else (),
+        kept=kept,
+        local=tuple(channel for channel in lock.channels if local_path(channel) is not None),
+    )
+
+
+def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
+    path = folder / CONDA_LOCK
+    if not path.exists():
+        return None
+    try:
+        lock = read_lock(path)
+    except (ConfigError, IntegrityError) as err:
+        err.hint = "put the file back as it was written, or delete it and run the same command again"
+        raise
+    if lock.stack not in {"", stack.name}:
+        message = f"{path}: the lock of the stack {lock.stack}, not of {stack.name}"
+        raise UsageError(message, hint=f"give another folder with -o, or --variant {lock.stack}")
+    return lock
+
+
+def _fill_in(settings: Settings, request: PinRequest, stack: Stack, earlier: Lock | None) -> _Wanted:
+    channels = tuple(channel_address(channel) for channel in install_channels(settings, request.install))
+    locked = {one.platform: one.virtual_packages for one in earlier.platforms} if earlier else {}
+    platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
+    return _Wanted(
+        stack=stack,
+        channels=channels,
+        platforms=platforms,
+        virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),
+        published=published_addresses(channels, request.published) or _published_before(channels, earlier),
+    )
+
+
+def _published_before(channels: tuple[str, ...], earlier: Lock | None) -> dict[str, str]:
+    """The addresses that an earlier lock of the same channels has in place of local ones."""
+    if earlier is None or len(earlier.channels) != len(channels):
+        return {}
+    pairs = [(now, before) for now, before in zip(channels, earlier.channels, strict=True) if now != before]
+    return dict(pairs) if all(local_path(now) and not local_path(before) for now, before in pairs) else {}
+
+
+def _holds(lock: Lock, wanted: _Wanted) -> bool:
+    """Whether the lock is the answer to the same question."""
+    return (
+        lock.stack == wanted.stack.name
+        and lock.specs == wanted.stack.install
+        and lock.channels == wanted.written_channels
+        and {one.platform: one.virtual_packages for one in lock.platforms} == wanted.virtual_packages
+    )
+
+
+def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lock | None) -> Lock:
+    if request.update and earlier is None:
+        message = f"{', '.join(request.update)}: there is no earlier lock to update"
+        raise UsageError(message, hint="run the command without --update first, or name its folder with -o")
+    lock = solve_lock(
+        wanted.stack.name,
+        wanted.stack.install,
+        wanted.channels,
+        wanted.platforms,
+        virtual_packages=wanted.virtual_packages,
+        package_cache=settings.package_cache,
+        previous=None if request.update == () else earlier,
+        update=request.update or (),
+    )
+    return with_addresses(lock, wanted.published)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a tree offers, and what of it would be built into the local channel.
+
+A command expands a request once; all that it says or makes of the packages follows from that one Expansion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import Foundation, open_channel, published_packages
+from channel_tools.conda.addresses import channel_address
+from channel_tools.foundation.model import optional_names
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.model import requirement_name
+from channel_tools.plan import (
+    PublishedPackage,
+    current_platform,
+    detect_virtual_packages,
+    make_plan,
+    open_foundation,
+)
+from channel_tools.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
+    from channel_tools.plan import Plan
+    from channel_tools.system.settings import Settings
+
+_CONDA_FORGE = "conda-forge"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest:
+    """What to plan, as a user asks for it.
+
+    ``stack`` None is the default one, ``packages`` empty all of it; ``foundation`` None is the channel's own, and
+    ``address`` says where a conda-forge foundation is. ``force`` builds what is in the channel already.
+    """
+
+    stack: str | None = None
+    every_stack: bool = False
+    packages: tuple[str, ...] = ()
+    foundation: FoundationKind | None = None
+    address: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expansion:
+    """A request with its foundation and stacks found, and every package and variant of these for this machine."""
+
+    request: PlanRequest
+    foundation: Foundation
+    stacks: tuple[Stack, ...]
+    packages: tuple[RenderedPackage, ...]
+
+    @property
+    def optional_packages(self) -> frozenset[str]:
+        """What the registry foundation makes only when asked, and recipes or environments of the stacks name."""
+        recipes = (package.requirement_names() for package in self.packages)
+        installed = (requirement_name(spec) for stack in self.stacks for spec in stack.install)
+        return optional_names() & frozenset(installed).union(*recipes)
+
+
+def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
+    """Read the tree and render what the request asks for; the foundation is named, not opened.
+
+    Raises ConfigError for the tree, UsageError for names it does not have and for a stack without any package for this
+    platform, FoundationError when the local channel was made with another foundation.
+    """
+    loaded = load_tree(settings.tree)
+    foundation = _choose_foundation(settings, kind=request.foundation, address=request.address)
+    stacks = tuple(loaded.stacks.values()) if request.every_stack else (find_stack(loaded, request.stack),)
+    platform = current_platform()
+    packages = expand_stacks(
+        loaded, stacks, foundation_kind=foundation.kind, platform=platform, packages=request.packages
+    )
+    if not packages and not request.every_stack:
+        message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
+        raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
+    return Expansion(request=request, foundation=foundation, stacks=stacks, packages=tuple(packages))
+
+
+def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
+    """The foundation asked for, else the one that the local channel was made with, else the registry's."""
+    if address is not None and kind != "conda-forge":
+        message = f"--foundation-channel {address} goes with --foundation conda-forge"
+        raise UsageError(message, hint="the registry foundation is made here and has no address")
+    asked = None
+    if kind is not None:
+        found = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
+        asked = Foundation(kind=kind, address=found)
+    if settings.channel.exists():
+        return open_channel(settings.channel, foundation=asked).foundation
+    return asked or Foundation(kind="registry")
+
+
+def plan_request(settings: Settings, request: PlanRequest) -> Plan:
+    """Plan against the foundation's index and what the local channel holds; nothing is written.
+
+    Raises what expand_request and plan_expansion raise.
+    """
+    return plan_expansion(settings, expand_request(settings, request))
+
+
+def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
+    """Plan the packages of an expanded request.
+
+    Raises ConfigError for a cycle or a recipe that names missing files, FoundationError when the foundation has not
+    been made, NetworkError when it cannot be reached.
+    """
+    kind, address = expansion.foundation.kind, expansion.foundation.address
+    index = open_foundation(
+        settings.foundation if address is None else address,
+        kind=kind,
+        platform=current_platform(),
+        optional=optional_names() if kind == "registry" else frozenset(),
+    )
+    return make_plan(
+        expansion.packages,
+        root=settings.tree.root,
+        foundation=index,
+        published=published_by_name(settings),
+        virtual_packages=detect_virtual_packages(),
+        force=expansion.request.force,
+    )
+
+
+def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:
+    """What was built before and is in the local channel, by file name."""
+    if not settings.channel.exists():
+        return {}
+    return {
+        package.file_name: PublishedPackage(
+            name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
+        )
+        for package in published_packages(open_channel(settings.channel))
+        if package.digest is not None
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedStack:
+    """A stack, and its packages in every variant; of which foundation, is not asked."""
+
+    stack: Stack
+    packages: tuple[RenderedPackage, ...]
+
+
+def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) -> list[ListedStack]:
+    """Every stack, or one, as a foundation of this kind has its packages built; no foundation is looked at.
+
+    Raises ConfigError for the tree, UsageError for a stack it does not have.
+    """
+    loaded = load_tree(settings.tree)
+    stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
+    rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
+    return [ListedStack(stack=item, packages=_packages_of(item, rendered)) for item in stacks]
+
+
+def _packages_of(stack: Stack, rendered: Iterable[RenderedPackage]) -> tuple[RenderedPackage, ...]:
+    return tuple(package for package in rendered if package.stack == stack.name)

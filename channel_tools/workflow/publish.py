@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From the local channel to a set that can be published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import indexed_files, open_channel
+from channel_tools.conda.package import PackageKey
+from channel_tools.plan import current_platform
+from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.workflow.plan import plan_request
+
+if TYPE_CHECKING:
+    from channel_tools.channel import IndexedFile
+    from channel_tools.plan import PlannedPackage
+    from channel_tools.system.settings import Settings
+    from channel_tools.workflow.plan import PlanRequest
+
+_SHOWN = 5
+
+
+def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
+    """The packages that the plan of the request names, as the local channel holds them.
+
+    With the registry foundation, the foundation's packages belong to the set. Raises what planning raises, and
+    ChannelError naming the packages that are not built yet.
+    """
+    plan = plan_request(settings, request)
+    if not plan.packages:
+        reasons = sorted({item.reason for item in plan.unsatisfiable})
+        message = f"{_words(request)}: nothing in it can be built here: {'; '.join(reasons)}"
+        raise UsageError(message, hint="channel_tools plan --why says more")
+    if missing := plan.to_build:
+        raise _not_built(missing, request)
+    channel = open_channel(settings.channel)
+    held = indexed_files(channel, (current_platform(), "noarch"))
+    own = [PackageKey(package.subdir, package.file_name) for package in plan.packages]
+    foundation = _foundation_keys(held) if channel.foundation.kind == "registry" else []
+    return PackageSet(
+        name=_words(request),
+        files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
+        foundation=channel.foundation,
+    )
+
+
+def _foundation_keys(held: dict[PackageKey, IndexedFile]) -> list[PackageKey]:
+    return [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
+
+
+def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:
+    names = [package.file_name for package in missing]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    message = f"{_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
+    return ChannelError(message, hint=f"build first: channel_tools build{_options(request)}")
+
+
+def _words(request: PlanRequest) -> str:
+    stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"
+    return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
+
+
+def _options(request: PlanRequest) -> str:
+    stacks = " --all" if request.every_stack else f" --variant {request.stack}" if request.stack else ""
+    return stacks + "".join(f" --package {name}" for name in request.packages)

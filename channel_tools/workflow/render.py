@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recipes of the tree for others to build: as a plan's recipe folders, or as feedstocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.feedstock import write_feedstock
+from channel_tools.feedstock.write import COMPILER_KEYS
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.load import PINS_FILE, foundation_file
+from channel_tools.plan import SUPPORTED_PLATFORMS, render_folder
+from channel_tools.system.errors import UsageError, nearest_names_hint
+from channel_tools.workflow.plan import plan_request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.feedstock import Feedstock, FeedstockRequest
+    from channel_tools.matrix import LoadedTree, RenderedPackage, Stack, VariantScalar
+    from channel_tools.plan import Plan
+    from channel_tools.system.settings import Settings
+    from channel_tools.workflow.plan import PlanRequest
+
+_OWN_PINS = frozenset({"pytorch"})
+"""Keys of pins.yaml for which conda-forge has one value and we build several."""
+
+
+def render_stacks(settings: Settings, request: PlanRequest, *, destination: Path) -> tuple[Plan, list[Path]]:
+    """Write a folder for every package that the foundation can serve; what is in the channel already is written too.
+
+    Raises what planning raises, UsageError when ``destination`` will not do.
+    """
+    plan = plan_request(settings, request)
+    return plan, [render_folder(package, destination, tree=settings.tree) for package in plan.packages]
+
+
+def export_feedstock(
+    settings: Settings, package: str, destination: Path, *, stack: str | None, request: FeedstockRequest
+) -> Feedstock:
+    """Write the feedstock of ``package``, with the variants of ``stack`` or else of every stack that has it.
+
+    Variants are those on conda-forge, for every supported platform. Raises ConfigError for the tree, UsageError for
+    names it does not have and what write_feedstock raises.
+    """
+    loaded = load_tree(settings.tree)
+    chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
+    rendered = [item for one in chosen if package in one.packages for item in _variants(loaded, one, package)]
+    if not rendered:
+        known = sorted({name for one in chosen for name in one.packages})
+        where = f"the stack {chosen[0].name!r}" if stack is not None else "any stack"
+        message = f"{package!r} is not a recipe of {where} in {settings.tree.stacks_file}"
+        raise UsageError(message, hint=nearest_names_hint(package, known, what="recipe"))
+    base = _conda_forge_values(loaded)
+    pinned = COMPILER_KEYS | {"python"} | (base.keys() & _requirement_keys(rendered))
+    return write_feedstock(rendered, destination, tree=settings.tree, request=request, pinned=pinned, base=base)
+
+
+def _conda_forge_values(loaded: LoadedTree) -> dict[str, tuple[VariantScalar, ...]]:
+    """What our variant files take over from conda-forge's pins, before any stack's own file."""
+    names = (PINS_FILE, foundation_file("conda-forge"))
+    files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
+    return {key: values for file in files for key, values in file.values.items() if key not in _OWN_PINS}
+
+
+def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:
+    """The packages in its environments, as variant keys are spelled."""
+    return {name.replace("-", "_") for package in rendered for name in package.requirement_names()}
+
+
+def _variants(loaded: LoadedTree, stack: Stack, package: str) -> list[RenderedPackage]:
+    return [
+        item
+        for platform in SUPPORTED_PLATFORMS
+        for item in expand_stacks(loaded, [stack], foundation_kind="conda-forge", platform=platform)
+        if item.recipe_file.name == package
+    ]

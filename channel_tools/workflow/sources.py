@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The source store on behalf of a tree: what its recipes need, and filling, checking and carrying the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from channel_tools.conda.credentials import make_http_client
+from channel_tools.foundation.apt import DEB_ARCHITECTURES
+from channel_tools.foundation.table import load_table
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.model import FoundationKind, Stack
+from channel_tools.plan import current_platform
+from channel_tools.sources.debian import DebianSources
+from channel_tools.sources.fetch import SOURCE_RETRY, fetch_sources
+from channel_tools.sources.git import GitRepository, open_repository, repositories_below
+from channel_tools.sources.model import SUPPLY_HINT, needed_sources
+from channel_tools.sources.store import SourceStore, stored_entries
+from channel_tools.sources.transfer import DEFAULT_NAME, export_entries
+from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
+from channel_tools.system.files import sha256_of_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from channel_tools.matrix import LoadedTree, RenderedPackage
+    from channel_tools.sources.model import NeededSource, StoredSource
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRequest:
+    """Whose sources: of every stack, or of one (None: the default one), of some of its packages, on one kind of
+    foundation or on any.
+    """
+
+    stack: str | None = None
+    every_stack: bool = False
+    packages: tuple[str, ...] = ()
+    foundation: FoundationKind | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRow:
+    """A source that recipes need, and what the store holds of it."""
+
+    need: NeededSource
+    stored: StoredSource | None
+    origin: str | None
+
+    def as_json(self) -> dict[str, object]:
+        """The row as plain values."""
+        return {
+            "kind": self.need.kind,
+            self.need.word: self.need.identity,
+            "urls": list(self.need.urls),
+            "excludes": list(self.need.excludes),
+            "packages": list(self.need.packages),
+            "present": self.stored is not None,
+            "path": None if self.stored is None else str(self.stored.path),
+            "size_bytes": None if self.stored is None else self.stored.size_bytes,
+            "origin": self.origin,
+        }
+
+
+def needed_by_tree(settings: Settings, request: SourceRequest, progress: Progress) -> tuple[NeededSource, ...]:
+    """The sources that recipes name, as the matrix expands them; no foundation is looked at.
+
+    Those of every stack include recipes that no stack names, as far as these render with the shared variant files
+    alone. Raises what loading and expanding a tree raises.
+    """
+    loaded = load_tree(settings.tree)
+    kinds = get_args(FoundationKind) if request.foundation is None else (request.foundation,)
+    stacks = list(loaded.stacks.values()) if request.every_stack else [find_stack(loaded, request.stack)]
+    rendered = [
+        package
+        for stack in stacks
+        for kind in kinds
+        for package in expand_stacks(
+            loaded, [stack], foundation_kind=kind, platform=current_platform(), packages=request.packages
+        )
+    ]
+    if request.every_stack:
+        rendered += _without_stack(loaded, kinds, progress)
+    return needed_sources(rendered)
+
+
+def _without_stack(
+    loaded: LoadedTree, kinds: Sequence[FoundationKind], progress: Progress
+) -> Iterable[RenderedPackage]:
+    named = {name for stack in loaded.stacks.values() for name in stack.packages}
+    for name in sorted(loaded.recipes.keys() - named):
+        stack = Stack(name=f"({name})", description="", variants=(), packages=(name,), install=(), validation={})
+        for kind in kinds:
+            try:
+                yield from expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
+            except ConfigError as err:
+                progress.note(f"recipes/{name} is in no stack, and its sources cannot be listed: {err}")
+                break
+
+
+def list_sources(settings: Settings, request: SourceRequest, progress: Progress) -> list[SourceRow]:
+    """A row per needed source; a damaged entry's origin is what can be read of it."""
+    store = SourceStore(folder=settings.sources)
+    rows = []
+    for need in needed_by_tree(settings, request, progress):
+        stored = store.find(need)
+        rows.append(SourceRow(need=need, stored=stored, origin=None if stored is None else store.origin(need)))
+    return rows
+
+
+def add_sources(
+    settings: Settings, paths: Sequence[Path], *, dry_run: bool, progress: Progress
+) -> list[tuple[NeededSource, Path]]:
+    """Take files and clones of git repositories into the store; what was, or would be, added and where it is.
+
+    Raises UsageError for a path that does not exist, IntegrityError for a file whose sha256 no recipe names, a
+    repository without a commit that a recipe names, and for damaged ones. Nothing is added before all paths are known.
+    """
+    store = SourceStore(folder=settings.sources)
+    needs = needed_by_tree(settings, SourceRequest(every_stack=True), progress)
+    repositories = [_repository_at(path) for path in paths if path.is_dir()]
+    files = [(path, _need_of_file(path, needs)) for path in paths if not path.is_dir()]
+    commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
+    _check_repositories(repositories, commits, needs)
+    added = []
+    for path, need in files:
+        stored = None if dry_run else store.add_file(path, need, origin=f"added from {path.name}")
+        added.append((need, stored.path if stored else store.entry(need)))
+    searched = [found for repository in repositories for found in repositories_below(repository)]
+    for need in commits:
+        stored = None if dry_run else _add_commit(store, need, searched)
+        added.append((need, stored.path if stored else store.entry(need)))
+    return added
+
+
+def fetch_needed(
+    settings: Settings, request: SourceRequest, *, dry_run: bool, jobs: int, progress: Progress
+) -> list[NeededSource]:
+    """Fetch what the store lacks of the request's sources; what was, or would be, fetched. Raises as fetch_sources."""
+    store = SourceStore(folder=settings.sources)
+    missing = [need for need in needed_by_tree(settings, request, progress) if store.find(need) is None]
+    if not dry_run:
+        fetch_missing(settings, missing, jobs=jobs, progress=progress)
+    return missing
+
+
+def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: int, progress: Progress) -> None:
+    """Fetch sources into the user's store, with the user's proxies and credentials. Raises as fetch_sources."""
+    fetch_sources(
+        missing,
+        SourceStore(folder=settings.sources),
+        client=make_http_client(settings.environ, retry=SOURCE_RETRY),
+        jobs=jobs,
+        progress=progress,
+        debian=debian_sources(settings),
+    )
+
+
+def debian_sources(settings: Settings) -> DebianSources:
+    """Debian's source packages of the registry foundation's suite, with a state folder beside the downloads."""
+    suite = load_table().suite
+    return DebianSources(
+        state=settings.downloads / "apt" / f"{suite}-source",
+        suite=suite,
+        architecture=DEB_ARCHITECTURES[current_platform()],
+    )
+
+
+def export_sources(
+    settings: Settings, destination: Path, request: SourceRequest | None, *, dry_run: bool, progress: Progress
+) -> tuple[Path, list[Path]]:
+    """Write the whole store, or with a request what it needs, to one file; the file and the entries in it.
+
+    Raises NetworkError that lists what the request needs and the store lacks, and as export_entries.
+    """
+    store = SourceStore(folder=settings.sources)
+    if request is None:
+        entries = stored_entries(store)
+    else:
+        needs = needed_by_tree(settings, request, progress)
+        if missing := [need for need in needs if store.find(need) is None]:
+            raise missing_error(missing, store)
+        entries = sorted({store.entry(need) for need in needs})
+    if not entries:
+        message = f"{store.folder}: there is nothing to export"
+        raise UsageError(message, hint="channel_tools sources fetch, or sources add FILE, fills the store")
+    target = destination / DEFAULT_NAME if destination.is_dir() else destination
+    return (target if dry_run else export_entries(store, entries, target, progress)), entries
+
+
+def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> NetworkError:
+    """The one error for all sources that are missing, with the ways to supply them."""
+    lines = "\n".join(in_words(need) for need in missing)
+    message = f"not in the source store {store.folder}, but needed ({len(missing)}):\n{lines}"
+    return NetworkError(message, hint=SUPPLY_HINT)
+
+
+def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file or folder", hint="name a file, or the folder of a clone")
+    sha256 = sha256_of_file(path)
+    known = [need for need in needs if need.kind == "url"]
+    found = next((need for need in known if need.identity == sha256), None)
+    if found is not None:
+        return found
+    wanted = "\n".join(in_words(need) for need in known) or "  no recipe has a source with a sha256"
+    message = f"{path}: no recipe of the tree names its sha256 {sha256}; recipes name:\n{wanted}"
+    hint = "it is cut short, changed or another release: fetch it again, or correct the recipe's sha256"
+    raise IntegrityError(message, hint=hint)
+
+
+def _repository_at(path: Path) -> GitRepository:
+    found = open_repository(path)
+    if found is None:
+        raise UsageError(f"{path}: is a folder, but no git repository", hint="name a clone, bare or not, or a file")
+    return found
+
+
+def _check_repositories(
+    repositories: Sequence[GitRepository], commits: Sequence[NeededSource], needs: Iterable[NeededSource]
+) -> None:
+    if repositories and not commits:
+        wanted = "\n".join(in_words(need) for need in needs if need.kind == "git") or "  no recipe has a git source"
+        places = ", ".join(str(item.folder) for item in repositories)
+        raise IntegrityError(
+            f"{places}: holds no commit that a recipe of the tree names; recipes name:\n{wanted}",
+            hint="fetch the commit there: git fetch <address> <commit>",
+        )
+
+
+def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRepository]) -> StoredSource:
+    def find(path: str, commit: str, url: str) -> GitRepository:
+        found = next((repository for repository in searched if repository.holds(commit)), None)
+        if found is None:
+            message = f"{need.urls[0]} at {need.identity}: its submodule {path} ({url}) is at {commit}, which is absent"
+            hint = "name a clone that has it, too: channel_tools sources add REPOSITORY SUBMODULE_REPOSITORY"
+            raise IntegrityError(message, hint=hint)
+        return found
+
+    return store.add_commit(need, find, origin=f"added from {find('', need.identity, '').folder.name}")
+
+
+def in_words(need: NeededSource) -> str:
+    """A source in one line of an error."""
+    return f"  {need.word} {need.identity}  {need.urls[0]}  for {', '.join(need.packages)}"

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clients that send without end, read nothing or come in numbers: what they cost a server, and who still gets in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from channel_tools.conda.package import PackageRef
+from channel_tools.publish.server.protocol import API, SetRequest, encode
+from tests.support.overload import ATTACKS, begin_peak, memory_kib, peak_kib, send_without_end
+from tests.support.serving import Server, make_token, running
+from tests.unit.channel.toys import REGISTRY
+
+pytestmark = pytest.mark.integration
+
+_MIB = 1 << 20
+_ALLOWED_KIB = 24 << 10
+"""What a worker may grow by under one of the attacks."""
+_INDEX = "/open/linux-64/repodata.json"
+_PACKAGE = "/open/linux-64/big-1-0.conda"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    work = tmp_path_factory.mktemp("overload")
+    folder = work / "channels" / "open" / "linux-64"
+    folder.mkdir(parents=True)
+    (folder / "repodata.json").write_bytes(b" " * (7 * _MIB))
+    (folder / "big-1-0.conda").write_bytes(bytes(7 * _MIB))
+    with running(work / "channels", "--public", "open", work=work) as running_server:
+        yield running_server
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_sent_without_end_takes_no_memory(server: Server, attack: str) -> None:
+    (worker,) = server.workers()
+    before = begin_peak(worker)
+    with connect(server) as connection:
+        send_without_end(connection, ATTACKS[attack](), worker)
+        assert server.ask("/health").status == 200
+        grown = peak_kib(worker) - before
+    assert grown < _ALLOWED_KIB, f"{grown >> 10} MiB"
+    assert server.workers() == [worker]
+
+
+CROWDS = {
+    "range-of-an-index": f"GET {_INDEX} HTTP/1.1\r\nHost: x\r\nRange: bytes=1-\r\n\r\n".encode(),
+    "ranges-of-an-index": f"GET {_INDEX} HTTP/1.1\r\nHost: x\r\nRange: bytes=1-3000000,4000000-\r\n\r\n".encode(),
+    "download": f"GET {_PACKAGE} HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
+    "pipelined": b"GET /h HTTP/1.1\r\nHost: x\r\n\r\n" * 9000,
+    "download-and-more": f"GET {_PACKAGE} HTTP/1.1\r\nHost: x\r\n\r\n".encode() + b"a" * 250_000,
+    "headers": b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * 16_000,
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_many_clients_that_read_nothing_take_little_memory(server: Server, crowd: str) -> None:
+    (worker,) = server.workers()
+    before = begin_peak(worker)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(server)) for _ in range(200)]
+        for connection in connections:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setblocking(False)  # noqa: FBT003 - the socket's own signature
+            connection.send(CROWDS[crowd])
+        assert server.ask("/health").status == 200
+        grown = peak_kib(worker) - before
+    assert grown < _ALLOWED_KIB, f"{grown >> 10} MiB"
+
+
+def answers(connection: socket.socket) -> bool:
+    connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    return connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_make_room_for_those_that_ask(server: Server) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(connect(server))
+        idle = [stack.enter_context(connect(server)) for _ in range(1200)]
+        started_s = time.monotonic()
+        assert server.ask("/health").status == 200
+        assert time.monotonic() - started_s < 5
+        assert first.recv(1) == b""  # it was idle for longest
+        assert answers(idle[-1])
+
+
+def test_one_address_has_its_share_and_others_find_room(tmp_path: Path) -> None:
+    (tmp_path / "channels" / "open" / "linux-64").mkdir(parents=True)
+    with (tmp_path / "channels" / "open" / "linux-64" / "big-1-0.conda").open("wb") as stream:
+        stream.truncate(64 * _MIB)
+    options = ("--public", "open", "--connections", "8", "--connections-per-address", "4")
+    with running(tmp_path / "channels", *options, work=tmp_path) as small, ExitStack() as stack:
+        downloads = [stack.enter_context(connect(small)) for _ in range(4)]
+        for connection in downloads:
+            connection.sendall(f"GET {_PACKAGE} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        refused = stack.enter_context(connect(small))
+        assert refused.recv(100).startswith(b"HTTP/1.1 503")
+        other = stack.enter_context(
+            socket.create_connection(("127.0.0.1", small.port), timeout=30, source_address=("127.0.0.2", 0))
+        )
+        assert answers(other)
+        for connection in downloads:  # what was under way goes on
+            assert len(connection.recv(1 << 20)) > 0
+        stack.close()
+
+
+def posting(path: str, token: str, body: bytes) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {len(body)}")
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+def test_documents_of_a_publisher_fill_no_memory(server: Server) -> None:
+    token = make_token(server.root, labels=None, access="write")
+    body = b'{"label": "main", "reason": "x", "keys": [' + b'"a",' * 1_900_000 + b'"a"]}'
+    head = posting(f"{API}/open/yank", token, body)
+    (worker,) = server.workers()
+    before = begin_peak(worker)
+    statuses = []
+
+    def post() -> None:
+        with connect(server) as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(head + body)
+            statuses.append(connection.recv(12)[9:])
+
+    threads = [threading.Thread(target=post) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {b"400", b"503"}
+    assert b"400" in statuses
+    assert peak_kib(worker) - before < 220 << 10
+    assert server.ask("/health").status == 200
+
+
+def test_a_large_answer_waits_on_the_disk_for_who_does_not_take_it(server: Server) -> None:
+    token = make_token(server.root, labels=None, access="write")
+    files = tuple(
+        PackageRef(subdir="noarch", file_name=f"a{number}-1-0.conda", sha256="0" * 64, size_bytes=1, foundation=False)
+        for number in range(4_000)
+    )
+    body = encode(SetRequest(label="main", name="many", foundation=REGISTRY, files=files))
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = server.ask(f"{API}/new/sets", method="POST", headers=headers, body=body)
+    assert answer.status == 201
+    assert len(json.loads(answer.body)["missing"]) == 4_000
+    head = posting(f"{API}/new/sets", token, body)
+    (worker,) = server.workers()
+    before = begin_peak(worker)
+    with ExitStack() as stack:
+        for _ in range(3):
+            connection = stack.enter_context(connect(server))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(head + body)
+            assert connection.recv(12)[9:] == b"201"
+        assert memory_kib(worker) - before < _ALLOWED_KIB

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What tests ask about processes that they did not start themselves."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+from channel_tools.system.errors import IntegrityError
+
+PATIENCE_S = 60.0
+
+
+def assert_ended(process_ids: list[int]) -> None:
+    """Each of the processes is gone, or goes within PATIENCE_S."""
+    for process_id in process_ids:
+        try:
+            descriptor = os.pidfd_open(process_id)
+        except ProcessLookupError:
+            continue
+        ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+        os.close(descriptor)
+        assert ended, f"process {process_id} is still there: {Path(f'/proc/{process_id}/cmdline').read_bytes()!r}"
+
+
+def seconds_since_the_last_step(folder: Path) -> float:
+    """How long ago a rank of a validation last said where it is; what it took to start and to import is left out."""
+    steps = [path.stat().st_mtime for pattern in ("rank-*.pid", "rank-*.at") for path in folder.glob(pattern)]
+    return time.time() - max(steps)
+
+
+def processes_naming(folder: Path) -> list[str]:
+    """Command lines of running processes that name ``folder``."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in words:
+            lines.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return lines
+
+
+def square_elsewhere(item: int) -> tuple[int, int]:
+    """What a worker process does in tests: the square and who made it, an error below 0, its own death at 0.
+
+    It stands here because a worker imports the module that holds its function, and this one imports little.
+    """
+    if item < 0:
+        raise IntegrityError(f"item {item}")
+    if item == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item * item, os.getpid()

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The programs that tests start: the same ones on every machine, whatever is installed there.
+
+A program comes from one of three places, and from nowhere else:
+
+- the PATH of the tests (``restricted_path``): this virtual environment, and what Python, git, make, apt and Debian's
+  essential packages bring;
+- Debian (``_DEBIAN``): fetched through apt, checked against its signed lists, unpacked into the user's cache;
+- a variable ``CHANNEL_TOOLS_TEST_<NAME>`` that holds its path. It also overrides what Debian would give.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from filelock import FileLock
+
+from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.settings import find_cache
+
+if TYPE_CHECKING:
+    from channel_tools.foundation.apt import Apt
+
+_SUITE = "bookworm"
+_ALLOWED_PACKAGES = ("apt", "git", "gpgv", "make", "mawk")
+"""Beside the essential ones; gpgv checks apt's lists, mawk is Debian's awk."""
+_BIN_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+_WITHOUT_DPKG = """
+awk basename bash cat chmod cmp cp cut date dd diff dirname du echo env expr false find getconf git git-receive-pack
+git-upload-pack grep gzip head hostname id install ln ls make mkdir mkfifo mktemp mv nice nproc od paste perl printf
+pwd readlink realpath rm rmdir sed setsid sh sha256sum sleep sort stat tail tar tee test timeout touch tr true uname
+uniq unshare wc which xargs
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Unpacked:
+    """Debian packages that are unpacked into one folder."""
+
+    packages: tuple[str, ...]
+    """The program's, and those of the libraries that it loads, without the C library."""
+    sysroot: tuple[str, ...] = ()
+    """What a compiler finds there, but no program loads from there."""
+    compilers: tuple[str, ...] = ()
+    """Names below usr/bin; a script of the same name in the folder ``relocated`` tells each where its files are."""
+
+
+_MOUNT = _Unpacked(packages=("mount", "libmount1", "libblkid1", "libselinux1", "libpcre2-8-0", "libsmartcols1"))
+_BINUTILS = (
+    *("binutils", "binutils-{triplet}", "binutils-common", "libbinutils", "libctf0", "libctf-nobfd0", "libjansson4"),
+    *("libzstd1", "zlib1g"),
+)
+_COMPILER = _Unpacked(
+    packages=(
+        *("gcc-12", "g++-12", "cpp-12", "libgcc-12-dev", "libstdc++-12-dev", "libgcc-s1", "libstdc++6"),
+        *("libgmp10", "libisl23", "libmpc3", "libmpfr6", *_BINUTILS),
+    ),
+    sysroot=("libc6", "libc6-dev", "linux-libc-dev"),
+    compilers=("gcc-12", "g++-12"),
+)
+_DEBIAN = {
+    "ar": ("usr/bin/ar", _COMPILER),
+    "gcc": ("relocated/gcc-12", _COMPILER),
+    "g++": ("relocated/g++-12", _COMPILER),
+    "ip": (
+        "bin/ip",
+        _Unpacked(
+            packages=(
+                *("iproute2", "libbpf1", "libbsd0", "libmd0", "libcap2", "libelf1", "libmnl0", "libselinux1"),
+                *("libpcre2-8-0", "libtirpc3", "libxtables12", "zlib1g"),
+            )
+        ),
+    ),
+    "mount": ("bin/mount", _MOUNT),
+    "nginx": ("usr/sbin/nginx", _Unpacked(packages=("nginx", "libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"))),
+    "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
+    "umount": ("bin/umount", _MOUNT),
+}
+
+
+def program(name: str) -> str:
+    """The path of a program that the PATH of the tests lacks; skips the test, with the reason, where there is none."""
+    found, reason = _find(name)
+    if not found:
+        pytest.skip(reason)
+    return found
+
+
+def has(name: str) -> bool:
+    """Whether a test would find this program, on the PATH of the tests or by ``program``."""
+    return shutil.which(name) is not None or bool(_find(name)[0])
+
+
+def in_namespaces(*kinds: str) -> tuple[str, ...]:
+    """What to put before a command so that it runs as root in namespaces of its own: ``net``, ``mount``.
+
+    Skips the test where this user may make none.
+    """
+    words = ("unshare", "--user", "--map-root-user", *(f"--{kind}" for kind in kinds))
+    if not has("unshare"):
+        pytest.skip("no unshare: namespaces need it (util-linux)")
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no namespaces ({', '.join(kinds)}) for this user: {tried.stderr.strip()}")
+    return words
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that names the program."""
+    return f"CHANNEL_TOOLS_TEST_{name.upper().replace('+', 'X').replace('-', '_')}"
+
+
+@functools.cache
+def _find(name: str) -> tuple[str, str]:
+    """The program's path, or "" and why there is none."""
+    variable = variable_of(name)
+    if named := os.environ.get(variable, ""):
+        return (named, "") if os.access(named, os.X_OK) else ("", f"{variable}={named}: not an executable file")
+    if name not in _DEBIAN:
+        return "", f"no {name}: set {variable} to its path to run this test"
+    within, wanted = _DEBIAN[name]
+    try:
+        root = _unpack(wanted)
+    except (ChannelToolsError, KeyError, OSError, subprocess.CalledProcessError) as err:
+        return "", f"no {name}: Debian's could not be unpacked (set {variable} to the path of another): {err}"
+    return str(root / within), ""
+
+
+def _unpack(wanted: _Unpacked) -> Path:
+    """The folder with the packages in it; kept, so that the next run needs no network."""
+    # imported where a program is unpacked, which few runs do: rattler takes half a second
+    from channel_tools.foundation.apt import DEB_ARCHITECTURES, Apt  # noqa: PLC0415
+    from channel_tools.plan.planner import current_platform  # noqa: PLC0415
+
+    architecture = DEB_ARCHITECTURES[current_platform()]
+    key = hashlib.sha256(repr((_SUITE, architecture, wanted)).encode()).hexdigest()[:16]
+    cache = find_cache(os.environ) / "tests"
+    cache.mkdir(parents=True, exist_ok=True)
+    root = cache / f"{wanted.packages[0]}-{_SUITE}-{architecture}-{key}"
+    with FileLock(cache / "programs.lock"):
+        if not root.is_dir():
+            apt = Apt(state=cache / "apt", suite=_SUITE, architecture=architecture)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".unpacking-") as folder:
+                _fill(Path(folder), wanted, apt, final=root)
+                (Path(folder) / "root").rename(root)
+    return root
+
+
+def _fill(folder: Path, wanted: _Unpacked, apt: Apt, *, final: Path) -> None:
+    """Unpack into ``folder/root``, to be moved to ``final``."""
+    triplet = {"amd64": "x86-64-linux-gnu", "arm64": "aarch64-linux-gnu"}[apt.architecture]
+    root, loaded = folder / "root", folder / "root" / "loaded"
+    apt.update()
+    packages = [name.format(triplet=triplet) for name in wanted.packages]
+    found = apt.find([*packages, *wanted.sysroot])
+    result = apt.download([*found.values()], folder, poll=lambda: None)
+    if result.returncode != 0:
+        raise OSError(result.stderr)
+    for name in packages:
+        subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
+    loaded.mkdir()
+    for library in (path for place in ("lib", "usr/lib") for path in root.glob(f"{place}/*-linux-gnu/*.so*")):
+        (loaded / library.name).symlink_to(final / library.resolve().relative_to(root.resolve()))
+    programs = [path for path in root.rglob("*") if ".so" not in path.name and _is_program(path)]
+    subprocess.run(["patchelf", "--force-rpath", "--set-rpath", final / "loaded", *programs], check=True)
+    for name in wanted.sysroot:
+        subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
+    for name in wanted.compilers:
+        script = root / "relocated" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {final}/usr/bin/{name} -B {final}/usr/bin/ --sysroot={final} "$@"\n')
+        script.chmod(0o755)
+
+
+def _is_program(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file() or not os.access(path, os.X_OK):
+        return False
+    with path.open("rb") as stream:
+        return stream.read(4) == b"\x7fELF"
+
+
+def restricted_path() -> str:
+    """The PATH for tests: the virtual environment, and links to what Python, git, make, apt and essentials bring."""
+    links = dict(sorted(_allowed_programs()))
+    links["python"] = links["python3"] = os.path.realpath(sys.executable)
+    key = hashlib.sha256(repr(sorted(links.items())).encode()).hexdigest()[:16]
+    folder = find_cache(os.environ) / "tests" / f"path-{key}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".linking-"))
+        for name, target in links.items():
+            (made / name).symlink_to(target)
+        try:
+            made.rename(folder)
+        except OSError:  # another run was faster
+            shutil.rmtree(made)
+    return os.pathsep.join([str(Path(sys.executable).parent), str(folder)])
+
+
+def _allowed_programs() -> Iterator[tuple[str, str]]:
+    """Names and paths."""
+    if not shutil.which("dpkg-query"):
+        yield from ((name, found) for name in _WITHOUT_DPKG.split() if (found := shutil.which(name)))
+        return
+    stated = _lines("dpkg-query", "--show", "--showformat", "${Essential} ${Package}\n")
+    essential = [line.split()[1] for line in stated if line.startswith("yes ")]
+    known = {line.split()[-1] for line in stated}
+    files = _lines("dpkg-query", "--listfiles", *essential, *(name for name in _ALLOWED_PACKAGES if name in known))
+    yield from ((Path(file).name, file) for file in files if os.path.dirname(file) in _BIN_FOLDERS)  # noqa: PTH120 - fast
+    for name in ("awk", "git", "make", "which"):  # alternatives, or built by hand
+        if found := shutil.which(name):
+            yield name, found
+
+
+def _lines(*command: str) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stacks for tests: built from upstream's sources by the command that users give, installed, and validated.
+
+No source is fetched: where the store lacks one the tests skip and name it, with how to get it. What builds for minutes
+is built only where ``CHANNEL_TOOLS_TEST_HEAVY`` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channel_tools.environments import activated_environment, create_environment
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.processes import Deadline
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings
+from channel_tools.validate import ValidationRequest
+from channel_tools.validate.distributed.method import DistributedMethod
+from channel_tools.validate.method import MethodContext
+from channel_tools.validate.model import MethodResult
+from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
+from tests.integration.conftest import ROOT, build_into_output
+
+HEAVY_VARIABLE = "CHANNEL_TOOLS_TEST_HEAVY"
+SUBDIR = "linux-64"
+_BUILD_LIMIT_S = 3600
+
+
+def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: bool) -> Path:
+    """The channel folder with ``package`` of ``stack`` in it, built or built before; skips where that cannot be."""
+    if heavy and not os.environ.get(HEAVY_VARIABLE):
+        pytest.skip(f"{package} builds for minutes: set {HEAVY_VARIABLE}=1 to build and test it")
+    if missing := [source for source in _sources(stack, package) if not source["present"]]:
+        addresses = ", ".join(str(source["urls"][0]) for source in missing)
+        pytest.skip(f"the source store lacks {addresses}: `channel_tools sources fetch --variant {stack}`")
+    result = build_into_output("build", "--variant", stack, "--package", package, limit_s=_BUILD_LIMIT_S)
+    assert result.returncode == 0, result.stderr
+    return settings.channel
+
+
+def packages_of(channel: Path, name: str) -> Iterator[Path]:
+    """The package files of this name, whatever their version and build."""
+    for path in sorted(channel.glob(f"*/{name}-*.conda")):
+        if path.name.rsplit("-", 2)[0] == name:
+            yield path
+
+
+def _sources(stack: str, package: str) -> list[dict[str, Any]]:
+    result = _run("sources", "list", "--variant", stack, "--package", package, "--json")
+    assert result.returncode == 0, result.stderr
+    sources: list[dict[str, Any]] = json.loads(result.stdout)["sources"]
+    return sources
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "channel_tools", *words, "--root", str(ROOT)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_BUILD_LIMIT_S)
+
+
+def install(settings: Settings, channel: Path, prefix: Path, specs: Sequence[str]) -> Path:
+    """A new environment at ``prefix``, from the channel folder alone."""
+    return create_environment(
+        prefix,
+        specs,
+        [channel.as_uri()],
+        package_cache=settings.package_cache,
+        subdir=SUBDIR,
+        progress=SilentProgress(),
+    ).prefix
+
+
+def install_stack(settings: Settings, channel: Path, prefix: Path, stack: str) -> Path:
+    """As ``install``, with what a user of the stack installs."""
+    return install(settings, channel, prefix, find_stack(load_tree(settings.tree), stack).install)
+
+
+def validation_request(
+    settings: Settings,
+    prefix: Path,
+    work: Path,
+    *,
+    stack: str,
+    specs: Sequence[str],
+    options: dict[str, object],
+    method: str = "distributed",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> ValidationRequest:
+    """Two ranks in an environment that was installed from the channel of ``settings``."""
+    return ValidationRequest(
+        stack=stack,
+        method=method,
+        options=options,
+        specs=tuple(specs),
+        channels=(settings.channel.as_uri(),),
+        ranks=2,
+        subdir=SUBDIR,
+        package_cache=settings.package_cache,
+        work=work,
+        forbidden=(settings.tree.root, settings.output),
+        prefix=prefix,
+        timeout_s=timeout_s,
+    )
+
+
+def method_context(
+    stack: str, prefix: Path, folder: Path, options: dict[str, object], *, limit_s: float, **variables: str
+) -> MethodContext:
+    """Two ranks of a method in the activated environment, which takes ``variables`` as well."""
+    return MethodContext(
+        stack=stack,
+        prefix=prefix,
+        variables=activated_environment(prefix, environ=os.environ) | variables,
+        ranks=2,
+        options=options,
+        folder=folder,
+        deadline=Deadline.after(limit_s),
+        progress=SilentProgress(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributedRun:
+    """Few allreduces of a stack's backend in the installed environment, with the options of the stack's validation."""
+
+    settings: Settings
+    stack: str
+    prefix: Path
+    folder: Path
+    few: dict[str, object]
+    """What the run asks for in place of the stack's options."""
+    limit_s: float
+
+    def __call__(self, **options: object) -> MethodResult:
+        asked = {**self.options(), **self.few, **options}
+        context = method_context(self.stack, self.prefix, self.folder, asked, limit_s=self.limit_s)
+        return DistributedMethod().run(context)
+
+    def options(self) -> dict[str, object]:
+        validation = find_stack(load_tree(self.settings.tree), self.stack).validation
+        return {name: value for name, value in validation.items() if name != "method"}
+
+    def whole(self) -> ValidationRequest:
+        """The stack's validation as ``channel_tools validate`` does it."""
+        specs = find_stack(load_tree(self.settings.tree), self.stack).install
+        return validation_request(
+            self.settings, self.prefix, self.folder,
+            stack=self.stack, specs=specs, options=self.options(), timeout_s=self.limit_s,
+        )  # fmt: skip
+
+
+def failed(result: MethodResult) -> set[str]:
+    """The names of the checks that did not pass."""
+    return {check.name for check in result.checks if not check.passed}

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A software switch beside a test, and network namespaces as the hosts of a small cluster around one.
+
+The switch is on a bridge, the workers are on veth pairs to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.programs import program
+
+
+class Switch:
+    """A software switch that runs, and what it counted once it has ended."""
+
+    def __init__(self, controller: str) -> None:
+        self.controller = controller
+        self.stats: dict[str, Any] = {}
+
+
+@contextmanager
+def running_switch(prefix: Path) -> Iterator[Switch]:
+    """The switch of an environment, for as long as the block runs."""
+    program = str(prefix / "bin" / "switchml-switch")
+    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        switch = Switch(json.loads(process.stdout.readline())["controller"])
+        try:
+            yield switch
+        finally:
+            process.terminate()
+        switch.stats = json.loads(process.stdout.readline())["stats"]
+
+
+def free_udp_port() -> int:
+    """A source port for the workers that another test at the same time does not take."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+SWITCH_ADDRESS = "10.83.0.254"
+COMMAND_LIMIT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    switch: str
+    """The namespace of the switch; its address is SWITCH_ADDRESS."""
+    workers: tuple[str, ...]
+    """By rank. Their interfaces are named worker_interface(rank), their addresses 10.83.0.(rank + 1)."""
+
+    @staticmethod
+    def inside(namespace: str) -> list[str]:
+        """What to put before a command so that it runs in the namespace."""
+        return [program("ip"), "netns", "exec", namespace]
+
+
+def worker_interface(rank: int) -> str:
+    return f"w{rank}"
+
+
+@contextmanager
+def cluster_of(num_workers: int) -> Iterator[Cluster]:
+    """Skips where namespaces are not to be had."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    program("ip")
+    cluster = Cluster(
+        switch=f"sml{os.getpid()}s", workers=tuple(f"sml{os.getpid()}w{rank}" for rank in range(num_workers))
+    )
+    made = []
+    try:
+        for namespace in (cluster.switch, *cluster.workers):
+            refusal = _try_ip("netns", "add", namespace)
+            if refusal:
+                pytest.skip(f"no network namespaces: {refusal}")
+            made.append(namespace)
+            _ip("-n", namespace, "link", "set", "lo", "up")
+        _connect(cluster)
+        yield cluster
+    finally:
+        for namespace in made:
+            _try_ip("netns", "del", namespace)
+
+
+def _connect(cluster: Cluster) -> None:
+    refusal = _try_ip("-n", cluster.switch, "link", "add", "bridge", "type", "bridge")
+    if refusal:
+        pytest.skip(f"no bridges: {refusal}")
+    for rank, namespace in enumerate(cluster.workers):
+        port, end = f"port{rank}", worker_interface(rank)
+        refusal = _try_ip(
+            *("-n", cluster.switch, "link", "add", port, "type", "veth"), *("peer", "name", end, "netns", namespace)
+        )
+        if refusal:
+            pytest.skip(f"no veth pairs: {refusal}")
+        _ip("-n", cluster.switch, "link", "set", port, "master", "bridge", "up")
+        _ip("-n", namespace, "addr", "add", f"10.83.0.{rank + 1}/24", "dev", end)
+        _ip("-n", namespace, "link", "set", end, "up")
+    _ip("-n", cluster.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", "bridge")
+    _ip("-n", cluster.switch, "link", "set", "bridge", "up")
+
+
+def _try_ip(*arguments: str) -> str:
+    """What it says when it fails; "" when it does not."""
+    result = subprocess.run(
+        [program("ip"), *arguments], capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S
+    )
+    return "" if result.returncode == 0 else result.stderr.strip() or f"exit status {result.returncode}"
+
+
+def _ip(*arguments: str) -> None:
+    refusal = _try_ip(*arguments)
+    assert not refusal, f"ip {' '.join(arguments)}: {refusal}"

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from channel_tools.build.model import BuildJob, BuildOptions, BuildResult, WorkerResult
+from channel_tools.build.schedule import BuildRun, build_packages, channels_of
+from channel_tools.build.worker import Child
+from channel_tools.channel import Channel, ChannelWriter
+from channel_tools.system.errors import BuildError, ChannelError, ConfigError
+from channel_tools.system.processes import start_command
+from channel_tools.system.progress import SilentProgress
+from tests.unit.channel.toys import CONDA_FORGE, REGISTRY
+
+
+def job(name: str, *waits_for: str) -> BuildJob:
+    waits = tuple(f"{other}-1-0.conda" for other in waits_for)
+    return BuildJob(file_name=f"{name}-1-0.conda", subdir="noarch", recipe_folder=Path(name), waits_for=waits)
+
+
+class FakeBuilds:
+    """Children that are tiny shell commands beside the result that a worker would have written."""
+
+    def __init__(self, folder: Path, *, failing: tuple[str, ...] = (), command: str = "exit 0") -> None:
+        self.started: list[str] = []
+        self.entered: list[str] = []
+        self.at_once: list[int] = []
+        self._folder = folder
+        self._failing = failing
+        self._command = command
+
+    def start(self, job: BuildJob, at_once: int) -> Child:
+        self.at_once.append(at_once)
+        name = job.stem.partition("-")[0]
+        self.started.append(name)
+        folder = self._folder / job.stem
+        folder.mkdir()
+        result = WorkerResult(packages=(str(folder / "noarch" / job.file_name),))
+        if name in self._failing:
+            result = WorkerResult(failure="script", message="Script failed")
+        (folder / "result.json").write_bytes(msgspec.json.encode(result))
+        (folder / "log").write_text("last words\n")
+        process = start_command(["sh", "-c", self._command])
+        return Child(
+            job=job, process=process, folder=folder, log=folder / "log", cache=folder, started_s=time.monotonic()
+        )
+
+    def enter(self, package: Path) -> Path:
+        self.entered.append(package.name.partition("-")[0])
+        return package
+
+
+def run(builds: FakeBuilds, jobs: list[BuildJob], *, max_jobs: int = 2) -> dict[str, BuildResult]:
+    with BuildRun(jobs, start=builds.start, enter=builds.enter, progress=SilentProgress()) as build_run:
+        return {result.job.stem.partition("-")[0]: result for result in build_run.results(max_jobs)}
+
+
+def test_nothing_starts_before_what_it_waits_for_has_entered(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        assert {name.partition("-")[0] for name in job.waits_for} <= set(builds.entered)
+        return original(job, at_once)
+
+    builds.start = start  # type: ignore[method-assign]
+    jobs = [job("d", "b", "c"), job("c", "a"), job("b", "a"), job("a")]
+    results = run(builds, jobs, max_jobs=4)
+    assert {name: result.status for name, result in results.items()} == dict.fromkeys("abcd", "built")
+
+
+def test_a_job_is_told_how_many_share_the_machine_when_it_starts(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+    run(builds, [job("a"), job("b", "a"), job("c", "a"), job("d", "b", "c")], max_jobs=3)
+    assert (builds.started, builds.at_once) == (["a", "b", "c", "d"], [1, 2, 2, 1])
+
+
+def test_packages_that_are_no_jobs_count_as_there(tmp_path: Path) -> None:
+    assert run(FakeBuilds(tmp_path), [job("a", "published")])["a"].status == "built"
+
+
+def test_a_failure_holds_back_only_what_waits_for_it(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path, failing=("b",))
+    results = run(builds, [job("a"), job("b"), job("c", "b"), job("d", "c"), job("e", "a")], max_jobs=1)
+    statuses = {name: result.status for name, result in results.items()}
+    assert statuses == {"a": "built", "b": "failed", "c": "not_started", "d": "not_started", "e": "built"}
+    assert builds.started == ["a", "b", "e"]
+    assert isinstance(results["b"].error, BuildError)
+    assert "last words" in str(results["b"].error)
+
+
+def test_a_package_that_the_channel_refuses_fails_its_job(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path)
+
+    def refuse(package: Path) -> Path:
+        raise ChannelError(f"{package}: refused")
+
+    builds.enter = refuse  # type: ignore[method-assign]
+    result = run(builds, [job("a")])["a"]
+    assert result.status == "failed"
+    assert isinstance(result.error, ChannelError)
+
+
+@pytest.mark.parametrize("command", ["kill -9 $$", "exit 137"])
+def test_a_killed_worker_is_a_failure(tmp_path: Path, command: str) -> None:
+    result = run(FakeBuilds(tmp_path, command=command), [job("a")])["a"]
+    assert "it was killed (signal 9)" in str(result.error)
+
+
+def test_a_worker_without_a_result_is_a_failure(tmp_path: Path) -> None:
+    result = run(FakeBuilds(tmp_path, command="exit 3"), [job("a")])["a"]
+    assert "exit status 3" in str(result.error)
+
+
+def test_independent_jobs_run_at_once_up_to_the_limit(tmp_path: Path) -> None:
+    # Each child opens a pipe that the other reads: alone, either would wait forever.
+    for name in ("one", "two"):
+        os.mkfifo(tmp_path / name)
+    commands = iter(["echo x > one; read y < two", "read y < one; echo x > two"])
+    builds = FakeBuilds(tmp_path)
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        builds._command = f"cd {tmp_path}; {next(commands)}"
+        return original(job, at_once)
+
+    builds.start = start  # type: ignore[method-assign]
+    results = run(builds, [job("a"), job("b")], max_jobs=2)
+    assert {result.status for result in results.values()} == {"built"}
+
+
+def test_leaving_early_ends_the_children(tmp_path: Path) -> None:
+    builds = FakeBuilds(tmp_path, command="exec sleep 1000")
+    children: list[Child] = []
+    original = builds.start
+
+    def start(job: BuildJob, at_once: int) -> Child:
+        children.append(original(job, at_once))
+        return children[-1]
+
+    def interrupted() -> Iterator[BuildResult]:
+        with BuildRun([job("a"), job("b")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
+            signal.signal(signal.SIGALRM, _interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            yield from build_run.results(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(interrupted())
+    assert [child.process.returncode for child in children] == [-signal.SIGTERM] * 2
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        pytest.param([job("a", "b"), job("b", "a")], "wait for each other: ", id="circle"),
+        pytest.param([job("a"), job("a")], "is to be built twice", id="twice"),
+    ],
+)
+def test_an_impossible_order_is_refused(tmp_path: Path, jobs: list[BuildJob], message: str) -> None:
+    writer = ChannelWriter(channel=Channel(path=tmp_path, foundation=REGISTRY), clock=time.time)
+    with pytest.raises(ConfigError, match=message):
+        build_packages(
+            jobs,
+            BuildOptions(platform="linux-64", max_jobs=1, cores=1, environ={}),
+            writer=writer,
+            places=None,  # type: ignore[arg-type]
+            admit=lambda _package: None,
+            progress=SilentProgress(),
+        )
+
+
+def test_builds_solve_from_the_channel_and_then_from_its_foundation(tmp_path: Path) -> None:
+    own = Channel(path=tmp_path, foundation=REGISTRY)
+    assert channels_of(own) == (tmp_path.as_uri(),)
+    beside = Channel(path=tmp_path, foundation=CONDA_FORGE)
+    assert channels_of(beside) == (tmp_path.as_uri(), CONDA_FORGE.address)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from channel_tools.conda.closure import Closures
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str = "1.0"
+    depends: tuple[str, ...] = ()
+    subdir: str = "linux-64"
+    index: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", {"version": self.version, "build": "0", "depends": self.depends})
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}-0.conda"
+
+
+def names(*packages: Package, of: Package) -> list[str]:
+    return sorted(one.file_name for one in Closures(packages).of(of))
+
+
+def test_a_closure_is_followed_through_and_holds_the_package_itself() -> None:
+    top = Package("top", depends=("middle >=1", "__glibc >=2.17"))
+    middle, bottom, other = Package("middle", depends=("bottom",)), Package("bottom"), Package("other")
+    assert names(middle, bottom, other, of=top) == ["bottom-1.0-0.conda", "middle-1.0-0.conda", "top-1.0-0.conda"]
+
+
+def test_everything_that_meets_a_requirement_is_in_it() -> None:
+    top = Package("top", depends=("lower <3",))
+    found = names(*(Package("lower", version) for version in ("1.0", "2.0", "3.0")), of=top)
+    assert found == ["lower-1.0-0.conda", "lower-2.0-0.conda", "top-1.0-0.conda"]
+
+
+def test_packages_may_depend_on_each_other() -> None:
+    one, two = Package("one", depends=("two",)), Package("two", depends=("one",))
+    assert names(one, two, of=one) == ["one-1.0-0.conda", "two-1.0-0.conda"]
+
+
+def test_what_nothing_meets_is_a_problem_of_the_package_that_asks() -> None:
+    top = Package("top", depends=("lower >=2", "gone", "lower >="))
+    closures = Closures([Package("lower")])
+    assert [one.name for one in closures.of(top)] == ["top"]
+    assert [package for package, _words in closures.problems] == [top, top, top]
+    words = [words for _package, words in closures.problems]
+    assert "nothing in the channel meets 'lower >=2'; there is lower-1.0-0.conda" in words
+    assert "nothing in the channel meets 'gone'; there is no package of that name" in words
+    assert any(word.startswith("'lower >=' is not a valid MatchSpec") for word in words)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rattler import MatchSpec, RepoData, Version
+
+from channel_tools.channel.publish import check_package
+from channel_tools.conda import metadata
+from channel_tools.conda.repodata import encode_repodata
+from channel_tools.system.errors import IntegrityError
+from tests.unit.channel.toys import make_conda
+
+_LETTERS = st.text(alphabet="0129abz.*<>=!|, _-+", min_size=1, max_size=9)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"build_number": True}, "has build_number True; expected a number"),
+        ({"build_number": 2**64}, "build_number"),
+        ({"timestamp": "1"}, "timestamp '1'; expected milliseconds"),
+        ({"timestamp": -1}, "timestamp"),
+        ({"timestamp": 253402207201}, "timestamp"),
+        ({"timestamp": 253402300799}, "timestamp"),
+        ({"timestamp": 253402207200001}, "timestamp"),
+        ({"license": ["MIT"]}, "license"),
+        ({"noarch": "ruby"}, "noarch 'ruby'; expected generic or python"),
+        ({"depends": ["python >=3,,"]}, "depends 'python >=3,,', which is not a valid MatchSpec"),
+        ({"constrains": [3]}, "constrains"),
+        ({"constrains": ["toy >=" + "9" * 20]}, "constrains 'toy >=999"),
+        ({"track_features": {"a": 1}}, "track_features"),
+        ({"purls": "pkg:x"}, "purls"),
+        ({"purls": ["pypi/x"]}, "purls"),
+        ({"purls": ["pkg:pypi/"]}, "purls"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_fields_of_a_wrong_kind_are_refused(tmp_path: Path, index: dict[str, object], message: str) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        check_package(make_conda(tmp_path, "toy", index=index))
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "build", "message"),
+    [
+        ("Toy", "1.0", "0", "has name 'Toy'"),
+        ("toy", "1..0", "0", "version '1..0', which conda cannot order"),
+        ("toy", "9" * 20 + ".0", "0", "which conda cannot order"),
+        ("toy", "1.0", "a b", "has build 'a b'"),
+    ],
+)
+def test_a_package_that_no_client_could_name_is_refused(
+    tmp_path: Path, name: str, version: str, build: str, message: str
+) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        check_package(make_conda(tmp_path, name, version=version, build=build))
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("exports", [{"weak": "toy"}, {"strong": [1]}, {"noarch": ["toy >=1,,"]}])
+def test_run_exports_that_build_tools_cannot_read_are_refused(tmp_path: Path, exports: dict[str, list[str]]) -> None:
+    with pytest.raises(IntegrityError, match="run_exports"):
+        check_package(make_conda(tmp_path, "toy", run_exports=exports))
+
+
+@settings(deadline=None, max_examples=500)
+@given(text=_LETTERS)
+def test_what_the_patterns_accept_rattler_accepts(text: str) -> None:
+    if metadata._SPEC.fullmatch(f"p {text}"):
+        MatchSpec(f"p {text}")
+    if metadata._VERSION.fullmatch(text):
+        Version(text)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "a",
+        "a 1.2",
+        "a 1.2.*",
+        "a >=1.2,<2.0a0",
+        "a 1.* *_cpython",
+        "a ==1.0 h1_0",
+        "a >=1|2.*",
+        "_x *",
+        "a * h*",
+        "a =1.2",
+    ],
+)
+def test_common_requirements_need_no_rattler(spec: str) -> None:
+    assert metadata._SPEC.fullmatch(spec)
+    MatchSpec(spec)
+
+
+@pytest.mark.parametrize("purl", ["pkg:pypi/x@1.0", "pkg:github/a/b@1?x=y#z"])
+def test_package_urls_are_taken(tmp_path: Path, purl: str) -> None:
+    assert check_package(make_conda(tmp_path, "toy", index={"purls": [purl]})).record["purls"] == [purl]
+
+
+@pytest.mark.parametrize("timestamp", [0, 253402207200, 253402300800, 253402207200000])
+def test_an_index_with_the_first_and_last_times_is_read_by_rattler(tmp_path: Path, timestamp: int) -> None:
+    record = check_package(make_conda(tmp_path, "toy", index={"timestamp": timestamp})).record
+    index = tmp_path / "repodata.json"
+    index.write_bytes(encode_repodata("linux-64", {"toy-1.0-0.conda": record}, removed=()))
+    RepoData.from_path(index)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The quick reading of plain archives says what the standard library says, or leaves it to that."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channel_tools.conda.tarstream import plain_members
+
+_FIELDS = ("name", "type", "size", "linkname", "mode", "uid", "gid", "mtime", "chksum", "uname", "gname", "offset_data")
+Shown = list[tuple[tuple[object, ...], bytes | None]]
+
+
+def shown(members: list[tuple[tarfile.TarInfo, bytes | None]]) -> Shown:
+    return [(tuple(getattr(member, field) for field in _FIELDS), content) for member, content in members]
+
+
+def by_tarfile(archive: bytes) -> Shown:
+    found: list[tuple[tarfile.TarInfo, bytes | None]] = []
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isreg() else None
+            found.append((member, None if stream is None else stream.read()))
+    return shown(found)
+
+
+def quickly(archive: bytes) -> Shown | None:
+    members = plain_members(archive)
+    if members is None:
+        return None
+    return shown([(member, None if stream is None else stream.read()) for member, stream in members])
+
+
+def archive_of(members: list[tuple[str, bytes, bytes, str]], form: int) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form) as tar:
+        for name, kind, content, target in members:
+            header = tarfile.TarInfo(name)
+            header.type, header.linkname, header.mtime, header.mode = kind, target, 1_700_000_000, 0o755
+            header.size = len(content) if kind == tarfile.REGTYPE else 0
+            header.uname, header.gname = "conda", "conda"
+            tar.addfile(header, io.BytesIO(content))
+    return stream.getvalue()
+
+
+_NAMES = st.text(alphabet="abz/._-+ ä", min_size=1, max_size=40)
+_KINDS = st.sampled_from((tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE, tarfile.LNKTYPE))
+_MEMBERS = st.lists(st.tuples(_NAMES, _KINDS, st.binary(max_size=1500), _NAMES), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(members=_MEMBERS, form=st.sampled_from((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
+def test_archives_of_every_format_are_read_alike(members: list[tuple[str, bytes, bytes, str]], form: int) -> None:
+    archive = archive_of(members, form)
+    quick = quickly(archive)
+    assert quick is None or quick == by_tarfile(archive)
+
+
+def test_plain_archives_take_the_quick_way() -> None:
+    members = [
+        ("share/x", tarfile.REGTYPE, b"x" * 700, ""),
+        ("d", tarfile.DIRTYPE, b"", ""),
+        ("l", tarfile.SYMTYPE, b"", "d"),
+    ]
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        quick = quickly(archive_of(members, form))
+        assert quick is not None
+        assert [(fields[0], content) for fields, content in quick] == [
+            ("share/x", b"x" * 700),
+            ("d", None),
+            ("l", None),
+        ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_archives_are_read_alike_or_left_to_the_library(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret is made of it
+    archive = archive_of([("a", tarfile.REGTYPE, b"x" * 600, ""), ("b", tarfile.SYMTYPE, b"", "a")], tarfile.GNU_FORMAT)
+    taken = 0
+    for _ in range(500):
+        changed = bytearray(archive)
+        at = chance.choice((0, 1536))
+        changed[at + chance.randrange(512)] = chance.choice((0, 32, 47, 48, 55, 57, 128, chance.randrange(256)))
+        if chance.random() < 0.7:
+            changed[at + 148 : at + 156] = b" " * 8
+            changed[at + 148 : at + 156] = b"%06o\0 " % sum(changed[at : at + 512])
+        cut = bytes(changed[: chance.choice((len(changed), len(changed), chance.randrange(len(changed))))])
+        quick = quickly(cut)
+        if quick is not None:
+            taken += 1
+            assert quick == by_tarfile(cut)
+    assert taken > 20

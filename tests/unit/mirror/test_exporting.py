@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes into a bundle: records read over HTTP from shards or a whole index, and pip for conda."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import add_packages, channel_writer
+from channel_tools.mirror import upstream
+from channel_tools.mirror.bundle.index import SubdirRecords
+from channel_tools.mirror.exporting.plan import pip_for_conda
+from channel_tools.mirror.upstream import read_records
+from channel_tools.pins import solve_lock
+from channel_tools.system.errors import ChannelError, NetworkError
+from tests.unit.channel.toys import make_conda, new_channel
+from tests.unit.mirror.bundles import PLATFORM, http_client, lock_of, toy_channel
+
+SUBDIR = "linux-64"
+NAMES = ("toy", "more", "last")
+FILES = {f"{name}-1.0-0.conda" for name in NAMES}
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Path:
+    return toy_channel(tmp_path, list(NAMES), []).path
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """An HTTP server on loopback; its address and the names of the files that were asked for."""
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            del code, size
+            asked.append(Path(self.path).name)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Not on the terminal."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def read(address: str, names: set[str]) -> SubdirRecords:
+    return read_records(address, SUBDIR, names, http_client())
+
+
+def test_few_records_come_from_their_shards(channel: Path) -> None:
+    with served(channel) as (address, asked):
+        found = read(address, {"toy-1.0-0.conda", "none-1.0-0.conda"})
+    assert list(found.all) == ["toy-1.0-0.conda"]
+    assert asked[0] == "repodata_shards.msgpack.zst"
+    assert not [name for name in asked if name.startswith("repodata.json")]
+    assert len(set(asked)) == 2
+
+
+def test_many_records_come_from_one_index_and_are_the_same(channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(channel) as (address, asked):
+        from_shards = read(address, FILES)
+        monkeypatch.setattr(upstream, "_MANY_SHARDS", 2)
+        asked.clear()
+        assert read(address, FILES) == from_shards == read(channel.as_uri(), FILES)
+        assert set(asked) == {"repodata_shards.msgpack.zst", "repodata.json.zst"}
+        (channel / SUBDIR / "repodata.json.zst").unlink()
+        assert read(address, FILES) == from_shards
+        (channel / SUBDIR / "repodata.json").unlink()
+        assert read(address, FILES) == from_shards
+    assert set(from_shards.conda) == FILES
+
+
+def test_a_channel_without_any_index_is_named(channel: Path) -> None:
+    for path in (channel / SUBDIR).glob("repodata*"):
+        path.unlink()
+    with served(channel) as (address, _asked), pytest.raises(ChannelError, match=r"linux-64/: not a channel"):
+        read(address, FILES)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """A channel with two Pythons, a pip for each, and what the pips need."""
+    channel = new_channel(tmp_path)
+    made = tmp_path / "made"
+    packages = [
+        *(make_conda(made, "python", version=version) for version in ("3.11", "3.12")),
+        make_conda(made, "pip", version="24.0", index={"depends": ["python >=3.11,<3.12", "wheel"]}),
+        make_conda(made, "pip", version="25.0", index={"depends": ["python >=3.12", "wheel"]}),
+        make_conda(made, "wheel", index={"depends": ["python"]}),
+        make_conda(made, "toy"),
+    ]
+    with channel_writer(channel) as writer:
+        add_packages(writer, packages)
+    return channel.address
+
+
+def brought(folder: Path, address: str, *specs: str) -> list[str]:
+    """What comes beside a lock of these requirements."""
+    cache = folder / "cache"
+    lock = solve_lock("toy", specs, [address], [PLATFORM], virtual_packages={PLATFORM: ()}, package_cache=cache)
+    return sorted(package.file_name for _, package in pip_for_conda([lock], [address], package_cache=cache))
+
+
+def test_the_pip_that_fits_the_locks_python_comes_with_what_it_needs(tmp_path: Path, address: str) -> None:
+    assert brought(tmp_path, address, "python 3.11", "toy") == ["pip-24.0-0.conda", "wheel-1.0-0.conda"]
+    assert brought(tmp_path, address, "python 3.12", "wheel") == ["pip-25.0-0.conda"]
+
+
+def test_nothing_comes_beside_a_lock_that_has_pip_or_no_python(tmp_path: Path, address: str) -> None:
+    assert brought(tmp_path, address, "python 3.11", "pip") == []
+    assert brought(tmp_path, address, "toy") == []
+
+
+def test_a_channel_without_a_pip_that_fits_is_told_and_no_obstacle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = new_channel(tmp_path)
+    with channel_writer(channel) as writer:
+        add_packages(writer, [make_conda(tmp_path / "made", "python", version="3.11")])
+    assert brought(tmp_path, channel.address, "python 3.11") == []
+    assert "add_pip_as_python_dependency false" in caplog.text
+
+
+def test_a_channel_that_cannot_be_read_is_an_error(address: str, tmp_path: Path) -> None:
+    lock = lock_of(address, names=["python"])
+    with pytest.raises(NetworkError):
+        pip_for_conda([lock], ["http://127.0.0.1:9/none"], package_cache=tmp_path / "cache")

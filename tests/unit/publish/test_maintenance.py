@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Yank, hotfix and retention of a folder: what each index says afterwards, and that it stays so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
+from channel_tools.channel.maintenance import Retention, RetentionPlan
+from channel_tools.publish import MaintainedTarget, maintained, open_target
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.maintenance import Changed, hotfix, read_locked_names, restore, retain, yank
+from channel_tools.system.errors import ChannelError, ConfigError, UsageError
+from channel_tools.system.progress import SilentProgress
+from tests.unit.channel.toys import make_conda, own
+from tests.unit.publish.sets import make_set
+
+DAY_S = 24 * 3600.0
+NOW_S = 1.8e9
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def target(tmp_path: Path, clock: Clock) -> FolderTarget:
+    return FolderTarget(root=tmp_path / "target", clock=clock)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    return tmp_path / "made"
+
+
+def publish(target: FolderTarget, *own: Path, foundation: list[Path] | None = None, label: str = "main") -> None:
+    plan = target.plan(make_set(list(own), foundation), label=label)
+    target.publish(plan, progress=SilentProgress())
+
+
+def repodata(folder: Path, name: str = "repodata.json") -> dict[str, dict[str, dict[str, object]]]:
+    value: dict[str, dict[str, dict[str, object]]] = json.loads((folder / "linux-64" / name).read_bytes())
+    return value
+
+
+def listed(folder: Path) -> list[str]:
+    return [name.removesuffix(".conda") for name in repodata(folder)["packages.conda"]]
+
+
+def sound(target: FolderTarget) -> bool:
+    """All indexes of all labels agree with each other and with the packages, and indexing again changes nothing."""
+    places = [target.root if label == "main" else target.root / "label" / label for label in target.labels()]
+    for place in places:
+        with channel_writer(open_channel(place)) as writer:
+            assert index_channel(writer).written == ()
+    return [finding for place in places for finding in verify_channel(open_channel(place))] == []
+
+
+def instructions(folder: Path, **keys: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "patch_instructions.json"
+    records = {"packages.conda": keys.pop("records")} if "records" in keys else {}
+    path.write_text(json.dumps({"patch_instructions_version": 1} | records | keys))
+    return path
+
+
+def test_a_yanked_package_is_hidden_under_every_label_and_its_file_stays(target: FolderTarget, made: Path) -> None:
+    toys = [make_conda(made, "toy", version=version) for version in ("1.0", "2.0")]
+    publish(target, *toys)
+    publish(target, *toys, label="testing")
+    changed = yank(target, "toy=2", label=None, reason="wrong sums", dry_run=False)
+    assert changed == [Changed(label=name, key="linux-64/toy-2.0-0.conda") for name in ("main", "testing")]
+    for folder in (target.root, target.root / "label" / "testing"):
+        assert listed(folder) == ["toy-1.0-0"]
+        assert list(repodata(folder)["removed"]) == ["toy-2.0-0.conda"]
+        assert (folder / "linux-64" / "toy-2.0-0.conda").is_file()
+    assert {package.yanked for package in target.packages("main")} == {None, "wrong sums"}
+    assert sound(target)
+    with pytest.raises(ChannelError, match=r"was yanked \(wrong sums\) and is not published again"):
+        publish(target, *toys, label="prod")
+    assert restore(target, "toy-2.0-0.conda", label="main", dry_run=False) == changed[:1]
+    assert listed(target.root) == ["toy-1.0-0", "toy-2.0-0"]
+    assert sound(target)
+
+
+def test_yanking_again_or_nothing_is_refused_with_the_nearest_name(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "libtoy"))
+    with pytest.raises(UsageError, match="no package there matches 'libtyo'") as caught:
+        yank(target, "libtyo", label=None, reason="x", dry_run=False)
+    assert caught.value.hint == "did you mean libtoy?"
+    assert yank(target, "libtoy", label="main", reason="x", dry_run=True) != []
+    assert listed(target.root) == ["libtoy-1.0-0"]
+    yank(target, "libtoy", label="main", reason="x", dry_run=False)
+    with pytest.raises(UsageError, match="no package there matches"):
+        yank(target, "libtoy", label="main", reason="y", dry_run=False)
+    with pytest.raises(UsageError, match="no package there matches"):
+        restore(target, "zzz", label="main", dry_run=False)
+    with pytest.raises(UsageError, match="has no label 'prod'"):
+        yank(target, "libtoy", label="prod", reason="x", dry_run=False)
+    with pytest.raises(UsageError, match="is not a valid MatchSpec"):
+        yank(target, "libtoy >=1,,", label="main", reason="x", dry_run=False)
+
+
+def test_a_hotfix_changes_records_and_not_files_and_stays(target: FolderTarget, made: Path) -> None:
+    toy = make_conda(made, "toy", index={"depends": ["libtoy"], "license": "MIT"}, run_exports={"weak": ["toy"]})
+    publish(target, toy, make_conda(made, "other"), make_conda(made, "bad"), make_conda(made, "worse"))
+    before = (target.root / "linux-64" / toy.name).read_bytes()
+    path = instructions(
+        made / "fix",
+        records={"toy-1.0-0.conda": {"depends": ["libtoy <2"], "license": None}},
+        remove=["bad-1.0-0.conda"],
+        revoke=["worse-1.0-0.conda"],
+    )
+    named = [Changed(label="main", key=f"linux-64/{name}-1.0-0.conda") for name in ("bad", "toy", "worse")]
+    assert hotfix(target, path, subdir=None, label=None, replace=False, dry_run=True) == named
+    assert listed(target.root) == ["bad-1.0-0", "other-1.0-0", "toy-1.0-0", "worse-1.0-0"]
+    assert hotfix(target, path, subdir=None, label=None, replace=False, dry_run=False) == named
+    rows = repodata(target.root)["packages.conda"]
+    assert (rows["toy-1.0-0.conda"]["depends"], "license" in rows["toy-1.0-0.conda"]) == (["libtoy <2"], False)
+    assert rows["worse-1.0-0.conda"]["depends"] == ["package_has_been_revoked"]
+    assert list(rows) == ["other-1.0-0.conda", "toy-1.0-0.conda", "worse-1.0-0.conda"]
+    unpatched = repodata(target.root, "repodata_from_packages.json")["packages.conda"]
+    assert unpatched["toy-1.0-0.conda"]["depends"] == ["libtoy"]
+    assert "bad-1.0-0.conda" in unpatched
+    assert (target.root / "linux-64" / toy.name).read_bytes() == before
+    publish(target, make_conda(made, "new"))
+    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"] == rows["toy-1.0-0.conda"]
+    assert sound(target)
+    hotfix(target, instructions(made / "fix"), subdir="linux-64", label=None, replace=True, dry_run=False)
+    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"]["depends"] == ["libtoy"]
+    assert not (target.root / "linux-64" / "repodata_from_packages.json").exists()
+    assert sound(target)
+
+
+def test_a_yanked_package_is_in_no_index_at_all(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "toy"), make_conda(made, "other"))
+    path = instructions(made / "fix", records={"other-1.0-0.conda": {"license": "MIT"}})
+    hotfix(target, path, subdir=None, label=None, replace=False, dry_run=False)
+    yank(target, "toy", label=None, reason="x", dry_run=False)
+    for name in ("repodata.json", "repodata_from_packages.json", "run_exports.json"):
+        assert list(repodata(target.root, name)["packages.conda"]) == ["other-1.0-0.conda"]
+    assert "toy" not in json.loads((target.root / "channeldata.json").read_bytes())["packages"]
+    assert sound(target)
+
+
+def test_a_patch_comes_along_when_its_package_is_promoted(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "toy"), make_conda(made, "other"), label="testing")
+    records = {f"{name}-1.0-0.conda": {"license": name} for name in ("toy", "other")}
+    path = instructions(made / "fix", records=records)
+    hotfix(target, path, subdir=None, label="testing", replace=False, dry_run=False)
+    target.promote(("linux-64/toy-1.0-0.conda",), source="testing", label="main", progress=SilentProgress())
+    assert repodata(target.root)["packages.conda"]["toy-1.0-0.conda"]["license"] == "toy"
+    publish(target, make_conda(made, "other"))
+    assert "license" not in repodata(target.root)["packages.conda"]["other-1.0-0.conda"]
+    assert sound(target)
+
+
+def test_a_folder_of_instructions_patches_several_subdirs(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "toy"), make_conda(made, "any", subdir="noarch", index={"noarch": "generic"}))
+    instructions(made / "fix" / "linux-64", records={"toy-1.0-0.conda": {"license": "A"}})
+    instructions(made / "fix" / "noarch", records={"any-1.0-0.conda": {"license": "B"}})
+    changed = hotfix(target, made / "fix", subdir=None, label=None, replace=False, dry_run=False)
+    assert [item.key for item in changed] == ["linux-64/toy-1.0-0.conda", "noarch/any-1.0-0.conda"]
+    assert sound(target)
+    with pytest.raises(ConfigError, match="holds no SUBDIR/"):
+        hotfix(target, made, subdir=None, label=None, replace=False, dry_run=False)
+
+
+def test_a_hotfix_that_names_what_is_not_published_is_refused(target: FolderTarget, made: Path) -> None:
+    publish(target, make_conda(made, "toy"), make_conda(made, "toy", subdir="noarch", index={"noarch": "generic"}))
+    path = instructions(made / "fix", remove=["toy-1.0-0.conda"])
+    with pytest.raises(ConfigError, match="names packages of several subdirs: linux-64, noarch") as caught:
+        hotfix(target, path, subdir=None, label=None, replace=False, dry_run=False)
+    assert "--subdir" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match="names no package that is published"):
+        hotfix(
+            target,
+            instructions(made / "fix", remove=["tyo-1-0.conda"]),
+            subdir=None,
+            label=None,
+            replace=False,
+            dry_run=False,
+        )
+
+
+def test_retention_keeps_the_newest_and_what_they_may_need(target: FolderTarget, made: Path, clock: Clock) -> None:
+    def toy(version: str, *depends: str) -> Path:
+        return make_conda(made, "toy", version=version, index={"depends": list(depends)})
+
+    libs = [make_conda(made, "lib", version=f"1.{number}") for number in range(4)]
+    publish(target, *libs, toy("1.9", "lib 1.0.*"), toy("1.10", "lib >=1.2"))
+    rule = Retention(keep=1, grace_s=DAY_S)
+    plan = target.retain(rule, label="main", dry_run=True)
+    assert plan.retire == ("linux-64/lib-1.0-0.conda", "linux-64/lib-1.1-0.conda", "linux-64/toy-1.9-0.conda")
+    assert plan.kept == {"linux-64/lib-1.2-0.conda": "linux-64/toy-1.10-0.conda may need it"}
+    assert len(listed(target.root)) == 6
+    assert target.retain(rule, label="main", dry_run=False) == plan
+    assert listed(target.root) == ["lib-1.2-0", "lib-1.3-0", "toy-1.10-0"]
+    assert (target.root / "linux-64" / "toy-1.9-0.conda").is_file()
+    clock.now_s += DAY_S - 1
+    assert target.retain(rule, label="main", dry_run=False).delete == ()
+    clock.now_s += 1
+    assert target.retain(rule, label="main", dry_run=False).delete == plan.retire
+    assert not (target.root / "linux-64" / "toy-1.9-0.conda").exists()
+    nothing = RetentionPlan(retire=(), delete=(), kept=plan.kept)
+    assert target.retain(rule, label="main", dry_run=False) == nothing
+    assert sound(target)
+
+
+def test_retention_never_takes_what_a_lock_a_label_or_the_foundation_names(target: FolderTarget, made: Path) -> None:
+    toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 5)]
+    old, new = make_conda(made, "ssl", build="h1_0"), make_conda(made, "ssl", build="h2_0")
+    publish(target, *toys, foundation=[old])
+    publish(target, foundation=[new])
+    publish(target, toys[0], label="prod")
+    rule = Retention(
+        keep=1,
+        locked_files=frozenset({toys[1].name}),
+        locked_hashes=frozenset({make_set([toys[2]]).files[0].sha256}),
+        grace_s=0,
+    )
+    plan = target.retain(rule, label="main", dry_run=False)
+    assert plan.retire == plan.delete == ("linux-64/ssl-1.0-h1_0.conda",)
+    assert plan.kept == {
+        "linux-64/toy-1-0.conda": "another label lists it",
+        "linux-64/toy-2-0.conda": "a lock file names it",
+        "linux-64/toy-3-0.conda": "a lock file names it",
+    }
+    assert listed(target.root) == ["ssl-1.0-h2_0", "toy-1-0", "toy-2-0", "toy-3-0", "toy-4-0"]
+    assert sound(target)
+
+
+def test_age_counts_from_when_a_package_came(target: FolderTarget, made: Path, clock: Clock) -> None:
+    publish(target, make_conda(made, "toy", version="1"))
+    clock.now_s += 5 * DAY_S
+    publish(target, make_conda(made, "toy", version="2"), make_conda(made, "toy", version="3"))
+    clock.now_s += 6 * DAY_S
+    plans = retain(target, Retention(older_than_s=10 * DAY_S), label=None, dry_run=False)
+    assert plans["main"].retire == ("linux-64/toy-1-0.conda",)
+
+
+def test_all_variants_of_a_kept_version_stay_and_hidden_builds_go(target: FolderTarget, made: Path) -> None:
+    def toy(build: str, variant: str) -> Path:
+        return make_conda(made, "toy", build=build, about=own(f"d{build}"), variant={"v": variant})
+
+    publish(target, toy("udp_h1", "udp"), toy("rdma_h1", "rdma"))
+    publish(target, toy("udp_h2", "udp"))
+    assert target.retain(Retention(grace_s=0), label="main", dry_run=False).delete == ("linux-64/toy-1.0-udp_h1.conda",)
+    assert listed(target.root) == ["toy-1.0-rdma_h1", "toy-1.0-udp_h2"]
+
+
+def test_a_deleted_name_never_gets_other_bytes(target: FolderTarget, made: Path) -> None:
+    first = make_conda(made / "1", "toy", files={"a": b"1"})
+    publish(target, first, make_conda(made, "toy", version="2.0"))
+    target.retain(Retention(grace_s=0), label="main", dry_run=False)
+    assert listed(target.root) == ["toy-2.0-0"]
+    for label in ("main", "testing"):
+        with pytest.raises(ChannelError, match="other bytes were published under this name before"):
+            target.plan(make_set([make_conda(made / "2", "toy", files={"a": b"2"})]), label=label)
+    assert not (target.root / "linux-64" / first.name).exists()
+    publish(target, first)
+    assert listed(target.root) == ["toy-1.0-0", "toy-2.0-0"]
+    assert sound(target)
+
+
+def test_files_that_are_not_ours_are_left_alone(target: FolderTarget, made: Path) -> None:
+    """Signatures, bills of materials and web pages may lie beside everything that is ours."""
+    publish(target, make_conda(made, "toy"))
+    publish(target, make_conda(made, "toy"), label="testing")
+    foreign = [
+        target.root / name
+        for name in (
+            "index.html", "label/index.html", "label/testing/index.html", "keys/root.json", "linux-64/index.html",
+            "linux-64/toy-1.0-0.conda.sigs", "linux-64/toy-1.0-0.conda.sigs.ab12", "linux-64/toy-1.0-0.conda.cdx.json",
+            "linux-64/shards/notes.txt", "noarch/rss.xml", ".channel_tools/notes",
+        )
+    ]  # fmt: skip
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("not ours")
+    publish(target, make_conda(made, "toy", version="2.0"))
+    yank(target, "toy=2", label="main", reason="x", dry_run=False)
+    restore(target, "toy=2", label="main", dry_run=False)
+    retain(target, Retention(grace_s=0), label=None, dry_run=False)
+    assert target.labels() == ["main", "testing"]
+    assert [path for path in foreign if path.read_text() != "not ours"] == []
+    assert sound(target)
+
+
+def test_a_target_that_only_takes_uploads_cannot_be_curated(target: FolderTarget) -> None:
+    assert isinstance(maintained(open_target(str(target.root), environ={})), MaintainedTarget)
+    with pytest.raises(UsageError, match="nothing was published there yet"):
+        retain(target, Retention(), label=None, dry_run=True)
+
+    class Uploads:
+        address = "https://host"
+
+    with pytest.raises(UsageError, match="cannot be yanked"):
+        maintained(Uploads())  # type: ignore[arg-type]
+
+
+SHA256 = "ab" * 32
+MD5 = "cd" * 16
+LOCKS = {
+    "conda-lock.yml": f"""\
+version: 1
+package:
+- name: toy
+  version: '1.0'
+  url: https://host/t/x/linux-64/toy-1.0-udp_h1_0.conda
+  hash: {{md5: {MD5}, sha256: {SHA256}}}
+""",
+    "pixi.lock": f"""\
+packages:
+- conda: https://host/channel/linux-64/toy-1.0-udp_h1_0.conda
+  sha256: {SHA256}
+  md5: {MD5}
+""",
+    "explicit.txt": f"@EXPLICIT\nhttps://host/linux-64/toy-1.0-udp_h1_0.conda#{MD5}\n# {SHA256}\n",
+    "escaped.txt": f"https://host/linux-64/toy-1.0-udp_h1_0.conda#sha256:{SHA256} {MD5}\nhttps://host/a-1%2Bcpu-0.conda\n",
+    "environment.yml": "dependencies:\n  - toy=1.0=udp_h1_0\n  - python=3.11\n  - pip:\n    - x==1\n",
+    "spaced.txt": "toy ==1.0 =udp_h1_0\n",
+    "conda-list.txt": "toy=1.0=udp_h1_0\nother-tool=2=0\n",
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_format_names_the_package(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(LOCKS[name])
+    found = read_locked_names([path])
+    assert "toy-1.0-udp_h1_0.conda" in found.files
+    if SHA256 in LOCKS[name]:
+        assert found.hashes == {SHA256, MD5}
+
+
+def test_only_packages_are_named_and_escapes_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "escaped.txt"
+    path.write_text(LOCKS["escaped.txt"])
+    assert read_locked_names([path]).files == {"toy-1.0-udp_h1_0.conda", "a-1+cpu-0.conda"}
+    path.write_text(LOCKS["environment.yml"])
+    assert read_locked_names([path]).files == {"toy-1.0-udp_h1_0.conda"}
+    assert read_locked_names([]).files == frozenset()
+
+
+@pytest.mark.parametrize("content", [b"", b"dependencies:\n  - python\n", b"\xff\xfe\x00"])
+def test_a_file_that_names_no_package_is_no_lock_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="lock"):
+        read_locked_names([path])
+    with pytest.raises(ConfigError, match="no such lock file"):
+        read_locked_names([tmp_path / "missing"])

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.serve.access.guard import Gatekeeper, GuessLimit, TooManyGuesses, parse_public, tokens_of
+from channel_tools.serve.access.means import WithoutMeansError
+from channel_tools.serve.access.tokens import Access, create_token, revoke_token
+
+WRONG = "ct-00000000-" + "0" * 48
+
+
+@dataclass
+class Clock:
+    now_s: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Door:
+    """A gatekeeper with its file of tokens and clocks."""
+
+    file: Path
+    clock: Clock = field(default_factory=Clock)
+    gate: Gatekeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit = GuessLimit(burst=3, seconds_each=10, clock=self.clock)
+        self.gate = Gatekeeper(self.file, parse_public(("open", "open/beta")), limit=limit, clock=self.clock)
+
+    def token(self, access: Access = "read", channels: tuple[str, ...] | None = ("ours",)) -> str:
+        return create_token(
+            self.file,
+            name="x",
+            channels=channels,
+            labels=("main",),
+            access=access,
+            expires_s=self.clock.now_s + 60,
+            clock=self.clock,
+        )[0]
+
+    def may(self, token: str | None, access: Access, channel: str, label: str = "main") -> bool:
+        record = self.gate.identify(tokens_of(token, None, None), "10.0.0.1")
+        return self.gate.may(record, access, channel, label)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path / "tokens.json")
+
+
+def test_nothing_is_open_but_what_is_declared_public(door: Door) -> None:
+    assert not door.may(None, "read", "ours")
+    assert door.may(None, "read", "open")
+    assert door.may(None, "read", "open", "beta")
+    assert not door.may(None, "read", "open", "testing")
+    assert not door.may(None, "write", "open")
+
+
+def test_a_token_opens_what_it_is_for(door: Door) -> None:
+    reading, writing, everywhere = door.token(), door.token("write"), door.token("read", None)
+    assert door.may(reading, "read", "ours")
+    assert not door.may(reading, "write", "ours")
+    assert not door.may(reading, "read", "theirs")
+    assert not door.may(reading, "read", "ours", "testing")
+    assert door.may(writing, "read", "ours")
+    assert door.may(writing, "write", "ours")
+    assert not door.may(writing, "write", "theirs")
+    assert door.may(everywhere, "read", "theirs")
+
+
+def test_expiry_and_revocation_hold_at_once(door: Door) -> None:
+    first, second = door.token(), door.token()
+    assert door.may(first, "read", "ours")
+    revoke_token(door.file, first[3:11], clock=door.clock)
+    assert not door.may(first, "read", "ours")
+    assert door.may(second, "read", "ours")
+    door.clock.now_s += 60
+    assert not door.may(second, "read", "ours")
+
+
+def test_a_damaged_or_missing_file_opens_nothing(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    token = door.token()
+    assert door.may(token, "read", "ours")
+    content = door.file.read_bytes()
+    door.file.write_bytes(b"{")
+    with caplog.at_level(logging.ERROR):
+        assert not door.may(token, "read", "ours")
+    assert "every token is refused" in caplog.text
+    door.file.write_bytes(content)
+    assert door.may(token, "read", "ours")
+    door.file.unlink()
+    assert not door.may(token, "read", "ours")
+
+
+def test_an_address_that_guesses_secrets_is_not_looked_at_any_more(door: Door) -> None:
+    token = door.token()
+    guesses = [f"{token[:12]}{number:048x}" for number in range(9)]
+    assert door.may(token, "read", "ours")
+    for guess in guesses[:4]:
+        assert not door.may(guess, "read", "ours")
+    for guess in guesses[4:]:
+        with pytest.raises(TooManyGuesses) as refused:
+            door.may(guess, "read", "ours")
+        assert 0 < refused.value.wait_s <= 10
+    assert door.may(token, "read", "ours")  # who was in stays in
+    door.clock.now_s += 10.1
+    assert not door.may(guesses[5], "read", "ours")
+    with pytest.raises(TooManyGuesses):
+        door.may(guesses[6], "read", "ours")
+
+
+def test_who_knows_the_secret_is_never_limited_by_those_who_do_not(door: Door) -> None:
+    token = door.token()
+    for number in range(240):
+        with contextlib.suppress(TooManyGuesses):
+            door.may(f"{token[:12]}{number:048x}", "read", "ours")
+    door.token()  # any change of the file
+    assert door.may(token, "read", "ours")
+    wrong = f"{token[:12]}{0:048x}"
+    credentials = b"Basic " + base64.b64encode(f"{token}:{wrong}".encode())
+    assert door.gate.identify(tokens_of(None, credentials, None), "10.0.0.1") is not None
+
+
+def test_a_token_in_the_file_that_is_none_takes_nobody_elses_away(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    token = door.token()
+    document = json.loads(door.file.read_text())
+    document["tokens"].insert(0, {**document["tokens"][0], "id": "00000001", "channels": ["../x"]})
+    door.file.write_text(json.dumps(document))
+    assert door.may(token, "read", "ours")
+    assert "entry 1 (id '00000001') is not a valid token: '../x' cannot be a channel's name" in caplog.text
+
+
+def test_a_file_that_cannot_be_opened_for_a_moment_locks_nobody_out(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = door.token()
+
+    def no_descriptor(_path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", no_descriptor)
+        with pytest.raises(WithoutMeansError):
+            door.may(token, "read", "ours")
+    assert door.may(token, "read", "ours")
+
+
+def test_an_id_that_does_not_exist_is_limited_as_one_that_does(door: Door) -> None:
+    for _ in range(4):
+        assert not door.may(WRONG, "read", "ours")
+    with pytest.raises(TooManyGuesses):
+        door.may(WRONG, "read", "ours")
+
+
+def test_what_others_at_the_same_address_do_locks_nobody_out(door: Door) -> None:
+    old, new = door.token(), door.token()
+    revoke_token(door.file, old[3:11], clock=door.clock)
+    for number in range(50):
+        assert not door.may(old, "read", "ours")
+        assert not door.may(f"ct-{number:08x}-{'0' * 48}", "read", "ours")
+        assert not door.may("nonsense", "read", "ours")
+    assert door.may(new, "read", "ours")
+
+
+def basic(user: str, password: str) -> bytes:
+    return b"Basic " + base64.b64encode(f"{user}:{password}".encode())
+
+
+@pytest.mark.parametrize(
+    ("path_token", "authorization", "api_key", "tokens"),
+    [
+        (None, None, None, ()),
+        ("abc", b"Bearer other", b"third", ("abc",)),
+        ("", None, None, ("",)),
+        (None, b"Bearer abc", None, ("abc",)),
+        (None, b"bearer  abc ", b"other", ("abc",)),
+        (None, b"token abc", None, ("abc",)),
+        (None, basic("user", "abc"), None, ("abc", "user")),
+        (None, basic("abc", ""), None, ("abc",)),
+        (None, basic("a", "b:c"), None, ("b:c", "a")),
+        (None, b"Basic !!", None, ()),
+        (None, b"Basic", None, ()),
+        (None, b"Digest abc", None, ()),
+        (None, b"", b"abc", ()),
+        (None, None, b"abc", ("abc",)),
+    ],
+)
+def test_credentials(
+    path_token: str | None, authorization: bytes | None, api_key: bytes | None, tokens: tuple[str, ...]
+) -> None:
+    assert tokens_of(path_token, authorization, api_key) == tokens
+
+
+def test_the_memory_of_guesses_is_bounded() -> None:
+    limit = GuessLimit(clock=Clock())
+    for number in range(30_000):
+        limit.wrong(f"address {number}", "01234567")
+    assert len(limit._until) == 10_000
+    assert limit.wait_s("address 1", "01234567") == 0

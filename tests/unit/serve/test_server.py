@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from channel_tools.serve.access.tokens import default_tokens_file
+from channel_tools.serve.server import ServeSettings, check_settings
+from channel_tools.system.errors import UsageError
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ServeSettings:
+    root = tmp_path / "channels"
+    root.mkdir()
+    return ServeSettings(root=root, tokens_file=default_tokens_file(root), host="127.0.0.1", port=0, workers=1)
+
+
+def test_what_is_right_is_taken(settings: ServeSettings) -> None:
+    check_settings(settings)
+    check_settings(replace(settings, public=("ours", "ours/testing"), tokens_file=settings.root.parent / "tokens.json"))
+
+
+def test_a_folder_that_is_not_there_is_named(settings: ServeSettings) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        check_settings(replace(settings, root=settings.root / "none"))
+
+
+def test_a_channel_itself_is_no_folder_of_channels(settings: ServeSettings) -> None:
+    record = settings.root / ".channel_tools" / "channel.json"
+    record.parent.mkdir()
+    record.write_text("{}")
+    with pytest.raises(UsageError, match="is a channel; expected the folder that holds channels") as caught:
+        check_settings(settings)
+    assert caught.value.hint == f"serve {settings.root.parent}; it is then served as /{settings.root.name}/"
+
+
+@pytest.mark.parametrize("public", ["", "/x", "../x", "a/b/c", "api", ".hidden"])
+def test_public_names_a_channel(settings: ServeSettings, public: str) -> None:
+    with pytest.raises(UsageError, match="--public"):
+        check_settings(replace(settings, public=(public,)))
+
+
+@pytest.mark.parametrize("place", ["tokens.json", "ours/tokens.json", "ours/linux-64/tokens.json"])
+def test_tokens_are_not_kept_among_what_is_served(settings: ServeSettings, place: str) -> None:
+    with pytest.raises(UsageError, match="is among the files that would be served"):
+        check_settings(replace(settings, tokens_file=settings.root / place))

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import Foundation, add_packages, channel_writer
+from channel_tools.plan.inputs import HASH_DIGITS
+from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, check_digests
+from channel_tools.system.errors import IntegrityError, VerificationError
+from tests.unit.channel.toys import REGISTRY, link, make_conda, new_channel, own
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_a_digest_is_looked_for_as_the_plan_writes_it() -> None:
+    assert DIGEST_DIGITS == HASH_DIGITS
+
+
+def test_the_digest_of_a_plan_stands_in_the_build_string(tmp_path: Path) -> None:
+    foreign = make_conda(tmp_path, "foreign")
+    right = make_conda(tmp_path, "right", build="py311h0123456_0", about=own(DIGEST))
+    check_digests([foreign, right])
+    for build in ("h1234567_0", "0", "py311_0"):
+        with pytest.raises(IntegrityError, match="names the digest 0123456789abcdef"):
+            check_digests([make_conda(tmp_path, "wrong", build=build, about=own(DIGEST))])
+
+
+def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) -> None:
+    channel = new_channel(tmp_path)
+    inner = make_conda(tmp_path / "a", "inner", files={"lib/inner.txt": b"x"})
+    with channel_writer(channel) as writer:
+        add_packages(writer, [inner])
+    beside = make_conda(tmp_path / "b", "beside", files={"lib/beside.txt": b"x"})
+    outer = make_conda(
+        tmp_path / "b",
+        "outer",
+        index={"depends": ["inner", "beside"]},
+        files={"lib/one": link("lib/one", "inner.txt"), "lib/two": link("lib/two", "beside.txt")},
+    )
+    audit = audit_uploaded([outer, beside], REGISTRY, [channel.path])
+    assert audit.notes == ()
+    assert {name: row.name for name, row in audit.rows.items()} == {
+        "linux-64/outer-1.0-0.conda": "outer",
+        "linux-64/beside-1.0-0.conda": "beside",
+    }
+    for places, files in (([], [outer, beside]), ([channel.path], [outer])):
+        with pytest.raises(VerificationError, match="neither the package nor what it depends on has"):
+            audit_uploaded(files, REGISTRY, places)
+
+
+def test_what_a_foundation_elsewhere_would_tell_is_left_out_and_said(tmp_path: Path) -> None:
+    outer = make_conda(tmp_path, "outer", index={"depends": ["far"]}, files={"lib/one": link("lib/one", "far.txt")})
+    foundation = Foundation(kind="conda-forge", address="https://channel.example/conda-forge")
+    (note,) = audit_uploaded([outer], foundation, []).notes
+    assert "these rules were not applied: libstdcxx, link, needed" in note
+    bad = make_conda(tmp_path, "bad", files={"bin/run": b"#!/home/me/python\n"})
+    with pytest.raises(VerificationError, match="interpreter"):
+        audit_uploaded([bad], foundation, [])

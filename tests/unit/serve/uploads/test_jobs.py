@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the supervising process does with jobs when the system fails it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from channel_tools.publish.server.protocol import YankRequest
+from channel_tools.serve.metrics import Metrics
+from channel_tools.serve.uploads import jobs
+from channel_tools.serve.uploads.jobs import JobQueue
+from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
+from channel_tools.system.errors import DiskFullError
+
+YANK = YankRequest(label="main", keys=("noarch/a-1-0.conda",), reason="x")
+
+
+class Process:
+    """A process that was forked for a job, and has ended."""
+
+    exitcode = 1
+    fails = False
+
+    def __init__(self, **_given: object) -> None:
+        self.sentinel = 12345
+
+    def start(self) -> None:
+        if type(self).fails:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+
+class Fork:
+    Process = Process
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]:
+    monkeypatch.setattr(jobs, "_fork", Fork)
+    monkeypatch.setattr(Process, "fails", False)
+    with socket.socket() as listener:
+        queue = JobQueue(tmp_path, listener, Metrics(1))
+        yield queue
+        queue.stop(0.0)
+
+
+def send(queue: JobQueue, root: Path, *, with_lock: bool = True) -> Job:
+    job = JobStore(jobs_folder(root), clock=lambda: 0.0).open("yank", "ours", YANK)
+    with try_lock(job.lock) as lock:
+        assert lock is not None
+        job.set_state(State(state="waiting"))
+        socket.send_fds(queue.sending, [f"ours/{job.id}".encode()], [lock] if with_lock else [])
+    return job
+
+
+def test_an_end_that_cannot_be_noted_is_said_and_unlocks_the_job(
+    queue: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = send(queue, tmp_path)
+    queue.handle([queue.waitables[0]])
+    assert is_locked(job.lock)
+
+    def no_space(_job: Job, _state: State) -> None:
+        raise DiskFullError("no space left")
+
+    monkeypatch.setattr(Job, "set_state", no_space)
+    with caplog.at_level(logging.ERROR):
+        queue.handle([12345])
+    assert f"job {job.id} of channel ours: its end cannot be noted: no space left" in caplog.text
+    assert not is_locked(job.lock)
+    assert job.state().state == "open"
+
+
+def test_a_job_whose_process_cannot_be_made_waits(
+    queue: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Process, "fails", True)
+    job = send(queue, tmp_path)
+    with pytest.raises(OSError, match="temporarily"):
+        queue.handle([queue.waitables[0]])
+    assert is_locked(job.lock)
+    monkeypatch.setattr(Process, "fails", False)
+    queue.handle([])
+    assert queue.waitables[1:] == [12345]
+
+
+def test_a_job_whose_lock_did_not_arrive_counts_as_interrupted(queue: JobQueue, tmp_path: Path) -> None:
+    job = send(queue, tmp_path, with_lock=False)
+    queue.handle([queue.waitables[0]])
+    assert queue.waitables[1:] == []
+    assert job.state().state == "open"
+
+
+def test_a_job_that_was_damaged_meanwhile_is_left_alone(queue: JobQueue, tmp_path: Path) -> None:
+    job = send(queue, tmp_path)
+    (job.folder / "request.json").write_bytes(b"")
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names only
+    queue.handle([queue.waitables[0]])
+    assert queue.waitables[1:] == []
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from channel_tools.conda.package import PackageRef
+from channel_tools.publish.server.protocol import ErrorResponse, PromoteRequest, ReportResponse, SetRequest
+from channel_tools.serve.uploads.store import (
+    ARRIVING_FOLDER,
+    STALE_S,
+    Job,
+    JobStore,
+    State,
+    drop_files,
+    is_locked,
+    try_lock,
+)
+from channel_tools.system.errors import IntegrityError
+from tests.unit.channel.toys import REGISTRY
+
+FILE = PackageRef(subdir="noarch", file_name="a-1-0.conda", sha256="0" * 64, size_bytes=3, foundation=False)
+SET = SetRequest(label="main", name="a set", foundation=REGISTRY, files=(FILE,))
+NOW_S = 1_900_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JobStore:
+    return JobStore(tmp_path / "uploads", clock=lambda: NOW_S)
+
+
+def test_a_lock_is_held_until_the_last_who_has_it_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with try_lock(path) as lock:
+        assert lock is not None
+        assert is_locked(path)
+        with try_lock(path) as second:
+            assert second is None
+        inherited = os.dup(lock)  # as by a fork
+    assert is_locked(path)
+    os.close(inherited)
+    assert not is_locked(path)
+
+
+def test_the_same_set_is_the_same_job_and_another_is_not(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    assert store.open("publish", "ours", SET) == job
+    assert store.find("ours", job.id) == job
+    other = SetRequest(label="testing", name="a set", foundation=REGISTRY, files=(FILE,))
+    promotion = PromoteRequest(source="testing", label="main", keys=(str(FILE.key),))
+    ids = {job.id, store.open("publish", "ours", other).id, store.open("publish", "theirs", SET).id}
+    ids.add(store.open("promote", "ours", promotion).id)
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize("job_id", ["", "..", "0" * 31, "0" * 32, "../" + "0" * 29, "G" * 32])
+def test_what_is_no_job_is_not_found(store: JobStore, job_id: str) -> None:
+    store.open("publish", "ours", SET)
+    assert store.find("ours", job_id) is None
+
+
+def test_a_job_is_under_way_only_while_somebody_holds_it(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    with try_lock(job.lock) as lock:
+        assert lock is not None
+        job.set_state(State(state="running"))
+        assert job.response().state == "running"
+        assert store.open("publish", "ours", SET).state().state == "running"
+        assert not store.remove(job)
+    assert job.response().state == "open"  # the process was killed
+
+
+def test_how_it_ended_stays_until_it_is_opened_again(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    error = ErrorResponse(kind="ChannelError", message="m", hint="h")
+    for state in (
+        State(state="failed", error=error),
+        State(state="done", report=ReportResponse(uploaded=(str(FILE.key),))),
+    ):
+        job.set_state(state)
+        found = store.find("ours", job.id)
+        assert found is not None
+        assert found.state() == state
+        assert store.open("publish", "ours", SET).state() == State()
+
+
+def test_what_nobody_comes_back_to_is_removed(store: JobStore) -> None:
+    old, locked, fresh = (
+        store.open("publish", "ours", SetRequest(label="main", name=name, foundation=REGISTRY, files=(FILE,)))
+        for name in ("old", "locked", "fresh")
+    )
+    for job in (old, locked, fresh):
+        job.file(FILE).parent.mkdir(parents=True)
+        job.file(FILE).write_bytes(b"abc")
+        age_s = 10.0 if job is fresh else STALE_S + 10
+        os.utime(job.folder, (NOW_S - age_s, NOW_S - age_s))
+    with try_lock(locked.lock) as lock:
+        assert lock is not None
+        assert store.remove_stale() == [old.id]
+        assert [store.find("ours", job.id) is not None for job in (old, locked, fresh)] == [False, True, True]
+    drop_files(fresh)
+    assert not fresh.file(FILE).exists()
+    assert sorted(path.name for path in store.folder.glob("*/*")) == sorted((locked.id, fresh.id))
+
+
+def test_what_was_sent_for_a_job_that_is_done_goes_unless_it_was_opened_again(store: JobStore) -> None:
+    done, again, under_way = (
+        store.open("publish", "ours", SetRequest(label="main", name=name, foundation=REGISTRY, files=(FILE,)))
+        for name in ("done", "again", "under way")
+    )
+    for job in (done, again, under_way):
+        job.set_state(State(state="done", report=ReportResponse()))
+        job.file(FILE).parent.mkdir(parents=True)
+    assert isinstance(again.request, SetRequest)
+    store.open("publish", "ours", again.request)
+    for job in (done, again, under_way):
+        os.utime(job.folder, (NOW_S, NOW_S))
+    with try_lock(under_way.lock) as lock:
+        assert lock is not None
+        assert store.remove_stale() == []
+    assert [job.has_files() for job in (done, again, under_way)] == [False, True, True]
+    assert done.state().state == "done"
+
+
+def test_messages_for_clients_name_no_folder_of_the_server(store: JobStore, tmp_path: Path) -> None:
+    job = store.open("publish", "ours", SET)
+    message = f"{job.file(FILE)} and {tmp_path / 'ours' / 'noarch'} and {tmp_path}"
+    assert job.without_paths(message, tmp_path) == "noarch/a-1-0.conda and ours/noarch and the server"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": "other", "body": {"label": "main"}}', b"\xff"])
+def test_a_damaged_job_is_put_aside_once_and_the_set_can_be_opened_again(tmp_path: Path, content: bytes) -> None:
+    said: list[str] = []
+    store = JobStore(tmp_path / "uploads", clock=lambda: NOW_S, quarantined=lambda: said.append("x"))
+    job = store.open("publish", "ours", SET)
+    (job.folder / "request.json").write_bytes(content)
+    assert store.remove_stale() == []
+    assert store.find("ours", job.id) is None
+    assert said == ["x"]
+    aside = job.folder.with_name(f".damaged-{job.id}")
+    assert (aside / "request.json").read_bytes() == content
+    assert store.open("publish", "ours", SET).request == SET
+    os.utime(aside, (NOW_S - STALE_S - 10,) * 2)
+    store.remove_stale()
+    assert not aside.exists()
+
+
+def test_opening_a_set_mends_its_damaged_request(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    (job.folder / "request.json").write_bytes(b"")
+    assert store.open("publish", "ours", SET).request == SET
+
+
+def test_a_damaged_request_or_state_is_one_error_or_an_interruption(store: JobStore) -> None:
+    job = store.open("publish", "ours", SET)
+    (job.folder / "request.json").write_bytes(b'{"kind": "publish", "body": {"label": "main"}}')
+    (job.folder / "state.json").write_bytes(b"")
+    found = store.find("ours", job.id)
+    assert found == job
+    assert found.state() == State()
+    with pytest.raises(IntegrityError, match=r"request\.json: not a valid request"):
+        _ = found.request
+
+
+def test_packages_that_nobody_sends_any_more_are_removed(store: JobStore) -> None:
+    folder = store.folder / "ours" / ARRIVING_FOLDER
+    folder.mkdir(parents=True)
+    for name, age_s in (("interrupted", 100.0), ("just begun", 1.0), ("locked", 100.0)):
+        (folder / name).write_bytes(b"abc")
+        os.utime(folder / name, (NOW_S - age_s,) * 2)
+    with try_lock(folder / "locked") as lock:
+        assert lock is not None
+        store.remove_stale()
+    assert sorted(path.name for path in folder.iterdir()) == ["just begun", "locked"]
+
+
+def test_one_job_that_cannot_be_looked_at_keeps_no_other_from_being_removed(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (store.open("publish", channel, SET) for channel in ("a", "b"))
+    for job in (first, second):
+        os.utime(job.folder, (NOW_S - STALE_S - 10,) * 2)
+    remove = JobStore.remove
+
+    def failing(self: JobStore, job: Job) -> bool:
+        if job == first:
+            raise OSError(errno.EIO, "Input/output error")
+        return remove(self, job)
+
+    monkeypatch.setattr(JobStore, "remove", failing)
+    assert store.remove_stale() == [second.id]
+    assert "Input/output error" in caplog.text

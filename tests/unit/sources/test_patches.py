@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import difflib
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channel_tools.sources.patches import apply_patch, check_patches, read_files
+from channel_tools.system.errors import ConfigError
+from tests.unit.sources.toys import tar_gz
+
+LINES = [f"line {number}\n" for number in range(1, 31)]
+BEFORE = "".join(LINES)
+
+
+def diff(before: str, after: str, name: str = "src/a.c", *, context: int = 3) -> bytes:
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}", n=context
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    ).encode()
+
+
+def changed(*numbers: int) -> str:
+    return "".join(f"new {number}\n" if number in numbers else line for number, line in enumerate(LINES, start=1))
+
+
+def applied(patch: bytes, texts: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    with tempfile.TemporaryDirectory() as holder:
+        folder, file = Path(holder, "source"), Path(holder, "x.patch")
+        folder.mkdir()
+        file.write_bytes(patch)
+        for name, content in texts.items():
+            if content is not None:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+        apply_patch(file, folder, what="toy")
+        found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        return {**dict.fromkeys(texts), **found}
+
+
+def test_hunks_apply_where_their_lines_are() -> None:
+    shifted = "extra\n" * 7 + BEFORE
+    result = applied(diff(BEFORE, changed(5, 25)), {"src/a.c": shifted.encode()})
+    assert result["src/a.c"] == ("extra\n" * 7 + changed(5, 25)).encode()
+
+
+def test_a_hunk_that_differs_in_one_line_of_context_is_refused_with_file_and_lines() -> None:
+    other = BEFORE.replace("line 24\n", "line 24 \n")
+    with pytest.raises(ConfigError, match=r"hunk 2 of src/a\.c: line 24 is 'line 24 ', expected 'line 24'"):
+        applied(diff(BEFORE, changed(5, 25)), {"src/a.c": other.encode()})
+
+
+def test_a_patch_that_is_in_already_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"hunk 1 of src/a\.c"):
+        applied(diff(BEFORE, changed(5)), {"src/a.c": changed(5).encode()})
+
+
+def test_files_are_made_removed_and_renamed() -> None:
+    patch = b"""\
+diff --git a/new b/new
+new file mode 100644
+--- /dev/null
++++ b/new
+@@ -0,0 +1,2 @@
++one
++two
+diff --git a/gone b/gone
+deleted file mode 100644
+--- a/gone
++++ /dev/null
+@@ -1 +0,0 @@
+-bye
+diff --git a/old b/moved
+similarity index 100%
+rename from old
+rename to moved
+diff --git a/c b/d
+similarity index 50%
+rename from c
+rename to d
+--- a/c
++++ b/d
+@@ -1,2 +1,2 @@
+ same
+-c
++d
+"""
+    texts: dict[str, bytes | None] = {"gone": b"bye\n", "old": b"kept\n", "c": b"same\nc\n", "new": None, "moved": None}
+    assert applied(patch, texts) == {
+        "gone": None, "old": None, "c": None, "new": b"one\ntwo\n", "moved": b"kept\n", "d": b"same\nd\n",
+    }  # fmt: skip
+
+
+def test_an_insertion_behind_the_end_of_the_file_is_refused() -> None:
+    patch = b"--- a/src/a.c\n+++ b/src/a.c\n@@ -40,0 +41 @@\n+more\n"
+    with pytest.raises(ConfigError, match=r"hunk 1 of src/a\.c: the file has 30 lines, the hunk begins at 40"):
+        applied(patch, {"src/a.c": BEFORE.encode()})
+
+
+def test_settings_of_the_users_git_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".gitconfig").write_text("[apply]\n  ignoreWhitespace = change\n[core]\n  autocrlf = true\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"line 24 is 'line 24 '"):
+        applied(diff(BEFORE, changed(25)), {"src/a.c": BEFORE.replace("line 24\n", "line 24 \n").encode()})
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        pytest.param({"src/a.c": None}, "changes src/a.c, which does not exist", id="absent"),
+        pytest.param({}, "changes src/a.c, which does not exist", id="unknown"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(texts: dict[str, bytes | None], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        applied(diff(BEFORE, changed(5)), texts)
+
+
+def test_binary_changes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="binary"):
+        applied(b"diff --git a/x b/x\nBinary files a/x and b/x differ\n", {"x": b"1"})
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"no diff\n", 1), (b"--- a/x\n+++ b/x\n", 1), (b"--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n one\n", 5)],
+)
+def test_what_is_no_diff_is_refused_with_its_line(content: bytes, line: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        applied(content, {"x": b"one\n"})
+    assert caught.value.line == line
+
+
+texts_of_lines = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "-- x\n", "+++ y\n"]), max_size=25).map("".join)
+
+
+@settings(max_examples=30, deadline=None)
+@given(before=texts_of_lines, after=texts_of_lines, cut=st.booleans(), trim=st.booleans())
+def test_a_diff_applied_to_its_first_text_gives_its_second(*, before: str, after: str, cut: bool, trim: bool) -> None:
+    before = before.removesuffix("\n") if cut else before
+    after = after.removesuffix("\n") if trim else after
+    patch = diff(before, after)
+    if before == after or not patch:
+        return
+    assert applied(patch, {"src/a.c": before.encode()})["src/a.c"] == after.encode()
+
+
+def test_patches_apply_one_upon_the_other_to_the_files_of_an_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "toy.tar.gz"
+    archive.write_bytes(tar_gz({"toy-1/src/a.c": BEFORE.encode(), "toy-1/README": b"x\n"}))
+    first, second = tmp_path / "1.patch", tmp_path / "2.patch"
+    first.write_bytes(b"From: somebody\nSubject: why\n---\n\n" + diff(BEFORE, changed(5)))
+    second.write_bytes(diff(changed(5), changed(5, 6)))
+    check_patches(archive, [first, second], what="toy")
+    with pytest.raises(ConfigError, match=r"2\.patch:3: the patch does not apply to toy: hunk 1 of src/a\.c: line 5"):
+        check_patches(archive, [second, first], what="toy")
+
+
+def test_names_without_leading_folders_are_found(tmp_path: Path) -> None:
+    archive = tmp_path / "toy.tar.gz"
+    archive.write_bytes(tar_gz({"toy-1/src/a.c": BEFORE.encode()}))
+    plain = tmp_path / "p0.patch"
+    plain.write_bytes(diff(BEFORE, changed(5)).replace(b"a/src", b"src").replace(b"b/src", b"src"))
+    check_patches(archive, [plain], what="toy")
+
+
+def test_an_archive_without_a_top_folder_is_read_as_it_is(tmp_path: Path) -> None:
+    archive = tmp_path / "toy.tar.gz"
+    archive.write_bytes(tar_gz({"src/a": b"1", "b": b"2"}))
+    assert read_files(archive, {"src/a", "b", "c"}) == {"src/a": b"1", "b": b"2", "c": None}
+
+
+def test_a_patch_file_that_is_none_is_named(tmp_path: Path) -> None:
+    archive, patch = tmp_path / "toy.tar.gz", tmp_path / "x.patch"
+    archive.write_bytes(tar_gz({"toy/a": b"1"}))
+    patch.write_text("not a patch\n")
+    with pytest.raises(ConfigError, match=r"x\.patch:1: the patch is not a unified diff"):
+        check_patches(archive, [patch], what="toy")
+
+
+def test_git_agrees_on_what_applies(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.c").write_text("extra\n" + BEFORE)
+    patch = diff(BEFORE, changed(9, 20))
+    (tmp_path / "x.patch").write_bytes(patch)
+    try:
+        subprocess.run(["git", "apply", "x.patch"], cwd=tmp_path, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    ours = applied(patch, {"src/a.c": ("extra\n" + BEFORE).encode()})
+    assert (tmp_path / "src" / "a.c").read_bytes() == ours["src/a.c"]

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-3-Clause
+""" """
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
+from channel_tools.system.files import (
+    atomic_path,
+    disk_full_reported,
+    exclusive_lock,
+    link_or_copy,
+    read_first_line,
+    read_tail,
+    remove_leftovers,
+    sha256_of_file,
+    write_text_atomically,
+)
+
+
+def test_failed_write_leaves_the_old_bytes_and_no_temporary(tmp_path: Path) -> None:
+    target = tmp_path / "index.json"
+    write_text_atomically(target, "old")
+    with pytest.raises(FileNotFoundError), atomic_path(target) as temporary:
+        temporary.with_name(str(temporary.write_text("half"))).read_text()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_folder_appears_whole(tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    with atomic_path(target) as temporary:
+        temporary.mkdir()
+        (temporary / "a").write_text("1")
+        assert not target.exists()
+    assert (target / "a").read_text() == "1"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_named_as_such(tmp_path: Path, number: int) -> None:
+    with pytest.raises(DiskFullError, match="no space left") as caught, disk_full_reported(tmp_path):
+        raise OSError(number, os.strerror(number), str(tmp_path / "x"))
+    assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a socket", "a symbolic link"])
+def test_only_regular_files_are_written_over(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target"
+    with socket.socket(socket.AF_UNIX) as listener:
+        if kind == "a pipe":
+            os.mkfifo(target)
+        elif kind == "a folder":
+            target.mkdir()
+        elif kind == "a socket":
+            listener.bind(str(target))
+        else:
+            target.symlink_to("nowhere")
+        before = target.lstat()
+        with pytest.raises(FileAccessError, match=f"target: is {kind}"):
+            write_text_atomically(target, "x")
+        assert target.lstat() == before
+        assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_device_is_not_replaced_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(os.devnull)
+    with pytest.raises(FileAccessError, match="link: is a device"):
+        write_text_atomically(link, "x")
+    assert link.is_symlink()
+
+
+def test_errors_name_the_destination_and_no_temporary(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    target = tmp_path / "file" / "x"
+    with pytest.raises((FileExistsError, NotADirectoryError)) as caught:
+        write_text_atomically(target, "x")
+    assert str(error_from_os(caught.value)).startswith(f"{tmp_path}/file: ")
+    with pytest.raises(FileAccessError, match=r"x{300}: file name too long"):
+        write_text_atomically(tmp_path / ("x" * 300), "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [(b"secret\nmore", b"secret"), (b"a\r\n", b"a"), (b"", b""), (b"b", b"b")]
+)
+def test_the_first_line_of_a_file_or_pipe(tmp_path: Path, content: bytes, line: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    assert read_first_line(file) == line
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    assert read_first_line(Path(f"/dev/fd/{reading}")) == line
+    os.close(reading)
+
+
+def test_no_first_line_is_waited_for_without_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(FileAccessError, match="nobody wrote"):
+        read_first_line(tmp_path / "fifo", wait_s=0.01)
+    with pytest.raises(FileAccessError, match="longer than 4096"):
+        read_first_line(Path("/dev/zero"))
+    with pytest.raises(FileAccessError, match="no such file"):
+        read_first_line(tmp_path / "none")
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), disk_full_reported(tmp_path):
+        raise PermissionError(errno.EACCES, "denied")
+
+
+def test_real_full_device_is_reported(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    with (
+        pytest.raises(DiskFullError),
+        disk_full_reported(tmp_path),
+        full.open("wb", buffering=0) as stream,
+    ):
+        stream.write(b"x")
+
+
+@given(st.binary(max_size=4096))
+def test_sha256_agrees_with_hashlib(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("hash") / "f"
+    path.write_bytes(content)
+    assert sha256_of_file(path) == hashlib.sha256(content).hexdigest()
+
+
+def test_link_shares_the_bytes_and_keeps_an_existing_file(tmp_path: Path) -> None:
+    source = tmp_path / "a"
+    source.write_text("1")
+    link_or_copy(source, tmp_path / "sub" / "b")
+    assert (tmp_path / "sub" / "b").samefile(source)
+    other = tmp_path / "c"
+    other.write_text("2")
+    link_or_copy(source, other)
+    assert other.read_text() == "2"
+
+
+def test_copy_where_links_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.EXDEV, "cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    source = tmp_path / "a"
+    source.write_text("1")
+    link_or_copy(source, tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "1"
+    assert not (tmp_path / "b").samefile(source)
+
+
+def test_leftovers_are_only_our_own_names(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-abc").mkdir()
+    (tmp_path / ".tmp-abc" / "x").write_text("1")
+    (tmp_path / ".tmp-file").write_text("1")
+    (tmp_path / "kept").write_text("1")
+    assert len(remove_leftovers(tmp_path)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+HOLDER = """
+import sys, pathlib
+from channel_tools.system.files import exclusive_lock
+with exclusive_lock(pathlib.Path(sys.argv[1]), what="x"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def _holder(lock: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def test_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    holder = _holder(lock)
+    with holder:
+        with (
+            pytest.raises(ChannelError, match=f"the channel is in use by process {holder.pid}"),
+            exclusive_lock(lock, what="the channel"),
+        ):
+            pytest.fail("two writers")
+        holder.kill()
+
+
+def test_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with _holder(lock) as holder:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    with exclusive_lock(lock, what="the channel"):
+        assert lock.with_name("lock.owner").read_text() == f"{os.getpid()}\n"
+
+
+def test_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"first\n" + b"x" * (256 << 10) + b"\nlast \xff\n")
+    assert read_tail(log).endswith("x\nlast \ufffd\n")
+    assert "first" not in read_tail(log)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from channel_tools.system.errors import CommandError
+from channel_tools.system.processes import (
+    Deadline,
+    run_command,
+    running_program,
+    wait_for_any,
+    watch_command,
+)
+from channel_tools.system.workers import signals_held, signals_released
+from tests.unit.validate.fakes import write_program
+
+
+def test_output_is_captured_and_input_is_closed() -> None:
+    result = run_command([sys.executable, "-c", "import sys; print(repr(sys.stdin.read()))"])
+    assert result.stdout == "''\n"
+
+
+def test_failure_holds_command_status_and_last_lines() -> None:
+    script = "import sys; print('x' * 3, file=sys.stderr); sys.exit(3)"
+    with pytest.raises(CommandError, match=r"exit status 3\nxxx"):
+        run_command([sys.executable, "-c", script])
+    assert run_command([sys.executable, "-c", script], check=False).returncode == 3
+
+
+def test_missing_program_is_named() -> None:
+    with pytest.raises(CommandError, match="no-such-program-here: the program was not found"):
+        run_command(["no-such-program-here"])
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="does not exist"):
+        run_command(["true"], cwd=tmp_path / "absent")
+
+
+def test_deadline_ends_the_children_too(tmp_path: Path) -> None:
+    marker = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {marker}; wait"
+    with pytest.raises(CommandError, match=r"did not end within 0\.5 s"):
+        run_command(["sh", "-c", script], timeout_s=0.5)
+    child = int(marker.read_text())
+    with pytest.raises(ProcessLookupError):
+        _wait_until_gone(child)
+
+
+def _wait_until_gone(pid: int) -> None:
+    for _ in range(100_000):
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "Z":
+            raise ProcessLookupError
+
+
+def test_lines_and_output_of_a_program_are_handed_on(tmp_path: Path) -> None:
+    lines: list[str] = []
+    script = "import sys; print('one'); print('two'); sys.stderr.write('bad\\n'); sys.exit(3)"
+    result = watch_command(
+        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), poll=lambda: None, on_line=lines.append
+    )
+    assert lines == ["one", "two"]
+    assert (result.returncode, result.stdout, result.stderr) == (3, "one\ntwo\n", "bad\n")
+
+
+def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script = f"import signal; stream = open({str(pipe)!r}, 'w'); signal.pause()"
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch_command([sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), poll=interrupt)
+    assert os.read(reading, 1) == b""  # nobody holds the other end
+    os.close(reading)
+
+
+def test_a_program_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-c", "import sys; sys.stdin = open(sys.argv[1]); sys.stdin.read()", str(pipe)]
+    script = (
+        "import os, pathlib; from channel_tools.system.processes import watch_command\n"
+        f"watch_command({command!r}, cwd=pathlib.Path('/'), env=dict(os.environ), poll=lambda: None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as run:
+        writing = os.open(pipe, os.O_WRONLY)  # waits until the program has opened the other end
+        run.kill()
+    poll = select.poll()
+    poll.register(writing, select.POLLERR)
+    ended = poll.poll(60_000)
+    os.close(writing)
+    assert ended, "the program still holds its end of the pipe"
+
+
+def test_a_program_that_is_not_there_is_a_command_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="absent-program"):
+        watch_command(["absent-program"], cwd=tmp_path, env={}, poll=lambda: None)
+
+
+LONG_S = 30.0
+WAIT_FOREVER = """
+    import os, signal, sys
+    print(os.getpid(), flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+def ends_within(descriptor: int, seconds: float) -> bool:
+    return wait_for_any([descriptor], Deadline.after(seconds)) == (descriptor,)
+
+
+def test_a_program_is_ended_with_its_block(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "forever", WAIT_FOREVER)
+    with running_program(
+        "forever", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log", stdout=subprocess.PIPE
+    ) as program:
+        assert program.process.stdout is not None
+        pid = int(program.process.stdout.readline())
+        assert pid == program.process.pid
+        assert not program.has_ended()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "forever", WAIT_FOREVER)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        running_program("forever", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program,
+    ):
+        raise KeyboardInterrupt
+    assert program.has_ended()
+
+
+def test_its_end_and_its_words_are_told(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "failing", "import sys; print('out'); sys.exit('no driver')")
+    with running_program("failing", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
+        assert ends_within(program.descriptor, LONG_S)
+        assert program.end_in_words() == "exit status 1"
+    assert "no driver" in program.tail()
+
+
+def test_a_signal_is_named(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with running_program("killed", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
+        assert program.end_in_words() == "signal SIGKILL"
+
+
+def test_a_program_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with running_program("absent", [tmp_path / "absent"], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
+        assert program.end_in_words() == "exit status 1"
+    assert "absent: cannot be started: No such file" in program.tail()
+
+
+def test_waiting_ends_with_the_deadline(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "forever", WAIT_FOREVER)
+    with running_program("forever", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
+        assert wait_for_any([program.descriptor], Deadline.after(0.05)) == ()
+
+
+def test_kill_9_of_the_starter_ends_the_program(tmp_path: Path) -> None:
+    program_file = write_program(tmp_path / "forever", WAIT_FOREVER)
+    starter = f"""
+        import signal, sys
+        from pathlib import Path
+        from channel_tools.system.processes import running_program
+        folder = Path({str(tmp_path)!r})
+        with running_program("p", [{str(program_file)!r}], env={{}}, cwd=folder, log=folder / "log", stdout=1):
+            signal.pause()
+    """
+    code = "\n".join(line.removeprefix("        ") for line in starter.splitlines())
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        descriptor = os.pidfd_open(int(process.stdout.readline()))
+        process.send_signal(signal.SIGKILL)
+        assert ends_within(descriptor, LONG_S)
+        os.close(descriptor)
+
+
+def test_the_earlier_of_two_deadlines_counts() -> None:
+    soon, late = Deadline.after(1), Deadline.after(100)
+    assert soon.capped(100) is soon
+    assert late.capped(1).limit_s == 1
+
+
+def test_a_child_forked_while_signals_are_held_has_none_of_its_parents_handlers_run() -> None:
+    """A server that was ended while it started had workers that went on: what a handler raises is lost after a fork."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: heard.append(number))
+    try:
+        with signals_held():
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+                if heard:
+                    os._exit(1)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signals_released()
+                os._exit(2)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # others' threads do not hold it
+            assert not heard
+        assert heard == [signal.SIGTERM]
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)

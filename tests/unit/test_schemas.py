@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The JSON Schemas that editors check the YAML files with: they say what the readers of these files take.
+
+Refresh them with ``REFRESH_GOLDEN=1 pytest tests/unit/test_schemas.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+
+from channel_tools.foundation.table import table_schema
+from channel_tools.matrix.load import stacks_schema
+from channel_tools.validate.runner import METHODS
+from tests.unit.matrix.golden import assert_golden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT / "docs" / "reference" / "schemas"
+FILES = [ROOT / "variants" / "stacks.yaml", *sorted((ROOT / "channel_tools" / "foundation" / "data").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [("stacks", stacks_schema), ("foundation-table", table_schema)], ids=["stacks", "table"]
+)
+def test_a_schema_is_what_the_reader_takes(name: str, make: Callable[[], dict[str, Any]]) -> None:
+    jsonschema.Draft202012Validator.check_schema(make())
+    assert_golden(SCHEMAS / f"{name}.json", json.dumps(make(), indent=2) + "\n")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_file_names_its_schema_and_keeps_to_it(path: Path) -> None:
+    named = re.search(r"^# yaml-language-server: \$schema=(.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert named is not None
+    validator = jsonschema.Draft202012Validator(json.loads((path.parent / named[1]).read_text(encoding="utf-8")))
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert [error.message for error in validator.iter_errors(content)] == []
+    assert not validator.is_valid(content | {"unknown": 1})
+
+
+def test_the_methods_that_a_stack_may_name_are_those_that_there_are() -> None:
+    named = stacks_schema()["$defs"]["_ValidationModel"]["properties"]["method"]["enum"]
+    assert sorted(named) == sorted(METHODS)

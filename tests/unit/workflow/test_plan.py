@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.cli.plan import unsatisfiable_in_short
+from channel_tools.plan import PublishedPackage, judge_again
+from channel_tools.system.errors import UsageError
+from channel_tools.system.settings import Settings, make_settings
+from channel_tools.workflow.plan import PlanRequest, expand_request, list_stacks, plan_request
+from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_STACKS, _RECIPE = "variants/stacks.yaml", "recipes/libtoy/recipe.yaml"
+_SKIPPED = {
+    _STACKS: FILES[_STACKS].replace("[libtoy, toy-switch, toy-plugin, toy-meta]", "[libtoy]"),
+    _RECIPE: FILES[_RECIPE].replace("  number: 0\n", "  number: 0\n  skip: [true]\n"),
+}
+
+
+def settings_of(folder: Path, changes: Mapping[str, str | None] | None = None) -> Settings:
+    root = write_tree(folder / "tree", changes).root
+    return make_settings(root=root, output=folder / "output", environ={}, cwd=folder)
+
+
+def test_a_stack_without_any_package_for_this_platform_is_an_error(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, _SKIPPED)
+    with pytest.raises(UsageError, match="the stack 'udp' has no package for linux-") as caught:
+        expand_request(settings, PlanRequest(stack="udp"))
+    assert caught.value.hint is not None
+    assert "build.skip" in caught.value.hint
+    assert expand_request(settings, PlanRequest(every_stack=True)).packages == ()
+
+
+def test_stacks_are_listed_with_their_packages(tmp_path: Path) -> None:
+    (listed,) = list_stacks(settings_of(tmp_path), stack=None, kind="registry")
+    assert listed.stack.description == "Sums over sockets"
+    assert {package.name for package in listed.packages} == {"libtoy", "toy-switch", "toy-plugin", "toy-meta"}
+
+
+def test_what_is_not_servable_is_counted_by_reason(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    write_foundation(settings.foundation, [record for record in FOUNDATION if record[0] != "python"])
+    plan = plan_request(settings, PlanRequest(stack="udp"))
+    lines = unsatisfiable_in_short(plan)
+    assert len(lines) == len({item.reason for item in plan.unsatisfiable})
+    assert len(lines) < len(plan.unsatisfiable)
+    assert lines[0].startswith("toy-plugin")
+
+
+def test_a_plan_is_judged_again_by_what_is_in_the_channel_now(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    write_foundation(settings.foundation)
+    plan = plan_request(settings, PlanRequest(stack="udp"))
+    published = {
+        package.file_name: PublishedPackage(
+            name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
+        )
+        for package in plan.packages
+    }
+    assert plan.to_build == plan.packages
+    assert judge_again(plan, published).to_build == ()
+    assert {package.reasons for package in judge_again(plan, published, force=True).to_build} == {("--force",)}
+    assert judge_again(judge_again(plan, published), {}) == plan
