@@ -58,8 +58,10 @@ def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeE
         timeout_s=COMPILE_LIMIT_S,
     )
     run_command(["cmake", "--build", build], env=toolchain, timeout_s=COMPILE_LIMIT_S)
-    result = run_command(["ctest", "--test-dir", build, "--output-on-failure"], env=toolchain, timeout_s=TEST_LIMIT_S)
-    assert "100% tests passed" in result.stdout
+    result = run_command(
+        ["ctest", "--test-dir", build, "--output-on-failure"], env=toolchain, check=False, timeout_s=TEST_LIMIT_S
+    )
+    assert result.returncode == 0, result.stdout
     assert re.search(r"switch\.test_end_to_end \.+ +Passed", result.stdout)
     assert re.search(r"switch\.test_sessions \.+ +Passed", result.stdout)
     assert re.search(r"switch\.test_trouble \.+ +Passed", result.stdout)
@@ -89,7 +91,8 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
         ],
         cwd=ROOT / "recipes" / "torch-switchml" / "src",
         env={**variables, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")},
+        check=False,
         timeout_s=TEST_LIMIT_S + (LIMIT_OF_ALL_PYTORCH_TESTS_S if heavy else 0),
     )
+    assert result.returncode == 0, result.stdout
     assert re.search(r"\d+ passed", result.stdout)
-    assert "failed" not in result.stdout

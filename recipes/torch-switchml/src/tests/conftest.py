@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,15 +63,10 @@ def fake_transport(fake_library: Path) -> Transport:
     )
 
 
-@pytest.fixture(scope="session")
-def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
-    """The transport chosen by --switchml, with its switch running."""
-    if request.config.getoption("--switchml") == "fake":
-        yield request.getfixturevalue("fake_transport")
-        return
-    command = ["switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
-    # Soon enough to see a rank die, long enough for a loaded machine's stalls.
-    command += ["--lease-ms", "3000"]
+@contextmanager
+def running_switch(*options: str) -> Iterator[Transport]:
+    """The software switch with these options, from when it serves until it has ended well."""
+    command = ["switchml-switch", "--address", "127.0.0.1", "--port", "0", "--controller-port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as switch:
         assert switch.stdout is not None
         ready = json.loads(switch.stdout.readline())
@@ -79,6 +75,25 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
         switch.terminate()
         switch.communicate(timeout=20)
         assert switch.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    """The transport chosen by --switchml, with its switch running."""
+    if request.config.getoption("--switchml") == "fake":
+        yield request.getfixturevalue("fake_transport")
+        return
+    with running_switch() as transport:
+        yield transport
+
+
+@pytest.fixture
+def short_lease_launcher(request: pytest.FixtureRequest, tmp_path: Path, rank_server: RankServer) -> Iterator[Launcher]:
+    """Starts ranks at a switch that soon sees one die; with the default lease a loaded machine may stall for long."""
+    if request.config.getoption("--switchml") == "fake":
+        pytest.skip("the stand-in has no switch that knows which ranks live")
+    with running_switch("--lease-ms", "3000") as transport:
+        yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of allreduces: those that are delegated, and those that are left to gloo."""
 
-from contextlib import suppress
-
 import torch
 import torch.distributed as dist
 from checks import assert_sum, carries, check, inputs, rank, size
@@ -275,13 +273,6 @@ def other_operations() -> None:
         with carries(reduce_op=1):
             dist.all_reduce(result, op=operation)
         assert result.eq(expected).all()
-
-
-@check
-def average_of_integers() -> None:
-    """Newer PyTorch averages over gloo, older ones refuse: either way it is gloo's answer."""
-    with carries(reduce_op=1), suppress(RuntimeError):
-        dist.all_reduce(torch.ones(4, dtype=torch.int32), op=dist.ReduceOp.AVG)
 
 
 @check

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,17 @@ def all_operations() -> Value:
         leave({"passed": passed})
     dist.destroy_process_group()
     return {"passed": passed, "stats": json.loads(json.dumps(stats()))}
+
+
+def average_of_integers() -> Value:
+    """Alone, since gloo may report this error once more to a barrier that follows."""
+    dist.init_process_group("gloo")
+    tensor = ones(dtype=torch.int32)
+    with suppress(RuntimeError):  # of gloo as well
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+    counts = stats()
+    dist.destroy_process_group()
+    return {"fallbacks": counts["fallbacks"]["reduce_op"], "delegated": counts["delegated"]["int32"]["jobs"]}
 
 
 # --- set-up ---------------------------------------------------------------------------------

@@ -45,3 +45,9 @@ def test_ranks_agree_on_who_carried_what(results: list[RankResult]) -> None:
     assert all(counts == delegated[0] for counts in delegated)
     assert delegated[0]["float32"]["jobs"] > 0
     assert delegated[0]["int32"]["jobs"] > 0
+
+
+def test_average_of_integers_is_left_to_gloo(launcher: Launcher) -> None:
+    for result in launcher.run("average_of_integers"):
+        assert result.code == 0, result.stderr
+        assert result.value == {"fallbacks": 1, "delegated": 0}
