@@ -3,7 +3,7 @@
 # make test         set-up, lint, format, types and all tests, with their coverage
 # make test-unit    set-up and the unit tests
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
-# make sweep        every command with hostile values for every option, all of what make test takes a sample of (hours)
+# make sweep        every command with hostile values for every option (hours), or the third of ten parts of it with SHARE=3/10
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
@@ -16,6 +16,7 @@ VENV   ?= .venv
 RANKS  ?= 4
 STACK  ?= udp
 SECONDS ?= 3600
+SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
@@ -37,7 +38,7 @@ test-lowest: setup
 	$(VENV)-lowest/bin/python -m pytest -n auto tests/unit
 
 sweep: setup
-	CHANNEL_TOOLS_TEST_SWEEP=all $(BIN)/python -m pytest tests/integration/test_sweep.py
+	CHANNEL_TOOLS_TEST_SWEEP=$(SHARE) $(BIN)/python -m pytest tests/integration/test_sweep.py
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -2,7 +2,8 @@
 """Every command with hostile values for every option: none ends in a traceback, hangs, or writes where it should not.
 
 The table of runs comes from the command line's own definition: an option that is added is covered from then on. The
-tests take a sample of it that has some runs of each command; ``make sweep`` takes all of it.
+tests take a sample of it that has some runs of each command; ``make sweep`` takes all of it, and with ``SHARE=3/10``
+the third of ten parts, each of which has runs of every option.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ pytestmark = pytest.mark.integration
 _OF_EACH = 3
 """Runs of each command in a sample."""
 _WHAT = "CHANNEL_TOOLS_TEST_SWEEP"
-"""A variable: ``all`` for the whole table, a number for the sample of that seed."""
+"""A variable: ``all`` for the whole table, ``3/10`` for every tenth run from the third on, a number for the sample of
+that seed."""
 _AT_ONCE = 500
+_PARTS = 10
+"""The most parts of the table that each have runs of every option: there are more values for each."""
 
 _RECIPE = """\
 schema_version: 1
@@ -325,7 +329,21 @@ def test_no_hostile_value_ends_in_a_traceback(server: Sweeper) -> None:
 
 
 def _sample(runs: Sequence[Run], wanted: str) -> Sequence[Run]:
-    return runs if wanted == "all" else random.Random(int(wanted)).sample(runs, _OF_EACH)  # noqa: S311
+    if wanted == "all":
+        return runs
+    if "/" in wanted:
+        number, parts = map(int, wanted.split("/"))
+        assert 1 <= number <= parts, f"{_WHAT}={wanted}: expected as in 3/10"
+        return runs[number - 1 :: parts]
+    return random.Random(int(wanted)).sample(runs, _OF_EACH)  # noqa: S311
+
+
+def test_parts_of_the_table_add_up_to_it_and_hold_runs_of_every_option() -> None:
+    for words, parameters in _commands():
+        assert all(len(one.values) >= _PARTS for one in parameters), words
+    for of_one in _table().values():
+        parts = [run for number in range(_PARTS) for run in _sample(of_one, f"{number + 1}/{_PARTS}")]
+        assert sorted(map(str, parts)) == sorted(map(str, of_one))
 
 
 def test_what_a_run_does_wrong_is_found(server: Sweeper) -> None:
