@@ -38,6 +38,7 @@ from channel_tools.system.errors import ChannelToolsError, ConfigError, Integrit
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import load_plain_yaml, parse_yaml
 from tests.support import malformed
+from tests.support.tars import plain_tar
 
 _FINDINGS = Path(__file__).with_name("findings")
 
@@ -97,7 +98,7 @@ class Packages(Target):
     )
 
     def seeds(self) -> Iterator[bytes]:
-        payload = malformed.plain_tar({"share/toy.txt": b"hello\n", "bin/toy": b"#!/bin/sh\n"})
+        payload = plain_tar({"share/toy.txt": b"hello\n", "bin/toy": b"#!/bin/sh\n"})
         info = zstandard.decompress(malformed.info_part(), 1 << 20)
         index = json.dumps(malformed.index_json(depends=["python >=3.11,<4", "libtoy"], timestamp=1)).encode()
         about = (

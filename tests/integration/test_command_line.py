@@ -12,34 +12,15 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.integration
+from tests.support.toy_tree import write_toy_tree
 
-_RECIPE = """\
-schema_version: 1
-package: {name: toy, version: '1.0'}
-build: {noarch: generic, number: 0, script: "echo ${{ flavour }}"}
-about: {license: BSD-3-Clause}
-"""
-_STACKS = """\
-default_stack: toy
-stacks:
-  toy:
-    description: one small package
-    variants: [toy.yaml]
-    packages: [toy]
-    install: [toy]
-    validate: {method: switchml}
-"""
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tree")
-    (root / "recipes" / "toy").mkdir(parents=True)
-    (root / "variants").mkdir()
-    (root / "recipes" / "toy" / "recipe.yaml").write_text(_RECIPE)
-    (root / "variants" / "toy.yaml").write_text("flavour: [plain]\n")
-    (root / "variants" / "stacks.yaml").write_text(_STACKS)
+    write_toy_tree(root)
     return root
 
 

@@ -20,26 +20,13 @@ from channel_tools.system.files import sha256_of_file
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
 from tests.support.tars import unpack_tar
+from tests.support.toy_tree import write_toy_tree
 from tests.support.wheelhouse import fill_wheel_cache
 from tests.unit.mirror.bundles import add_toys, foreign_channel, listed, toy_channel
 
 pytestmark = pytest.mark.integration
 
 _LIMIT_S = 240
-_STACKS = """\
-default_stack: toy
-stacks:
-  toy:
-    description: toys
-    packages: [toy]
-    install: [toy]
-"""
-_RECIPE = """\
-schema_version: 1
-package: {name: toy, version: '1.0'}
-build: {noarch: generic, number: 0}
-about: {license: BSD-3-Clause}
-"""
 
 
 class Tool:
@@ -48,10 +35,7 @@ class Tool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tree = folder / "tree"
-        (self.tree / "recipes" / "toy").mkdir(parents=True)
-        (self.tree / "variants").mkdir()
-        (self.tree / "recipes" / "toy" / "recipe.yaml").write_text(_RECIPE)
-        (self.tree / "variants" / "stacks.yaml").write_text(_STACKS)
+        self.recipe = write_toy_tree(self.tree)
 
     def __call__(
         self, *words: object, code: int = 0, offline: bool = False, environ: Mapping[str, str] | None = None
@@ -245,10 +229,11 @@ def test_sources_and_recipes_come_along(tmp_path: Path, tool: Tool, channel: Cha
         tar.add(__file__, arcname="toy-1.0/toy.py")
     sha256 = sha256_of_file(tmp_path / "upstream.tar")
     source = f"source: [{{url: 'file://{tmp_path}/upstream.tar', sha256: {sha256}}}]\n"
-    recipe = tool.tree / "recipes" / "toy" / "recipe.yaml"
-    recipe.write_text(_RECIPE + source)
-    (recipe.parent / "build.sh").write_text("true\n")
-    (recipe.parent / "build.sh").chmod(0o755)
+    with tool.recipe.open("a") as stream:
+        stream.write(source)
+    script = tool.recipe.with_name("build.sh")
+    script.write_text("true\n")
+    script.chmod(0o755)
     fingerprint = json.loads(tool("mirror", "keys", "create", "--keys", tmp_path / "keys", "--json"))["fingerprint"]
     create = ("--keys", tmp_path / "keys", "-c", channel.path, "--without-tool", "--with-sources")
     tool("mirror", "create", *create, "--to", tmp_path / "bundle")
@@ -259,7 +244,7 @@ def test_sources_and_recipes_come_along(tmp_path: Path, tool: Tool, channel: Cha
     assert sorted(path.name for path in sources.iterdir()) == [f"sha256-{sha256}.tar", "tree.tar"]
     with tarfile.open(sources / "tree.tar") as tar:
         unpack_tar(tar, tmp_path / "their tree")
-    assert (tmp_path / "their tree" / "recipes" / "toy" / "recipe.yaml").read_text() == recipe.read_text()
+    assert (tmp_path / "their tree" / "recipes" / "toy" / "recipe.yaml").read_text() == tool.recipe.read_text()
     assert os.access(tmp_path / "their tree" / "recipes" / "toy" / "build.sh", os.X_OK)
     theirs = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "their cache"), "CHANNEL_TOOLS_ROOT": str(tmp_path / "their tree")}
     tool("sources", "import", sources / f"sha256-{sha256}.tar", environ=theirs)

@@ -30,6 +30,7 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.progress import SilentProgress
 from tests.support.sweep import FINGERPRINT, FULL, PLACE, READONLY, Run, Sweeper, sweeper
+from tests.support.toy_tree import write_toy_tree
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.mirror.bundles import ExportingSite, new_keys
 from tests.unit.publish.sets import make_set
@@ -44,23 +45,6 @@ that seed."""
 _AT_ONCE = 500
 _PARTS = 10
 """The most parts of the table that each have runs of every option: there are more values for each."""
-
-_RECIPE = """\
-schema_version: 1
-package: {name: toy, version: '1.0'}
-build: {noarch: generic, number: 0, script: "echo ${{ flavour }}"}
-about: {license: BSD-3-Clause, homepage: "https://toy.example", summary: toy}
-"""
-_STACKS = """\
-default_stack: toy
-stacks:
-  toy:
-    description: one small package
-    variants: [toy.yaml]
-    packages: [toy]
-    install: [toy]
-    validate: {method: switchml}
-"""
 
 # what brings a command past its first checks; a command that is missing here gets a value for each required parameter
 _BASES: dict[str, list[str]] = {
@@ -273,14 +257,7 @@ def _situations(arguments: Sequence[str]) -> list[Run]:
 
 def _make_world(world: Path) -> None:
     """A tree, a channel, a published one, a server's folder, keys, a bundle and a lock, all small."""
-    tree = world / "tree"
-    for name, text in (
-        ("recipes/toy/recipe.yaml", _RECIPE),
-        ("variants/toy.yaml", "flavour: [plain]\n"),
-        ("variants/stacks.yaml", _STACKS),
-    ):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text, encoding="utf-8")
+    write_toy_tree(world / "tree")
     made = world / "made"
     toys = [make_conda(made, "toy"), make_conda(made, "toy", version="0.9")]
     for folder in (world / "output" / "channel", world / "output" / "foundation"):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import zstandard
 
+from tests.support.tars import plain_tar
+
 NAME = "toy"
 STEM = f"{NAME}-1.0-0"
 FILE_NAME = f"{STEM}.conda"
@@ -35,19 +37,6 @@ class Malformed:
     make: Callable[[], bytes]
     said: str
     audit_only: bool = False
-
-
-def plain_tar(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                tar.addfile(content)
-                continue
-            header = tarfile.TarInfo(name)
-            header.size = len(content)
-            tar.addfile(header, io.BytesIO(content))
-    return stream.getvalue()
 
 
 def payload_part(members: Mapping[str, bytes | tarfile.TarInfo] | None = None) -> bytes:

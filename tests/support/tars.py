@@ -1,18 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Unpacking what a test made, on every Python that the program runs on."""
+"""Making tar archives of a few members, and unpacking what a test made."""
 
 from __future__ import annotations
 
+import io
 import os
 import tarfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
+def plain_tar(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
+    """An archive that is not compressed: of each name its content, or a member that has none, as links."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                tar.addfile(content)
+                continue
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return stream.getvalue()
+
+
 def unpack_tar(archive: tarfile.TarFile, folder: Path, names: tuple[str, ...] | None = None) -> None:
-    """Unpack all members, or those called ``names``, through the standard library's filter (since 3.11.4)."""
+    """Unpack all members, or those called ``names``, through the filter that Python has since 3.11.4."""
     members = None if names is None else [archive.getmember(name) for name in names]
     if hasattr(tarfile, "data_filter"):
         archive.extractall(folder, members, filter="data")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 import zipfile
@@ -14,6 +13,7 @@ import zstandard
 
 from channel_tools.channel.model import Channel, Foundation
 from channel_tools.channel.store import create_channel
+from tests.support.tars import plain_tar
 
 REGISTRY = Foundation(kind="registry")
 CONDA_FORGE = Foundation(kind="conda-forge", address="https://channel.example/conda-forge")
@@ -24,16 +24,7 @@ def new_channel(folder: Path) -> Channel:
 
 
 def tar_zst(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                tar.addfile(content)
-                continue
-            header = tarfile.TarInfo(name)
-            header.size = len(content)
-            tar.addfile(header, io.BytesIO(content))
-    return zstandard.compress(stream.getvalue())
+    return zstandard.compress(plain_tar(members))
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:

@@ -158,7 +158,7 @@ def packed_as(path: Path, part: str, plain: bytes, *, method: int = zipfile.ZIP_
     return path
 
 
-def plain_tar(member: tarfile.TarInfo, content: bytes) -> bytes:
+def gnu_tar(member: tarfile.TarInfo, content: bytes) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
         tar.addfile(member, io.BytesIO(content))
@@ -171,7 +171,7 @@ def test_a_part_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, m
     paths: list[dict[str, object]] = [{"_path": "zeros", "size_in_bytes": size}]
     member = tarfile.TarInfo("zeros")
     member.size = size
-    path = packed_as(make_conda(tmp_path, "toy", paths=paths), "pkg", plain_tar(member, bytes(size)))
+    path = packed_as(make_conda(tmp_path, "toy", paths=paths), "pkg", gnu_tar(member, bytes(size)))
     assert path.stat().st_size < 20_000
     with pytest.raises(IntegrityError, match="unpacks to far more bytes than any package"):
         read_package(path, contents=True)
@@ -182,14 +182,14 @@ def test_a_part_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, m
 def test_headers_that_ask_for_memory_are_refused(tmp_path: Path) -> None:
     long_name = tarfile.TarInfo("x" * 100_000)
     with pytest.raises(IntegrityError, match="a header of 100001 bytes"):
-        read_package(packed_as(make_conda(tmp_path, "toy"), "info", plain_tar(long_name, b"")), contents=True)
+        read_package(packed_as(make_conda(tmp_path, "toy"), "info", gnu_tar(long_name, b"")), contents=True)
 
 
 @pytest.mark.parametrize("part", ["info", "pkg"])
 @pytest.mark.parametrize("size", [0, 5 << 20], ids=["small", "streamed"])
 def test_bytes_behind_the_end_and_damaged_headers_are_refused(tmp_path: Path, part: str, size: int) -> None:
     filler = bytes(range(256)) * (size // 256)
-    sound = plain_tar(tarfile.TarInfo("info/empty"), b"") if part == "info" else b""
+    sound = gnu_tar(tarfile.TarInfo("info/empty"), b"") if part == "info" else b""
     for junk in (b"hidden", b"\0" * 5000 + b"hidden"):
         path = packed_as(make_conda(tmp_path, "toy", files={}, paths=[]), part, sound + junk + filler)
         with pytest.raises(IntegrityError, match=r"behind the archive's end|damaged header"):
