@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import MAXYEAR, timedelta
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -147,16 +147,33 @@ class Signing:
 
 
 def expiry(now: datetime, days: int) -> datetime:
-    """When metadata that is signed now expires, to the second as TUF has it."""
-    return (now + timedelta(days=days)).replace(microsecond=0)
+    """When metadata that is signed now expires, to the second as TUF has it.
+
+    Raises UsageError for more days than a date has room for.
+    """
+    try:
+        return (now + timedelta(days=days)).replace(microsecond=0)
+    except OverflowError:
+        message = f"metadata cannot count for {days} days: its last day would be after the year {MAXYEAR}"
+        raise UsageError(message, hint="give fewer with --expires-days or --root-expires-days") from None
+
+
+def check_expiry_days(now: datetime, days: Mapping[Role, int]) -> None:
+    """Raise UsageError as expiry does, for any role: to be called before anything is written."""
+    for role in ROLES:
+        expiry(now, days[role])
 
 
 def open_signing(folder: KeyFolder, *, passphrase: bytes | None, expires_days: int | None, now: datetime) -> Signing:
-    """The keys that sign a bundle; ``expires_days`` replaces the folder's own. Raises as signing_keys and KeyFolder."""
+    """The keys that sign a bundle; ``expires_days`` replaces the folder's own.
+
+    Raises as signing_keys, KeyFolder and expiry.
+    """
     folder.root_files()
     days: Mapping[Role, int] = folder.settings().expiry_days
     if expires_days is not None:
         days = dict.fromkeys(days, expires_days)
+    check_expiry_days(now, days)
     return Signing(folder=folder, keys=signing_keys(folder, passphrase=passphrase), expiry_days=days, now=now)
 
 

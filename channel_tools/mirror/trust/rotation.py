@@ -18,6 +18,7 @@ from channel_tools.mirror.trust.keys import (
     KeyFolder,
     KeySettings,
     Role,
+    check_expiry_days,
     expiry,
     fingerprint,
     load_key,
@@ -62,13 +63,14 @@ def create_keys(
 ) -> KeyFolder:
     """Make a key folder with ``root_keys`` root keys, of which ``threshold`` must sign, and a key per other role.
 
-    The folder appears whole. Raises UsageError when something is there, or the threshold cannot be met.
+    The folder appears whole. Raises UsageError when something is there, the threshold cannot be met, or as expiry.
     """
     _check_threshold(threshold, root_keys)
     if path.exists():
         hint = "channel_tools mirror keys rotate changes keys; --keys names another folder"
         raise UsageError(f"{path}: exists already; keys are never overwritten", hint=hint)
     days = {**DEFAULT_EXPIRY_DAYS, **expiry_days}
+    check_expiry_days(now, days)
     with atomic_path(path) as temporary:
         folder = KeyFolder(path=temporary)
         folder.path.mkdir(mode=0o700)
@@ -120,7 +122,7 @@ def rotate_keys(
 ) -> RootState:
     """Make the next root metadata and sign it with the root keys at hand; it waits as pending until enough did.
 
-    Raises UsageError when one is pending already, for a threshold that cannot be met, and as load_key.
+    Raises UsageError when one is pending already, for a threshold that cannot be met, and as expiry and load_key.
     """
     with folder.locked():
         if folder.pending.exists():
@@ -129,6 +131,7 @@ def rotate_keys(
         settings = folder.settings()
         if rotation.expiry_days:
             days = {**settings.expiry_days, **rotation.expiry_days}
+            check_expiry_days(now, days)
             settings = KeySettings(expiry_days=days, issued=settings.issued)
             folder.write_settings(settings)
         before = folder.root().signed

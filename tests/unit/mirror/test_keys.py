@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.mirror.trust.keys import KeyFolder, load_key, signing_keys
+from channel_tools.mirror.trust.keys import KeyFolder, load_key, open_signing, signing_keys
 from channel_tools.mirror.trust.rotation import Rotation, create_keys, rotate_keys, show_keys, sign_pending
 from channel_tools.system.errors import ConfigError, UsageError
 from tests.unit.mirror.bundles import exporting_site, import_to, new_keys, verify
@@ -50,6 +50,24 @@ def test_nothing_is_fetched_or_written_with_a_wrong_passphrase(tmp_path: Path) -
         site.signing(passphrase=b"guess")
     assert "guess" not in f"{caught.value}{caught.value.hint}"
     assert site.keys.settings().issued == 0
+
+
+def test_days_that_no_date_has_room_for_change_nothing(tmp_path: Path) -> None:
+    keys = new_keys(tmp_path / "keys")
+    before = keys.settings()
+    for role, days in (("root", 2**31), ("targets", 3_000_000)):
+        rotation = Rotation(expiry_days={role: days})  # type: ignore[dict-item]
+        with pytest.raises(UsageError, match=f"{days} days"):
+            rotate_keys(keys, rotation, root_files=root_files(keys), passphrase=None, now=NOW)
+    with pytest.raises(UsageError, match="after the year 9999"):
+        open_signing(keys, passphrase=None, expires_days=10**30, now=NOW)
+    assert keys.settings() == before
+    assert not keys.pending.exists()
+    with pytest.raises(UsageError, match="after the year 9999"):
+        create_keys(
+            tmp_path / "new", root_keys=1, threshold=1, expiry_days={"timestamp": 2**31}, passphrase=None, now=NOW
+        )
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nxx\n-----END PRIVATE KEY-----\n"])
