@@ -13,10 +13,9 @@ import fnmatch
 import io
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
@@ -27,6 +26,7 @@ from channel_tools.system.archives import AR_MAGIC
 from channel_tools.system.byte_search import find_paths, find_texts
 from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -174,11 +174,11 @@ def _seekable(stream: IO[bytes], size_bytes: int) -> Iterator[tuple[BinaryIO, Pa
     elif size_bytes <= _MEMORY_BYTES:
         yield io.BytesIO(stream.read()), None
     else:
-        with tempfile.NamedTemporaryFile(prefix="channel_tools-audit-") as file:
+        with temporary_folder() as folder, (folder / "content").open("w+b") as file:
             shutil.copyfileobj(stream, file, _COUNT_BYTES)
             file.flush()
             file.seek(0)
-            yield cast("BinaryIO", file), Path(file.name)
+            yield file, folder / "content"
 
 
 def _shebang(name: str, head: bytes, *, executable: bool) -> str:

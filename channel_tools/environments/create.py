@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rattler
@@ -25,10 +23,11 @@ from channel_tools.environments.failures import check_local_archives, damaged_pa
 from channel_tools.environments.transaction import Target, apply_solution, install_records, uncached, usable_target
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.errors import SolveError
-from channel_tools.system.files import TEMPORARY_PREFIX
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from channel_tools.environments.transaction import EnvironmentResult
     from channel_tools.pins import LockedPackage, PlatformLock
@@ -127,8 +126,8 @@ def _completed(
     """The records with all that the packages' own index.json says; fetches what is not in the package cache."""
     if missing := asyncio.run(uncached(records, target.package_cache)):
         check_local_archives(missing)
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=target.package_cache) as folder:
-            staging = dataclasses.replace(target, prefix=Path(folder) / target.prefix.name)
+        with temporary_folder(target.package_cache) as folder:
+            staging = dataclasses.replace(target, prefix=folder / target.prefix.name)
             # all of them: packages of Python modules cannot be installed without their Python
             asyncio.run(
                 install_records(records, staging, installed=[], relinked=set(), progress=progress, verb="fetch for")

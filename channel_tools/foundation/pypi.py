@@ -25,6 +25,7 @@ from channel_tools.foundation.apt import OTHER_FOUNDATION
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.processes import run_command, watch_command
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,9 +98,9 @@ class Pip:
             )
 
     def _report(self, requirements: Sequence[str]) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as temporary:
-            report = Path(temporary) / "report.json"
-            target = ["--dry-run", "--ignore-installed", "--target", temporary, "--report", str(report)]
+        with temporary_folder() as temporary:
+            report = temporary / "report.json"
+            target = ["--dry-run", "--ignore-installed", "--target", str(temporary), "--report", str(report)]
             result = run_command([*self._command("install", *target), *requirements], check=False)
             if result.returncode != 0:
                 raise pip_error(result, f"wheels for {', '.join(requirements)} on python {self.python}")

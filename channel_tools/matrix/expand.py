@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from channel_tools.matrix.engine import RecipeEngine
@@ -13,6 +11,7 @@ from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,8 +49,8 @@ def expand_stacks(
     have.
     """
     rendered: list[RenderedPackage] = []
-    with tempfile.TemporaryDirectory() as folder:
-        engine = RecipeEngine(platform, Path(folder))
+    with temporary_folder() as folder:
+        engine = RecipeEngine(platform, folder)
         for stack in stacks:
             matrix = merge_variant_files(files_of_stack(loaded, stack, foundation_kind))
             found = [

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rattler
@@ -27,9 +25,11 @@ from channel_tools.pins.lock import (
 )
 from channel_tools.pins.virtual import split_virtual_package
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _ENVIRONMENT = "default"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -71,8 +71,8 @@ def render_pixi_lock(lock: Lock) -> str:
     for one in lock.platforms:
         for package in one.packages:
             file.add_conda_package(_ENVIRONMENT, platforms[one.platform], repodata_record(package))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pixi.lock"
+    with temporary_folder() as folder:
+        path = folder / "pixi.lock"
         file.to_path(path)
         return path.read_text(encoding="utf-8")
 

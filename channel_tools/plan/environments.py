@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -32,6 +31,7 @@ from rattler.package import BuildString
 
 from channel_tools.matrix.model import requirement_name
 from channel_tools.system.errors import NetworkError
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,10 +168,10 @@ def _repodata(package: OwnPackage) -> dict[str, object]:
 def _index(subdir: str, packages: Sequence[OwnPackage]) -> SparseRepoData:
     """Own packages of a subdir as repodata that the solver reads without asking Python for each name."""
     records = {package.file_name: _repodata(package) for package in packages}
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        file.write(json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records}))
-        file.flush()
-        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, file.name)  # which maps it: the name may go
+    with temporary_folder() as folder:
+        file = folder / "repodata.json"
+        file.write_text(json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records}))
+        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, file)  # which maps it: the name may go
 
 
 class _RecordingSource:

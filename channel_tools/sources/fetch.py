@@ -8,13 +8,11 @@ fetched is kept whatever becomes of the others; the next run continues a part th
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -24,9 +22,11 @@ from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported
 from channel_tools.system.http import Cancelled, Download, Retry, download
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from channel_tools.sources.debian import DebianFile
     from channel_tools.sources.model import NeededSource
@@ -130,8 +130,8 @@ class _Run:
                 remaining.append(failure)
                 continue
             try:
-                with tempfile.TemporaryDirectory(dir=self.store.incoming) as folder:
-                    path = debian.download(file, Path(folder))
+                with temporary_folder(self.store.incoming) as folder:
+                    path = debian.download(file, folder)
                     self.store.add_file(path, failure.need, origin=str(file))
                 self.progress.note(f"{failure.need.names[0]}: {file}")
             except (NetworkError, IntegrityError) as err:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -24,6 +23,7 @@ from channel_tools.sources.git import git_environment
 from channel_tools.system.archives import check_member_path
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -73,8 +73,8 @@ def check_patches(archive: Path, patches: Sequence[Path], *, what: str) -> None:
     Raises ConfigError naming the patch, its line, the hunk and the file where one does not fit exactly.
     """
     wanted = {name for path in patches for level in _STRIP_LEVELS for name in names_in(path, level)}
-    with tempfile.TemporaryDirectory(prefix="channel-tools-patches-") as holder:
-        folder = Path(holder) / "source"
+    with temporary_folder() as holder:
+        folder = holder / "source"
         folder.mkdir()
         for name, content in read_files(archive, wanted).items():
             if content is not None:

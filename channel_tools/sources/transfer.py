@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,6 +21,7 @@ from channel_tools.sources.store import SourceStore, check_entry, files_in
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported, sha256_of_file
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,8 @@ def import_file(store: SourceStore, file: Path, *, dry_run: bool, progress: Prog
         raise UsageError(f"{source}: there is no such file", hint="channel_tools sources export FILE makes one")
     with disk_full_reported(store.folder):
         store.incoming.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="import-", dir=store.incoming) as folder:
-            staged = SourceStore(folder=Path(folder))
+        with temporary_folder(store.incoming) as folder:
+            staged = SourceStore(folder=folder)
             try:
                 _unpack(source, staged, progress)
             except tarfile.TarError as err:

@@ -24,6 +24,7 @@ from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.environments import activated_environment, create_environment, find_outside_paths
 from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.system.processes import Deadline
+from channel_tools.system.temporary import temporary_folder
 from channel_tools.system.work_folder import make_work_folder
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.method import MethodContext, ValidationMethod
@@ -77,8 +78,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
     method = find_method(request.stack, request.method)
     method.check(stack=request.stack, ranks=request.ranks, options=request.options)
     started, clock = datetime.now(UTC), time.monotonic()
-    with _run_folder(request) as folder:
-        prefix = request.prefix or folder / _ENVIRONMENT
+    with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         environment = create_environment(
             prefix,
             request.specs,
@@ -120,16 +120,25 @@ def _run_folder(request: ValidationRequest) -> Iterator[Path]:
     try:
         yield folder
     except ValidationError:
-        if not request.keep:
-            shutil.rmtree(folder / _ENVIRONMENT, ignore_errors=True)
         raise
     except BaseException:
         if not request.keep:
-            # the installer's threads may still be at work in it when an interrupt comes through
             shutil.rmtree(folder, ignore_errors=True)
         raise
     if not request.keep:
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
+    """Where the environment goes; a new one that is not kept is removed, and by the next run if this one is killed."""
+    if request.prefix is not None:
+        yield request.prefix
+    elif request.keep:
+        yield folder / _ENVIRONMENT
+    else:
+        with temporary_folder(request.work.absolute()) as own:
+            yield own / _ENVIRONMENT
 
 
 def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:

@@ -9,9 +9,7 @@ It works on a copy of what the importing site trusts, so that a rejected bundle 
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuf.api.exceptions import (
@@ -39,9 +37,11 @@ from channel_tools.mirror.bundle.format import (
     sha256_of,
 )
 from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from channel_tools.mirror.bundle.files import BundleReader
     from channel_tools.mirror.bundle.format import Fault
@@ -161,12 +161,11 @@ def verify_metadata(reader: BundleReader, *, trusted: Mapping[str, bytes], root_
     """
     root = _first_root(reader, trusted, root_sha256)
     fetcher = _BundleFetcher(reader)
-    with tempfile.TemporaryDirectory(prefix="channel-tools-trust-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder() as folder:
         for name, content in trusted.items():
             (folder / name).write_bytes(content)
         try:
-            updater = Updater(temporary, _BASE, fetcher=fetcher, config=_config(), bootstrap=root)
+            updater = Updater(str(folder), _BASE, fetcher=fetcher, config=_config(), bootstrap=root)
             updater.refresh()
         except (RepositoryError, DownloadError) as err:
             raise _rejection(err, reader, fetcher.last, folder) from None

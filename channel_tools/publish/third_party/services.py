@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -27,6 +25,7 @@ from channel_tools.conda.solving import gateway_error, one_line
 from channel_tools.publish.labels import MAIN_LABEL
 from channel_tools.system.errors import NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -199,8 +198,8 @@ class ServiceReader:
 
     async def _listed(self, channel: str, keys: list[str]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
-        with tempfile.TemporaryDirectory() as cache:
-            gateway = rattler.Gateway(cache_dir=Path(cache), client=self._client())
+        with temporary_folder() as cache:
+            gateway = rattler.Gateway(cache_dir=cache, client=self._client())
             parsed = [PackageKey.parse(key) for key in keys]
             for subdir in sorted({key.subdir for key in parsed}):
                 names = {key.file_name.rsplit("-", 2)[0] for key in parsed if key.subdir == subdir}
@@ -235,8 +234,8 @@ class ServiceReader:
         return asyncio.run(self._sha256_of(f"{self.address.label_address(label)}/{key}"))
 
     async def _sha256_of(self, url: str) -> str | None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "package"
+        with temporary_folder() as folder:
+            path = folder / "package"
             try:
                 async with asyncio.timeout(self.limit_s):
                     await download_to_path(self._client(), url, path)
