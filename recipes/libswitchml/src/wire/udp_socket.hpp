@@ -17,6 +17,9 @@ struct Endpoint {
     std::uint16_t port = 0;
 };
 
+// Another number for every endpoint.
+constexpr std::uint64_t key_of(const Endpoint &endpoint) { return std::uint64_t{endpoint.ipv4} << 16 | endpoint.port; }
+
 sockaddr_in to_sockaddr(const Endpoint &endpoint);
 Endpoint to_endpoint(const sockaddr_in &address);
 std::string ipv4_text(std::uint32_t ipv4);

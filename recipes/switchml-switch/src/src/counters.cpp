@@ -3,8 +3,6 @@
 
 #include <cstdio>
 
-#include "wire/udp_socket.hpp"
-
 namespace switchml::softswitch {
 namespace {
 
@@ -16,6 +14,24 @@ std::string worker_json(std::size_t rank, const WorkerCounters &worker) {
     const std::string address = worker.ipv4 == 0 ? "null" : "\"" + wire::ipv4_text(worker.ipv4) + "\"";
     return "{" + field("rank", rank) + ", \"address\": " + address + ", " + field("packets", worker.packets) + ", " +
            field("bytes", worker.bytes) + ", " + field("retransmitted_results", worker.retransmitted_results) + "}";
+}
+
+std::string faults_json(const FaultCounters &faults) {
+    return "{" + field("duplicated", faults.duplicated) + ", " + field("delayed", faults.delayed) + ", " +
+           field("reordered", faults.reordered) + "}";
+}
+
+std::string drops_json(const SourceDrops &drops) {
+    return field("unknown_worker", drops.unknown_worker) + ", " + field("malformed", drops.malformed);
+}
+
+std::string sources_json(const SourceReport &report) {
+    std::string text = "{\"latest\": [";
+    for (const DroppedSource &source : report.latest) {
+        if (&source != &report.latest.front()) text += ", ";
+        text += "{\"address\": \"" + wire::to_text(source.source) + "\", " + drops_json(source.drops) + "}";
+    }
+    return text + "], \"others\": {" + drops_json(report.others) + "}}";
 }
 
 }  // namespace
@@ -45,12 +61,15 @@ std::string to_json(const Counters &counters) {
         field("packets_received", counters.packets_received) + ", \"packets_dropped\": {" +
         field("malformed", dropped.malformed) + ", " + field("unknown_worker", dropped.unknown_worker) + ", " +
         field("bad_slot", dropped.bad_slot) + ", " + field("stale", dropped.stale) + ", " +
-        field("injected", dropped.injected) + "}, " + field("slots_completed", counters.slots_completed) + ", " +
-        field("elements_aggregated", counters.elements_aggregated) + ", " +
+        field("injected", counters.packet_faults.dropped) + "}, " + field("slots_completed", counters.slots_completed) +
+        ", " + field("elements_aggregated", counters.elements_aggregated) + ", " +
         field("results_sent", counters.results_sent) + ", " +
-        field("results_dropped_injected", counters.results_dropped_injected) + ", " +
+        field("results_dropped_injected", counters.result_faults.dropped) + ", " +
         field("results_undeliverable", counters.results_undeliverable) + ", " +
-        field("receive_buffer_bytes", counters.receive_buffer_bytes) + ", \"workers\": [";
+        "\"packets_injected\": " + faults_json(counters.packet_faults) +
+        ", \"results_injected\": " + faults_json(counters.result_faults) + ", " +
+        field("receive_buffer_bytes", counters.receive_buffer_bytes) +
+        ", \"dropped_sources\": " + sources_json(counters.dropped_sources) + ", \"workers\": [";
     for (std::size_t rank = 0; rank < counters.workers.size(); ++rank) {
         if (rank > 0) text += ", ";
         text += worker_json(rank, counters.workers[rank]);

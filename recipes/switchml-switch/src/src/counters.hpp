@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/udp_socket.hpp"
+
 namespace switchml::softswitch {
 
 struct WorkerCounters {
@@ -21,17 +23,42 @@ struct DropCounters {
     std::uint64_t unknown_worker = 0;
     std::uint64_t bad_slot = 0;
     std::uint64_t stale = 0;
-    std::uint64_t injected = 0;
+};
+
+// Faults of one direction that were injected, for tests.
+struct FaultCounters {
+    std::uint64_t dropped = 0;
+    std::uint64_t duplicated = 0;
+    std::uint64_t delayed = 0;
+    std::uint64_t reordered = 0;
+};
+
+// What was dropped of one source, or of several.
+struct SourceDrops {
+    std::uint64_t unknown_worker = 0;
+    std::uint64_t malformed = 0;
+};
+
+struct DroppedSource {
+    wire::Endpoint source;
+    SourceDrops drops;
+};
+
+struct SourceReport {
+    std::vector<DroppedSource> latest;  // the latest first
+    SourceDrops others;                 // of the sources that had to make room
 };
 
 struct Counters {
     std::uint64_t sessions_opened = 0;
     std::uint64_t packets_received = 0;
     DropCounters packets_dropped;
+    FaultCounters packet_faults;  // of packets received
+    FaultCounters result_faults;  // of results sent
+    SourceReport dropped_sources;
     std::uint64_t slots_completed = 0;
     std::uint64_t elements_aggregated = 0;
     std::uint64_t results_sent = 0;
-    std::uint64_t results_dropped_injected = 0;
     std::uint64_t results_undeliverable = 0;
     std::uint64_t receive_buffer_bytes = 0;
     std::uint32_t packet_numel = 0;       // of the latest session, 0 before the first

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -33,8 +34,6 @@ int make_event() {
     return fd;
 }
 
-std::uint64_t key_of(const wire::Endpoint &endpoint) { return std::uint64_t{endpoint.ipv4} << 16 | endpoint.port; }
-
 wire::Endpoint reply_to(const Member &member, std::uint16_t lane) {
     return {member.ipv4, static_cast<std::uint16_t>(member.first_port + lane)};
 }
@@ -46,7 +45,8 @@ DataPlane::DataPlane(const DataPlaneOptions &options)
       socket_(options.local, kSwitchTtl),
       receiver_(socket_.fd(), socket_.enable_receive_offload()),
       sender_(socket_.fd(), wire::Sender::Offload::kTry),
-      random_(options.seed),
+      packet_link_(options.packet_faults, options.seed),
+      result_link_(options.result_faults, ~options.seed),
       wake_fd_(make_event()) {
     counters_.receive_buffer_bytes = socket_.reserve_receive(kReceiveBytes);
     if (counters_.receive_buffer_bytes < kScarceBytes) {
@@ -104,6 +104,8 @@ void DataPlane::open_session(const SessionOptions &options) {
             const auto ignore = [](const wire::Endpoint &, const std::uint8_t *, std::size_t) {};
             for (std::size_t i = 0; i < kDrainRounds && receiver_.receive(ignore) > 0; ++i) {
             }
+            packet_link_.clear();
+            result_link_.clear();
         }
         drop(options.id);
         auto session = spare_ ? std::move(spare_) : std::make_unique<Session>();
@@ -129,12 +131,12 @@ void DataPlane::set_worker(std::uint64_t session_id, std::uint32_t rank, const M
         worker.member = member;
         worker.counters.ipv4 = member.ipv4;
         if (member.first_port == 0) {
-            routes_[key_of({member.ipv4, 0})] = {&session, rank, 0};
+            routes_[wire::key_of({member.ipv4, 0})] = {&session, rank, 0};
             return;
         }
         for (std::uint16_t lane = 0; lane < member.num_ports; ++lane) {
             const auto port = static_cast<std::uint16_t>(member.first_port + lane);
-            routes_[key_of({member.ipv4, port})] = {&session, rank, lane};
+            routes_[wire::key_of({member.ipv4, port})] = {&session, rank, lane};
         }
     });
 }
@@ -165,6 +167,9 @@ Counters DataPlane::counters() {
     Counters copy;
     execute([&] {
         copy = counters_;
+        copy.packet_faults = packet_link_.counters();
+        copy.result_faults = result_link_.counters();
+        copy.dropped_sources = dropped_sources_.report();
         const auto latest = sessions_.find(latest_);
         if (latest != sessions_.end()) copy.workers = counters_of(*latest->second);
     });
@@ -173,6 +178,7 @@ Counters DataPlane::counters() {
 
 std::vector<WorkerCounters> DataPlane::counters_of(const Session &session) {
     std::vector<WorkerCounters> all;
+    all.reserve(session.workers.size());
     for (const Worker &worker : session.workers) all.push_back(worker.counters);
     return all;
 }
@@ -184,16 +190,16 @@ void DataPlane::forget_routes(const Session &session) {
 }
 
 std::optional<DataPlane::Route> DataPlane::route_of(const wire::Endpoint &source) const {
-    auto found = routes_.find(key_of(source));
+    auto found = routes_.find(wire::key_of(source));
     if (found != routes_.end()) return found->second;
-    found = routes_.find(key_of({source.ipv4, 0}));
+    found = routes_.find(wire::key_of({source.ipv4, 0}));
     if (found == routes_.end()) return std::nullopt;
     return Route{found->second.session, found->second.rank, source.port};
 }
 
 void DataPlane::wait() const {
     pollfd waited[2] = {{socket_.fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-    if (poll(waited, 2, -1) < 0 && errno != EINTR) {
+    if (poll(waited, 2, wait_limit_ms()) < 0 && errno != EINTR) {
         throw std::system_error(errno, std::generic_category(), "cannot wait for packets");
     }
     std::uint64_t wakes = 0;
@@ -202,7 +208,7 @@ void DataPlane::wait() const {
 
 void DataPlane::serve() {
     const auto sink = [this](const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
-        handle(source, data, bytes);
+        receive(source, data, bytes);
     };
     try {
         for (;;) {
@@ -212,7 +218,14 @@ void DataPlane::serve() {
                 const std::lock_guard lock(mutex_);
                 if (stopping_) return;
             }
-            for (std::size_t i = 0; i < kRoundsPerTurn && receiver_.receive(sink) > 0; ++i) flush_all();
+            for (std::size_t i = 0; i < kRoundsPerTurn && receiver_.receive(sink) > 0; ++i) {
+                handle_due_packets();
+                flush_all();
+                send_due_results();
+            }
+            handle_due_packets();
+            flush_all();
+            send_due_results();
         }
     } catch (const std::system_error &error) {
         {
@@ -223,25 +236,27 @@ void DataPlane::serve() {
     }
 }
 
-void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
+void DataPlane::receive(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
     ++counters_.packets_received;
+    if (packet_link_.active() &&
+        packet_link_.admit(source, data, bytes, Clock::now()) != FaultyLink::Fate::kDelivered) {
+        return;
+    }
+    handle(source, data, bytes);
+}
+
+void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
     DropCounters &dropped = counters_.packets_dropped;
-    if (chance(options_.drop_rate)) {
-        ++dropped.injected;
-        return;
-    }
     const auto header = wire::decode(data, bytes);
-    if (!header) {
-        ++dropped.malformed;
-        return;
-    }
     const auto route = route_of(source);
-    if (!route) {
+    if (header && !route) {
         ++dropped.unknown_worker;
+        ++dropped_sources_.of(source).unknown_worker;
         return;
     }
-    if (bytes != route->session->packet_bytes) {
+    if (!header || bytes != route->session->packet_bytes) {
         ++dropped.malformed;
+        ++dropped_sources_.of(source).malformed;
         return;
     }
     if (header->slot >= wire::kNumSlots) {
@@ -285,23 +300,53 @@ void DataPlane::announce(Session &session, std::uint16_t lane, const wire::Heade
     wire::encode(reply, packet);
     std::uint32_t withheld = 0;
     for (std::uint32_t rank = 0; rank < session.workers.size(); ++rank) {
-        if (chance(options_.drop_result_rate)) withheld |= 1U << rank;
+        const wire::Endpoint to = reply_to(session.workers[rank].member, lane);
+        if (!result_is_sent(to, packet, session.packet_bytes)) withheld |= 1U << rank;
     }
     batch.withheld.push_back(withheld);
 }
 
 void DataPlane::repeat(const Route &route, wire::Header header) {
-    if (chance(options_.drop_result_rate)) {
-        ++counters_.results_dropped_injected;
-        return;
-    }
     const Session &session = *route.session;
+    const wire::Endpoint to = reply_to(session.workers[route.rank].member, route.lane);
     std::uint8_t packet[wire::kMaxPacketBytes];
     session.slots.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
     wire::encode(header, packet);
-    sender_.queue({packet, session.packet_bytes, 1, reply_to(session.workers[route.rank].member, route.lane)});
+    if (!result_is_sent(to, packet, session.packet_bytes)) return;
+    sender_.queue({packet, session.packet_bytes, 1, to});
     send_queued();
     ++counters_.results_sent;
+}
+
+// Whether injected faults leave it alone; a result that they delay is sent by send_due_results.
+bool DataPlane::result_is_sent(const wire::Endpoint &to, const std::uint8_t *packet, std::size_t bytes) {
+    return !result_link_.active() ||
+           result_link_.admit(to, packet, bytes, Clock::now()) == FaultyLink::Fate::kDelivered;
+}
+
+void DataPlane::handle_due_packets() {
+    if (!packet_link_.next_due()) return;
+    for (const auto &packet : packet_link_.due(Clock::now())) {
+        handle(packet.endpoint, packet.bytes.data(), packet.bytes.size());
+    }
+}
+
+void DataPlane::send_due_results() {
+    if (!result_link_.next_due()) return;
+    const auto results = result_link_.due(Clock::now());
+    for (const auto &result : results) sender_.queue({result.bytes.data(), result.bytes.size(), 1, result.endpoint});
+    counters_.results_sent += results.size();
+    if (!results.empty()) send_queued();
+}
+
+// For poll: until a packet that injected faults delay is due, without end where there is none.
+int DataPlane::wait_limit_ms() const {
+    const auto packet = packet_link_.next_due();
+    const auto result = result_link_.next_due();
+    if (!packet && !result) return -1;
+    const auto due = std::min(packet.value_or(Clock::time_point::max()), result.value_or(Clock::time_point::max()));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
 }
 
 // A worker that cannot be reached (a wrong address, an MTU too small) must not stop the others' switch.
@@ -321,7 +366,6 @@ void DataPlane::flush(Session &session, std::uint16_t lane, Batch &batch) {
         const std::uint32_t mine = 1U << rank;
         for (std::size_t first = 0; first < packets;) {
             if ((batch.withheld[first] & mine) != 0) {
-                ++counters_.results_dropped_injected;
                 ++first;
                 continue;
             }

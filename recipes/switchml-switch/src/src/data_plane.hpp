@@ -15,14 +15,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "counters.hpp"
+#include "faults.hpp"
 #include "slot_table.hpp"
+#include "sources.hpp"
 #include "wire/datagrams.hpp"
 #include "wire/udp_socket.hpp"
 
@@ -30,8 +31,8 @@ namespace switchml::softswitch {
 
 struct DataPlaneOptions {
     wire::Endpoint local;
-    double drop_rate = 0;         // of packets received
-    double drop_result_rate = 0;  // of results sent, per worker
+    FaultRates packet_faults;  // of packets received
+    FaultRates result_faults;  // of results sent, per worker
     std::uint64_t seed = 0;
 };
 
@@ -76,7 +77,7 @@ class DataPlane {
     // Results for all workers that share a reply port: built once, sent to each.
     struct Batch {
         std::vector<std::uint8_t> data;
-        std::vector<std::uint32_t> withheld;  // per packet, the workers that injected loss keeps it from
+        std::vector<std::uint32_t> withheld;  // per packet, the workers that injected faults keep it from
     };
 
     struct Worker {
@@ -110,6 +111,7 @@ class DataPlane {
     std::optional<Route> route_of(const wire::Endpoint &source) const;
     void drop(std::uint64_t session_id);
     void forget_routes(const Session &session);
+    void receive(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
     void handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes);
     void aggregate(const Route &route, const wire::Header &header, const std::uint8_t *data);
     void announce(Session &session, std::uint16_t lane, const wire::Header &header);
@@ -117,7 +119,10 @@ class DataPlane {
     void flush(Session &session, std::uint16_t lane, Batch &batch);
     void send_queued();
     void flush_all();
-    bool chance(double rate) { return rate > 0 && uniform_(random_) < rate; }
+    bool result_is_sent(const wire::Endpoint &to, const std::uint8_t *packet, std::size_t bytes);
+    void handle_due_packets();
+    void send_due_results();
+    int wait_limit_ms() const;
 
     DataPlaneOptions options_;
     wire::UdpSocket socket_;
@@ -128,8 +133,9 @@ class DataPlane {
     std::unique_ptr<Session> spare_;                              // a closed one, for its memory
     std::uint64_t latest_ = 0;                                    // id of the session opened last
     std::unordered_map<std::uint64_t, Route> routes_;             // by address and port
-    std::mt19937_64 random_;
-    std::uniform_real_distribution<double> uniform_{0.0, 1.0};
+    FaultyLink packet_link_;
+    FaultyLink result_link_;
+    DroppedSources dropped_sources_;
 
     int wake_fd_;
     std::mutex mutex_;  // guards the three below

@@ -53,9 +53,17 @@ std::string ready_line(const Options &options, const DataPlane &plane, const Con
            ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
 }
 
+DataPlaneOptions data_plane_options(const Options &options) {
+    FaultRates faults{options.drop_rate, options.duplicate_rate, options.delay_rate, options.reorder_rate,
+                      std::chrono::milliseconds(options.delay_ms)};
+    DataPlaneOptions plane{{options.ipv4, options.data_port}, faults, faults, options.seed};
+    plane.result_faults.drop = options.drop_result_rate;
+    return plane;
+}
+
 void run(const Options &options) {
     const sigset_t signals = block_signals();
-    DataPlane plane({{options.ipv4, options.data_port}, options.drop_rate, options.drop_result_rate, options.seed});
+    DataPlane plane(data_plane_options(options));
     std::unique_ptr<StatsFile> stats;
     if (!options.stats_file.empty()) stats = std::make_unique<StatsFile>(options.stats_file, plane);
     {

@@ -31,7 +31,11 @@ const char *const kUsage =
     "                          while there is traffic, and at the end\n"
     "  --drop-rate P           drop received packets with this probability, for tests\n"
     "  --drop-result-rate P    drop results with this probability, per worker, for tests\n"
-    "  --seed N                seed of both (default 0)\n"
+    "  --duplicate-rate P      let packets and results come twice with this probability, for tests\n"
+    "  --delay-rate P          delay packets and results with this probability, for tests\n"
+    "  --delay-ms N            by up to this time, 1 to 10000 (default 10)\n"
+    "  --reorder-rate P        let packets and results be overtaken with this probability, for tests\n"
+    "  --seed N                seed of all these (default 0)\n"
     "  --version               print the version\n"
     "  --help                  print this\n"
     "\n"
@@ -99,6 +103,14 @@ const std::map<std::string, Setter> &setters() {
         {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},
         {"--drop-result-rate",
          [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},
+        {"--duplicate-rate",
+         [](Options &o, const std::string &v) { o.duplicate_rate = probability("--duplicate-rate", v); }},
+        {"--delay-rate", [](Options &o, const std::string &v) { o.delay_rate = probability("--delay-rate", v); }},
+        {"--delay-ms",
+         [](Options &o, const std::string &v) {
+             o.delay_ms = static_cast<std::uint32_t>(number("--delay-ms", v, 1, 10000));
+         }},
+        {"--reorder-rate", [](Options &o, const std::string &v) { o.reorder_rate = probability("--reorder-rate", v); }},
         {"--seed",
          [](Options &o, const std::string &v) {
              o.seed = number("--seed", v, 0, std::numeric_limits<std::uint64_t>::max());

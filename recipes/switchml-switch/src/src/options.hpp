@@ -17,6 +17,10 @@ struct Options {
     std::string stats_file;  // empty: none
     double drop_rate = 0;
     double drop_result_rate = 0;
+    double duplicate_rate = 0;
+    double delay_rate = 0;
+    std::uint32_t delay_ms = 10;
+    double reorder_rate = 0;
     std::uint64_t seed = 0;
     std::uint32_t max_workers = wire::kMaxWorkers;
     std::uint32_t max_sessions = 8;

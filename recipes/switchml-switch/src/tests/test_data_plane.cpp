@@ -159,6 +159,47 @@ TEST(what_is_not_part_of_the_session_is_dropped_and_counted) {
     CHECK_EQ(counters.slots_completed, 1U);
     CHECK_EQ(counters.workers.at(0).packets, 1U);
     CHECK_EQ(counters.workers.at(0).bytes, 266U);
+    const SourceReport &sources = counters.dropped_sources;
+    CHECK_EQ(sources.latest.size(), 2U);
+    CHECK_EQ(wire::to_text(sources.latest.at(0).source), wire::to_text({address(2), 4242}));
+    CHECK_EQ(sources.latest.at(0).drops.malformed, 4U);
+    CHECK_EQ(sources.latest.at(1).source.ipv4, address(9));
+    CHECK_EQ(sources.latest.at(1).drops.unknown_worker, 1U);
+}
+
+TEST(a_duplicated_packet_is_answered_twice_and_summed_once) {
+    DataPlaneOptions options = local();
+    options.packet_faults.duplicate = 0.999999;
+    DataPlane plane(options);
+    plane.open_session({kSession, 1, 64, std::nullopt});
+    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+    Worker worker(2, 4242, plane);
+    const Bytes sent = packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 5);
+    worker.send(sent);
+    CHECK(worker.receive() == sent);
+    CHECK(worker.receive() == sent);
+    const Counters counters = plane.counters();
+    CHECK_EQ(counters.packets_received, 1U);
+    CHECK_EQ(counters.packet_faults.duplicated, 1U);
+    CHECK_EQ(counters.workers.at(0).retransmitted_results, 1U);
+}
+
+// Nothing else comes that could wake the switch.
+TEST(a_delayed_packet_and_a_delayed_result_come_by_themselves) {
+    DataPlaneOptions options = local();
+    options.packet_faults.delay = 0.999999;
+    options.result_faults.reorder = 0.999999;
+    DataPlane plane(options);
+    plane.open_session({kSession, 1, 64, std::nullopt});
+    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
+    Worker worker(2, 4242, plane);
+    const Bytes sent = packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 5);
+    worker.send(sent);
+    CHECK(worker.receive() == sent);
+    const Counters counters = plane.counters();
+    CHECK_EQ(counters.packet_faults.delayed, 1U);
+    CHECK_EQ(counters.result_faults.reordered, 1U);
+    CHECK_EQ(counters.results_sent, 1U);
 }
 
 TEST(a_new_session_forgets_the_old_one) {
@@ -177,7 +218,7 @@ TEST(a_new_session_forgets_the_old_one) {
 TEST(injected_loss_follows_the_seed) {
     const auto dropped = [](std::uint64_t seed) {
         DataPlaneOptions options = local();
-        options.drop_rate = 0.5;
+        options.packet_faults.drop = 0.5;
         options.seed = seed;
         DataPlane plane(options);
         plane.open_session({kSession, 1, 64, std::nullopt});
@@ -189,8 +230,8 @@ TEST(injected_loss_follows_the_seed) {
             worker.send(packet({0x11, 1, 0, 0, 0, 0, 0, slot, 0, 0}, 1));
             Counters counters;
             while (counters.packets_received != slot + 1U) counters = plane.counters();
-            pattern += counters.packets_dropped.injected > dropped_so_far ? '0' : '1';
-            dropped_so_far = counters.packets_dropped.injected;
+            pattern += counters.packet_faults.dropped > dropped_so_far ? '0' : '1';
+            dropped_so_far = counters.packet_faults.dropped;
         }
         return pattern;
     };

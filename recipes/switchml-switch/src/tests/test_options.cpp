@@ -68,6 +68,10 @@ TEST(wrong_options_are_named) {
     refused({"--address", "127.0.0.1", "--drop-rate", "1"}, "--drop-rate");
     refused({"--address", "127.0.0.1", "--drop-rate", "nan"}, "nan");
     refused({"--address", "127.0.0.1", "--drop-result-rate", "x"}, "--drop-result-rate");
+    refused({"--address", "127.0.0.1", "--duplicate-rate", "-0.1"}, "--duplicate-rate");
+    refused({"--address", "127.0.0.1", "--delay-rate", "2"}, "--delay-rate");
+    refused({"--address", "127.0.0.1", "--delay-ms", "0"}, "--delay-ms");
+    refused({"--address", "127.0.0.1", "--reorder-rate", ""}, "--reorder-rate");
     refused({"--address", "127.0.0.1", "--verbose", "1"}, "--verbose");
 }
 
@@ -76,11 +80,13 @@ TEST(counters_are_one_line_of_json) {
     counters.sessions_opened = 2;
     counters.packet_numel = 64;
     counters.packets_received = 10;
-    counters.packets_dropped = {1, 2, 3, 5, 4};
+    counters.packets_dropped = {1, 2, 3, 5};
+    counters.packet_faults = {4, 12, 13, 14};
+    counters.result_faults = {7, 15, 16, 17};
+    counters.dropped_sources = {{{{0x7F000009, 4000}, {18, 19}}, {{0x7F000009, 4001}, {0, 1}}}, {20, 21}};
     counters.slots_completed = 5;
     counters.elements_aggregated = 320;
     counters.results_sent = 6;
-    counters.results_dropped_injected = 7;
     counters.results_undeliverable = 11;
     counters.receive_buffer_bytes = 8;
     counters.workers = {{0x7F000002, 9, 2394, 1}, {}};
@@ -90,7 +96,12 @@ TEST(counters_are_one_line_of_json) {
         "\"packets_dropped\": {\"malformed\": 1, \"unknown_worker\": 2, \"bad_slot\": 3, \"stale\": 5, \"injected\": "
         "4}, "
         "\"slots_completed\": 5, \"elements_aggregated\": 320, \"results_sent\": 6, \"results_dropped_injected\": 7, "
-        "\"results_undeliverable\": 11, \"receive_buffer_bytes\": 8, \"workers\": [{\"rank\": 0, \"address\": "
+        "\"results_undeliverable\": 11, \"packets_injected\": {\"duplicated\": 12, \"delayed\": 13, \"reordered\": "
+        "14}, \"results_injected\": {\"duplicated\": 15, \"delayed\": 16, \"reordered\": 17}, "
+        "\"receive_buffer_bytes\": 8, \"dropped_sources\": {\"latest\": [{\"address\": \"127.0.0.9:4000\", "
+        "\"unknown_worker\": 18, \"malformed\": 19}, {\"address\": \"127.0.0.9:4001\", \"unknown_worker\": 0, "
+        "\"malformed\": 1}], \"others\": {\"unknown_worker\": 20, \"malformed\": 21}}, \"workers\": [{\"rank\": 0, "
+        "\"address\": "
         "\"127.0.0.2\", \"packets\": 9, "
         "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": "
         "0, "

@@ -34,6 +34,29 @@ TEST(two_percent_loss) { check_loss("0.02"); }
 
 TEST(five_percent_loss) { check_loss("0.05"); }
 
+// Packets and results that are lost, come twice, late and out of order, all at once: what a slot's number is for.
+TEST(a_mix_of_faults_spoils_no_sum) {
+    Switch net({"--drop-rate", "0.02", "--drop-result-rate", "0.02", "--duplicate-rate", "0.1", "--delay-rate", "0.05",
+                "--delay-ms", "20", "--reorder-rate", "0.2", "--seed", "11"});
+    {
+        Workers workers(net, 3, [](switchml_config &config) {
+            config.max_outstanding_packets = 16;
+            config.packet_numel = 64;
+            config.retransmit_timeout_us = 2000;
+        });
+        for (const std::size_t numel : {1, 63, 640, 5000, 40003}) {
+            check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 4, numel);
+            check_exact_rounds<float>(workers, SWITCHML_FLOAT32, 4, numel);
+        }
+    }
+    const std::string stats = net.stop();
+    for (const char *direction : {"packets_injected", "results_injected"}) {
+        const std::string counts = stats.substr(stats.find(direction));
+        for (const char *fault : {"duplicated", "delayed", "reordered"}) CHECK(json_number(counts, fault) > 0);
+    }
+    CHECK(json_number(stats, "stale") > 0);
+}
+
 // Many short jobs in few slots: what a retransmission in the wrong round would spoil first.
 TEST(heavy_loss_in_a_window_that_jobs_do_not_fill) {
     Switch net({"--drop-rate", "0.2", "--drop-result-rate", "0.2", "--seed", "7"});
