@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ from channel_tools.sources.patches import names_in
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.ports import free_port
 from tests.support.programs import program
 from tests.support.stacks import install
-from tests.support.switch import free_udp_port, running_switch
+from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
 
@@ -171,7 +173,7 @@ def test_the_patched_process_group_reduces_in_the_released_pytorch(
         variables = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
         variables |= {
             "SWITCHML_CONTROLLER": switch.controller,
-            "SWITCHML_WORKER_PORT": str(free_udp_port()),
+            "SWITCHML_WORKER_PORT": str(free_port(socket.SOCK_DGRAM)),
             "SWITCHML_LIBRARY": str(prefix / "lib" / "libswitchml.so.1"),
             "SWITCHML_STATS_FILE": str(tmp_path / "rank{rank}.json"),
         }

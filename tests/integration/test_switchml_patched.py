@@ -15,8 +15,9 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.ports import free_port
 from tests.support.stacks import install
-from tests.support.switch import free_udp_port, running_switch
+from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +58,7 @@ def _run(
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
     variables |= {
         "SWITCHML_LIBRARY": str(prefix / "lib" / "libswitchml.so.1"),
-        "SWITCHML_WORKER_PORT": str(free_udp_port()),
+        "SWITCHML_WORKER_PORT": str(free_port(socket.SOCK_DGRAM)),
         **settings,
     }
     result = run_command([ranks, str(size), scenario, *assignments], env=variables, timeout_s=RUN_LIMIT_S)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from channel_tools.serve.access.tokens import Access, create_token, default_tokens_file
+from tests.support.ports import free_port
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 120.0
@@ -165,7 +166,7 @@ def nginx_alone(root: Path, program: str, work: Path) -> AbstractContextManager[
 
 @contextmanager
 def _running(program: str, work: Path, configuration: str, root: Path) -> Iterator[Front]:
-    port = _free_port()
+    port = free_port()
     log_file = work / "nginx.log"
     lines = re.sub(r"listen \S+( ssl)?;", f"listen 127.0.0.1:{port};", configuration)
     lines = re.sub(r"^\s*ssl_certificate.*\n", "", lines, flags=re.MULTILINE)
@@ -190,11 +191,6 @@ def _running(program: str, work: Path, configuration: str, root: Path) -> Iterat
     finally:
         process.send_signal(signal.SIGQUIT)
         process.wait(30)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _answers(port: int) -> bool:

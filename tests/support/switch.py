@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,13 +41,6 @@ def running_switch(prefix: Path) -> Iterator[Switch]:
         finally:
             process.terminate()
         switch.stats = json.loads(process.stdout.readline())["stats"]
-
-
-def free_udp_port() -> int:
-    """A source port for the workers that another test at the same time does not take."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 SWITCH_ADDRESS = "10.83.0.254"

@@ -3,11 +3,13 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,12 @@ def run_python(code: str) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A TCP port that nobody listens on, below those that the system gives to connections.
+
+    Of those any program on the machine may get one before the ranks of a test listen on it.
+    """
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.SystemRandom().sample(range(first_given // 2, first_given), 100):
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise AssertionError("no free port among 100")

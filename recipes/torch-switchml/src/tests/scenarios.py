@@ -273,6 +273,7 @@ def interrupted_init() -> Value:
             time.sleep(0.01)
         return {}
     delay_s = float(os.environ["SCENARIO_DELAY_S"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
     threading.Timer(delay_s, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     started = time.monotonic()
     try:
