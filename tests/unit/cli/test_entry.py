@@ -196,6 +196,23 @@ def test_an_interrupt_among_the_imports_gives_no_traceback(tree: Path, module: s
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
 
 
+INTERRUPTED_AT_FIRST = """
+import os, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name not in {"channel_tools", "channel_tools.__main__"}:
+            os.kill(os.getpid(), 2)
+sys.meta_path.insert(0, Finder())
+import channel_tools.__main__
+"""
+
+
+def test_an_interrupt_of_the_first_import_gives_no_traceback() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AT_FIRST]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_nohup_is_heeded(tree: Path) -> None:
     """A signal that the caller ignores stays ignored while a command runs."""
     script = (
