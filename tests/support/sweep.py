@@ -72,8 +72,9 @@ class Outcome:
     findings: Sequence[str]
 
     def __str__(self) -> str:
-        words = " ".join(self.run.arguments)
-        return f"{'; '.join(self.findings)}: [{words[:300]}] {dict(self.run.environ)} {self.stderr[-1500:]}"
+        run, words = self.run, " ".join(self.run.arguments)
+        where = f"stdout={run.stdout!r} stderr={run.stderr!r} cwd={run.cwd!r} {dict(run.environ)}"
+        return f"{'; '.join(self.findings)}: [{words[:300]}] {where} {self.stderr[-1500:]}"
 
 
 class Sweeper:
@@ -250,9 +251,16 @@ def _hurry(child: _Child) -> None:
     """End a server that serves, as its user would, and what takes too long."""
     if time.monotonic() - child.started_s > LIMIT_S:
         os.killpg(child.process, signal.SIGKILL)
-    elif not child.is_told and "serve" in child.run.arguments and _SERVING in (child.place / "stderr").read_bytes():
+    elif not child.is_told and "serve" in child.run.arguments and _is_serving(child):
         child.is_told = True
         os.kill(child.process, signal.SIGTERM)
+
+
+def _is_serving(child: _Child) -> bool:
+    """By what it says, or by its workers where that goes elsewhere."""
+    if child.run.stderr:
+        return bool(Path(f"/proc/{child.process}/task/{child.process}/children").read_bytes())
+    return _SERVING in (child.place / "stderr").read_bytes()
 
 
 def _start(number: int, run: Run, folder: Path) -> _Child:
