@@ -121,12 +121,7 @@ class Framing:
         else:
             found = data.find(_END_OF_HEADERS, start)
             size = found + len(_END_OF_HEADERS) - start if found >= 0 else len(data) - start
-        self.header_bytes += size
-        if self.header_bytes > HEADER_LIMIT_BYTES:
-            raise FramingError(_TOO_LARGE)
-        self._feed(data, start, size)
-        if self._names > HEADERS_LIMIT:
-            raise FramingError(_TOO_LARGE)
+        self._feed_headers(data, start, size)
         if self._begun and found >= 0:
             self._begin_body()
         elif self._begun or self._ended:
@@ -185,15 +180,19 @@ class Framing:
 
     def _trailers(self, data: bytes, start: int) -> int:
         size, _complete = _rest_of_line(data, start)
+        self._feed_headers(data, start, size)
+        if self._ended:
+            self._end(expected=True)
+        return size
+
+    def _feed_headers(self, data: bytes, start: int, size: int) -> None:
+        """As _feed, for headers and trailers, whose bytes and number are limited."""
         self.header_bytes += size
         if self.header_bytes > HEADER_LIMIT_BYTES:
             raise FramingError(_TOO_LARGE)
         self._feed(data, start, size)
         if self._names > HEADERS_LIMIT:
             raise FramingError(_TOO_LARGE)
-        if self._ended:
-            self._end(expected=True)
-        return size
 
     def _feed(self, data: bytes, start: int, size: int) -> None:
         piece = data if size == len(data) else data[start : start + size]

@@ -26,6 +26,10 @@ _PLAIN = re.compile(r"/[A-Za-z0-9._/+@~-]*", re.ASCII)
 _KEY_DIGITS = 12
 _IN_OUTPUT = "work"
 _SYSTEM_TEMPORARY = Path("/var/tmp")  # noqa: S108 - make_work_folder trusts only a folder of our own in it
+_HINT = (
+    "choose with --output, CHANNEL_TOOLS_CACHE or TMPDIR a folder that you may write to, "
+    f"whose path has at most {MAX_WORK_PATH_BYTES - len('/work/') - _KEY_DIGITS} bytes of A-Z a-z 0-9 . _ + @ ~ -"
+)
 
 
 def is_plain(path: Path) -> bool:
@@ -65,12 +69,6 @@ def make_work_folder(folder: Path) -> None:
     except (PermissionError, FileExistsError, NotADirectoryError) as err:
         message = f"{err.filename}: {err.strerror}; builds need a folder of their own there"
         raise UsageError(message, hint=_HINT) from None
-
-
-_HINT = (
-    "choose with --output, CHANNEL_TOOLS_CACHE or TMPDIR a folder that you may write to, "
-    f"whose path has at most {MAX_WORK_PATH_BYTES - len('/work/') - _KEY_DIGITS} bytes of A-Z a-z 0-9 . _ + @ ~ -"
-)
 
 
 def _check_private(folder: Path) -> None:

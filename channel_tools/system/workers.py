@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of ours in processes of their own: pools of workers, and one that is supervised with all that it starts.
+"""Functions of ours side by side: pools of processes and of threads, and a process supervised with all that it starts.
 
-The kernel ends them with the process that wants their results, however that ends.
+The kernel ends the processes with the one that wants their results, however that ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.processes import PR_SET_PDEATHSIG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _PR_SET_CHILD_SUBREAPER = 36
 SIGNALLED = 128
@@ -67,6 +67,27 @@ def run_in_processes(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_in_threads(
+    function: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    *,
+    threads: int,
+    cancel: Callable[[], None] = lambda: None,
+) -> list[tuple[_Item, _Result]]:
+    """Call ``function`` with each item, ``threads`` at once; items and results, in the order in which they were done.
+
+    The first error ends it: ``cancel`` is called, and the error raised when those that run have ended.
+    """
+    with concurrent.futures.ThreadPoolExecutor(max_workers=threads) as pool:
+        futures = {pool.submit(function, item): item for item in items}
+        try:
+            return [(futures[done], done.result()) for done in concurrent.futures.as_completed(futures)]
+        except BaseException:
+            cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:

@@ -49,6 +49,8 @@ _DEPTH = 100
 _VALUES = 1_000_000
 """Keys and values of a document, aliases counted as what they stand for: each takes 500 bytes while it is read. Locks
 of five platforms have 200,000."""
+_UNREADABLE_VALUE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What PyYAML's constructors raise, beside its own errors, for a date, a number or a key that is none."""
 
 
 class YamlLimitError(yaml.MarkedYAMLError):
@@ -203,11 +205,5 @@ def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape,
     _check_limits(content, _LOADER)
     try:
         return yaml.load(content, Loader=_LOADER)  # noqa: S506 - a safe loader
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-    ) as err:  # a date, number or key that is none
+    except _UNREADABLE_VALUE as err:
         raise yaml.YAMLError(f"a value cannot be read: {err}") from None

@@ -8,7 +8,6 @@ reader allocate more than a few blocks.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import errno
 import io
@@ -17,17 +16,15 @@ import shutil
 import stat
 import tarfile
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING
 
 from channel_tools.mirror.bundle.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
 from channel_tools.system.errors import DiskFullError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-F = TypeVar("F")
-T = TypeVar("T")
 _BLOCK = tarfile.BLOCKSIZE
 _END_BLOCKS = 2
 _OCTAL_LIMIT = 8**11
@@ -157,23 +154,6 @@ def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
         except ValueError:  # its name is too long for the format of the standard
             pass
     return info.tobuf(tarfile.GNU_FORMAT)
-
-
-def each_file(
-    files: Iterable[F], action: Callable[[F], T], *, jobs: int, cancel: Callable[[], None] = lambda: None
-) -> list[tuple[F, T]]:
-    """Call ``action`` for all files, ``jobs`` at once; each with what it returned, in the order in which they ended.
-
-    The first error ends it: ``cancel`` is called, and the error raised when those that run have ended.
-    """
-    with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = {pool.submit(action, file): file for file in files}
-        try:
-            return [(futures[done], done.result()) for done in concurrent.futures.as_completed(futures)]
-        except BaseException:
-            cancel()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
 
 
 def read_members(file: Path) -> dict[str, Member]:

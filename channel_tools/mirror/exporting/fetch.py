@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path
-from channel_tools.mirror.bundle.files import each_file
 from channel_tools.mirror.bundle.format import BundleFile
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
 from channel_tools.system.http import Cancelled, Download, download
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ def fetch_files(
         fetcher = _Fetcher(folder, options, task)
         # large ones first: none is left alone at the end
         ordered = sorted(files, key=lambda item: (-item.size_bytes, item.path))
-        results = each_file(ordered, fetcher.fetch, jobs=options.jobs, cancel=fetcher.cancel)
+        results = run_in_threads(fetcher.fetch, ordered, threads=options.jobs, cancel=fetcher.cancel)
     fetched = [item for item, was_fetched in results if was_fetched]
     return len(fetched), sum(item.size_bytes for item in fetched)
 

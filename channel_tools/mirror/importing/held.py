@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.mirror.bundle.files import each_file
 from channel_tools.mirror.bundle.format import CHANNELS_FOLDER, LOCKS_FOLDER, package_at
 from channel_tools.mirror.importing.verify import VERIFY_THREADS
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ def check_held(
                 raise IntegrityError(message, hint=hint)
             task.advance(file.size_bytes)
 
-        each_file(here, check, jobs=VERIFY_THREADS)
+        run_in_threads(check, here, threads=VERIFY_THREADS)
     return HeldReport(files=len(held), verified=len(here))
 
 

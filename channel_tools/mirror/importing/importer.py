@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.addresses import channel_address, without_credentials
-from channel_tools.mirror.bundle.files import check_space, each_file, unusable_reported
+from channel_tools.mirror.bundle.files import check_space, unusable_reported
 from channel_tools.mirror.bundle.format import (
     CHANNELS_FOLDER,
     LOCKS_FOLDER,
@@ -47,6 +47,7 @@ from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
 from channel_tools.pins.solve import with_addresses
 from channel_tools.publish.target import open_target
 from channel_tools.system.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -221,7 +222,7 @@ def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], prog
                 check_content(reader, file, on_bytes=task.advance, writing=writing)
             part.replace(destination)
 
-        each_file(new, stage, jobs=VERIFY_THREADS)
+        run_in_threads(stage, new, threads=VERIFY_THREADS)
 
 
 def _size(path: Path) -> int:

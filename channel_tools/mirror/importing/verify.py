@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.mirror.bundle.files import each_file
 from channel_tools.mirror.bundle.format import (
     COPY_AGAIN,
     MANIFEST,
@@ -22,6 +21,7 @@ from channel_tools.mirror.bundle.format import (
     sha256_of,
 )
 from channel_tools.mirror.trust.metadata import TrustedBundle, verify_metadata
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ def verify_bundle(
     files = present_files(reader, bundle)
     total = sum(file.size_bytes for file in files)
     with progress.task("verifying", total=total, unit="bytes") as task:
-        each_file(files, lambda file: check_content(reader, file, on_bytes=task.advance), jobs=VERIFY_THREADS)
+        run_in_threads(lambda file: check_content(reader, file, on_bytes=task.advance), files, threads=VERIFY_THREADS)
     return VerifyReport(bundle=bundle, manifest=manifest, files=len(files), size_bytes=total)
 
 

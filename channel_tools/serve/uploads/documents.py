@@ -75,5 +75,5 @@ class Documents:
 def _decoded(body: bytes, kind: type[_Message]) -> _Message:
     try:
         return decode(body, kind)
-    except (ValueError, RecursionError) as err:
+    except ValueError as err:
         raise UsageError(f"the request is not understood: {err}") from None

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from multiprocessing import active_children
 
 import pytest
 
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
-from channel_tools.system.workers import run_in_processes
+from channel_tools.system.workers import run_in_processes, run_in_threads
 from tests.support.processes import assert_ended, square_elsewhere
 
 
@@ -39,6 +40,24 @@ def test_leaving_early_leaves_no_process() -> None:
     assert isinstance(running, Generator)
     running.close()
     assert active_children() == []
+
+
+def test_threads_give_results_with_their_items() -> None:
+    assert sorted(run_in_threads(str, iter([3, 1, 2]), threads=2)) == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_an_error_in_a_thread_is_raised_when_those_that_run_were_cancelled_and_have_ended() -> None:
+    cancelled, ended = threading.Event(), []
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise IntegrityError("item 0")
+        assert cancelled.wait(_PATIENCE_S)
+        ended.append(item)
+
+    with pytest.raises(IntegrityError, match="item 0"):
+        run_in_threads(work, [0, 1], threads=2, cancel=cancelled.set)
+    assert ended == [1]
 
 
 _PATIENCE_S = 20.0
