@@ -47,11 +47,13 @@ def test_threads_give_results_with_their_items() -> None:
 
 
 def test_an_error_in_a_thread_is_raised_when_those_that_run_were_cancelled_and_have_ended() -> None:
-    cancelled, ended = threading.Event(), []
+    begun, cancelled, ended = threading.Event(), threading.Event(), []
 
     def work(item: int) -> None:
         if item == 0:
+            assert begun.wait(_PATIENCE_S)
             raise IntegrityError("item 0")
+        begun.set()
         assert cancelled.wait(_PATIENCE_S)
         ended.append(item)
 
