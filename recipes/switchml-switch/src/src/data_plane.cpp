@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -32,10 +31,6 @@ int make_event() {
     const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0) throw std::system_error(errno, std::generic_category(), "cannot make an event descriptor");
     return fd;
-}
-
-wire::Endpoint reply_to(const Member &member, std::uint16_t lane) {
-    return {member.ipv4, static_cast<std::uint16_t>(member.first_port + lane)};
 }
 
 }  // namespace
@@ -108,15 +103,8 @@ void DataPlane::open_session(const SessionOptions &options) {
             result_link_.clear();
         }
         drop(options.id);
-        auto session = spare_ ? std::move(spare_) : std::make_unique<Session>();
-        session->slots.reset(options.num_workers, options.packet_numel, options.numbering);
-        session->workers.assign(options.num_workers, {});
-        session->batches.clear();
-        session->packet_bytes = wire::packet_bytes(options.packet_numel);
-        session->packet_numel = options.packet_numel;
-        session->latest_packet.reset();
-        session->touched = false;
-        sessions_[options.id] = std::move(session);
+        sessions_.open(options);
+        outboxes_[options.id] = {};
         latest_ = options.id;
         ++counters_.sessions_opened;
         counters_.packet_numel = options.packet_numel;
@@ -125,20 +113,7 @@ void DataPlane::open_session(const SessionOptions &options) {
 }
 
 void DataPlane::set_worker(std::uint64_t session_id, std::uint32_t rank, const Member &member) {
-    execute([&] {
-        Session &session = *sessions_.at(session_id);
-        Worker &worker = session.workers.at(rank);
-        worker.member = member;
-        worker.counters.ipv4 = member.ipv4;
-        if (member.first_port == 0) {
-            routes_[wire::key_of({member.ipv4, 0})] = {&session, rank, 0};
-            return;
-        }
-        for (std::uint16_t lane = 0; lane < member.num_ports; ++lane) {
-            const auto port = static_cast<std::uint16_t>(member.first_port + lane);
-            routes_[wire::key_of({member.ipv4, port})] = {&session, rank, lane};
-        }
-    });
+    execute([&] { sessions_.set_worker(session_id, rank, member); });
 }
 
 void DataPlane::close_session(std::uint64_t session_id) {
@@ -146,19 +121,18 @@ void DataPlane::close_session(std::uint64_t session_id) {
 }
 
 void DataPlane::drop(std::uint64_t session_id) {
-    const auto found = sessions_.find(session_id);
-    if (found == sessions_.end()) return;
-    if (session_id == latest_) counters_.workers = counters_of(*found->second);
-    forget_routes(*found->second);
-    spare_ = std::move(found->second);
-    sessions_.erase(found);
+    const OpenSession *session = sessions_.find(session_id);
+    if (session == nullptr) return;
+    if (session_id == latest_) counters_.workers = counters_of(*session);
+    sessions_.close(session_id);
+    outboxes_.erase(session_id);
 }
 
 std::optional<DataPlane::Clock::time_point> DataPlane::latest_packet(std::uint64_t session_id) {
     std::optional<Clock::time_point> latest;
     execute([&] {
-        const auto found = sessions_.find(session_id);
-        if (found != sessions_.end()) latest = found->second->latest_packet;
+        const auto found = outboxes_.find(session_id);
+        if (found != outboxes_.end()) latest = found->second.latest_packet;
     });
     return latest;
 }
@@ -169,32 +143,19 @@ Counters DataPlane::counters() {
         copy = counters_;
         copy.packet_faults = packet_link_.counters();
         copy.result_faults = result_link_.counters();
-        copy.dropped_sources = dropped_sources_.report();
-        const auto latest = sessions_.find(latest_);
-        if (latest != sessions_.end()) copy.workers = counters_of(*latest->second);
+        copy.packets_dropped = sessions_.dropped();
+        copy.dropped_sources = sessions_.dropped_sources();
+        const OpenSession *latest = sessions_.find(latest_);
+        if (latest != nullptr) copy.workers = counters_of(*latest);
     });
     return copy;
 }
 
-std::vector<WorkerCounters> DataPlane::counters_of(const Session &session) {
+std::vector<WorkerCounters> DataPlane::counters_of(const OpenSession &session) {
     std::vector<WorkerCounters> all;
     all.reserve(session.workers.size());
-    for (const Worker &worker : session.workers) all.push_back(worker.counters);
+    for (const SessionWorker &worker : session.workers) all.push_back(worker.counters);
     return all;
-}
-
-void DataPlane::forget_routes(const Session &session) {
-    for (auto route = routes_.begin(); route != routes_.end();) {
-        route = route->second.session == &session ? routes_.erase(route) : std::next(route);
-    }
-}
-
-std::optional<DataPlane::Route> DataPlane::route_of(const wire::Endpoint &source) const {
-    auto found = routes_.find(wire::key_of(source));
-    if (found != routes_.end()) return found->second;
-    found = routes_.find(wire::key_of({source.ipv4, 0}));
-    if (found == routes_.end()) return std::nullopt;
-    return Route{found->second.session, found->second.rank, source.port};
 }
 
 void DataPlane::wait() const {
@@ -246,52 +207,24 @@ void DataPlane::receive(const wire::Endpoint &source, const std::uint8_t *data, 
 }
 
 void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
-    DropCounters &dropped = counters_.packets_dropped;
-    const auto header = wire::decode(data, bytes);
-    const auto route = route_of(source);
-    if (header && !route) {
-        ++dropped.unknown_worker;
-        ++dropped_sources_.of(source).unknown_worker;
-        return;
-    }
-    if (!header || bytes != route->session->packet_bytes) {
-        ++dropped.malformed;
-        ++dropped_sources_.of(source).malformed;
-        return;
-    }
-    if (header->slot >= wire::kNumSlots) {
-        ++dropped.bad_slot;
-        return;
-    }
-    aggregate(*route, *header, data);
-}
-
-void DataPlane::aggregate(const Route &route, const wire::Header &header, const std::uint8_t *data) {
-    Session &session = *route.session;
-    session.touched = true;
-    WorkerCounters &worker = session.workers[route.rank].counters;
-    ++worker.packets;
-    worker.bytes += session.packet_bytes;
-    const std::uint8_t *values = data + wire::kHeaderBytes;
-    switch (session.slots.update({route.rank, header.slot, header.set, header.e0, header.e1, values, header.packet})) {
-        case Verdict::kCompleted:
-            ++counters_.slots_completed;
-            counters_.elements_aggregated += session.packet_numel;
-            announce(session, route.lane, header);
-            break;
-        case Verdict::kRepeated:
-            ++worker.retransmitted_results;
-            repeat(route, header);
-            break;
-        case Verdict::kStale: ++counters_.packets_dropped.stale; break;
-        case Verdict::kAccumulated:
-        case Verdict::kDuplicate: break;
+    const auto taken = sessions_.take(source, data, bytes);
+    if (!taken) return;
+    const OpenSession &session = *taken->route.session;
+    Outbox &outbox = outboxes_[session.id];
+    outbox.touched = true;
+    if (taken->verdict == Verdict::kCompleted) {
+        ++counters_.slots_completed;
+        counters_.elements_aggregated += session.packet_numel;
+        announce(taken->route, taken->header, outbox);
+    } else if (taken->verdict == Verdict::kRepeated) {
+        repeat(taken->route, taken->header);
     }
 }
 
-void DataPlane::announce(Session &session, std::uint16_t lane, const wire::Header &header) {
-    Batch &batch = session.batches[lane];
-    if (batch.withheld.size() == wire::max_burst(session.packet_bytes)) flush(session, lane, batch);
+void DataPlane::announce(const SessionTable::Route &route, const wire::Header &header, Outbox &outbox) {
+    const OpenSession &session = *route.session;
+    Batch &batch = outbox.batches[route.lane];
+    if (batch.withheld.size() == wire::max_burst(session.packet_bytes)) flush(session, route.lane, batch);
     const std::size_t offset = batch.data.size();
     batch.data.resize(offset + session.packet_bytes);
     std::uint8_t *packet = batch.data.data() + offset;
@@ -300,14 +233,14 @@ void DataPlane::announce(Session &session, std::uint16_t lane, const wire::Heade
     wire::encode(reply, packet);
     std::uint32_t withheld = 0;
     for (std::uint32_t rank = 0; rank < session.workers.size(); ++rank) {
-        const wire::Endpoint to = reply_to(session.workers[rank].member, lane);
+        const wire::Endpoint to = reply_to(session.workers[rank].member, route.lane);
         if (!result_is_sent(to, packet, session.packet_bytes)) withheld |= 1U << rank;
     }
     batch.withheld.push_back(withheld);
 }
 
-void DataPlane::repeat(const Route &route, wire::Header header) {
-    const Session &session = *route.session;
+void DataPlane::repeat(const SessionTable::Route &route, wire::Header header) {
+    const OpenSession &session = *route.session;
     const wire::Endpoint to = reply_to(session.workers[route.rank].member, route.lane);
     std::uint8_t packet[wire::kMaxPacketBytes];
     session.slots.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
@@ -358,7 +291,7 @@ void DataPlane::send_queued() {
     }
 }
 
-void DataPlane::flush(Session &session, std::uint16_t lane, Batch &batch) {
+void DataPlane::flush(const OpenSession &session, std::uint16_t lane, Batch &batch) {
     const std::size_t packets = batch.withheld.size();
     const std::size_t packet_bytes = session.packet_bytes;
     for (std::uint32_t rank = 0; rank < session.workers.size(); ++rank) {
@@ -383,13 +316,14 @@ void DataPlane::flush(Session &session, std::uint16_t lane, Batch &batch) {
 }
 
 void DataPlane::flush_all() {
-    for (auto &[id, session] : sessions_) {
-        if (!std::exchange(session->touched, false)) continue;
-        session->latest_packet = Clock::now();
-        for (auto &[lane, batch] : session->batches) {
-            if (!batch.withheld.empty()) flush(*session, lane, batch);
+    for (auto &[id, outbox] : outboxes_) {
+        if (!std::exchange(outbox.touched, false)) continue;
+        outbox.latest_packet = Clock::now();
+        const OpenSession &session = *sessions_.find(id);
+        for (auto &[lane, batch] : outbox.batches) {
+            if (!batch.withheld.empty()) flush(session, lane, batch);
         }
-        if (session->batches.size() > kMaxPorts) session->batches.clear();
+        if (outbox.batches.size() > kMaxPorts) outbox.batches.clear();
     }
 }
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "data_plane.hpp"
+#include "session_table.hpp"
 
 namespace switchml::softswitch {
 

@@ -45,13 +45,14 @@ void Lease::keep() {
             const auto silence = std::chrono::milliseconds((now_ns - answered_ns) / kNsPerMs);
             if (++unanswered >= kLeastUnanswered && silence >= session_.lease) {
                 liveness_.unanswered("the switch controller at " + session_.controller->target() +
-                                     " has not answered for " + std::to_string(silence.count() / 1000) +
-                                     " s: the switch or the network to it is down");
+                                         " has not answered for " + std::to_string(silence.count() / 1000) +
+                                         " s: the switch or the network to it is down",
+                                     now_ns);
             }
         } else {
             unanswered = 0;
             answered_ns = now_ns;
-            liveness_.answered(renewal->missing(), renewal->gone());
+            liveness_.answered(renewal->missing(), renewal->gone(), now_ns);
             if (!renewal->lost().empty()) {
                 on_lost_(renewal->lost());
                 return;

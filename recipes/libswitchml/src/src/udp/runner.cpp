@@ -18,23 +18,10 @@
 namespace switchml::udp {
 namespace {
 
-constexpr std::int64_t kMaxBackoff = 32;  // times the configured timeout
 // What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
 constexpr std::size_t kBufferedPacketBytes = 2304;
 constexpr std::size_t kUdpHeaderBytes = 28;  // with IPv4's
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
-
-std::int64_t longest_timeout_ns(const Settings &settings) {
-    const std::int64_t first = settings.retransmit_timeout_us * kNsPerUs;
-    return std::min(first * kMaxBackoff, std::max(kNsPerS, first));
-}
-
-// What a worker that has gone had its share in can still be completed by the switch alone, through some losses; and a
-// switch that was stopped for a while finds every worker silent until the next renewals.
-std::int64_t patience_ns(const Settings &settings, const Session &session) {
-    const std::int64_t renewal_ns = session.renewal_period().count() * kNsPerMs;
-    return std::max(2 * renewal_ns, 8 * longest_timeout_ns(settings));
-}
 
 void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
     // One writer, so no locked instruction is needed.
@@ -76,15 +63,14 @@ Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &
       sender_(socket_.fd(), settings.segment_offload ? wire::Sender::Offload::kTry : wire::Sender::Offload::kOff),
       packet_bytes_(wire::packet_bytes(settings.packet_numel)),
       burst_packets_(wire::max_burst(packet_bytes_)),
-      longest_timeout_ns_(longest_timeout_ns(settings)),
-      patience_ns_(patience_ns(settings, session)),
-      burst_(burst_packets_ * packet_bytes_),
-      timers_(ring_.window()) {
+      times_(RetransmitTimes::from_first(settings.retransmit_timeout_us * kNsPerUs)),
+      patience_(Patience::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs, times_)),
+      burst_(burst_packets_ * packet_bytes_) {
     socket_.reserve_send(buffer_wanted_);
     socket_.connect(data_plane_);
 }
 
-void Runner::transmit(Slice &slice, std::uint32_t unit) {
+void Runner::transmit(const Slice &slice, std::uint32_t unit) {
     if (burst_filled_ == burst_packets_) flush();
     slice.build(unit, burst_.data() + burst_filled_ * packet_bytes_);
     ++burst_filled_;
@@ -106,53 +92,48 @@ void Runner::flush() {
     }
 }
 
-void Runner::release(Slice &slice, std::uint32_t unit) {
-    if (!slice.ready(unit)) return;
-    slice.mark_sent(unit);
-    transmit(slice, unit);
-    const std::int64_t timeout = settings_.retransmit_timeout_us * kNsPerUs;
-    timers_[unit % slice.lanes()] = {now_ns_ + timeout, timeout};
-    count(traffic_.sent);
+void Runner::start(Transfer &transfer) {
+    transfer.start(now_ns_, [&](std::uint32_t unit) {
+        transmit(transfer.slice(), unit);
+        count(traffic_.sent);
+    });
+    flush();
 }
 
-std::size_t Runner::take_results(Slice &slice) {
+std::size_t Runner::take_results(Transfer &transfer) {
+    const auto send = [&](std::uint32_t unit) {
+        transmit(transfer.slice(), unit);
+        count(traffic_.sent);
+    };
     const std::size_t packets =
         receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
-            const auto header = wire::decode(data, bytes);
-            const auto unit = header ? slice.accept(*header, data + wire::kHeaderBytes) : std::nullopt;
-            if (!unit) {
+            if (!transfer.take(data, bytes, now_ns_, send)) {
                 count(traffic_.discarded);
                 return;
             }
             count(traffic_.received);
             interrupt_.note_progress(now_ns_);
-            release(slice, *unit + slice.lanes());
-            if (slice.lanes() < ring_.window()) release(slice, *unit + ring_.window());
         });
     flush();
     return packets;
 }
 
-void Runner::resend_overdue(Slice &slice) {
-    for (std::uint32_t lane = 0; lane < slice.lanes(); ++lane) {
-        Timer &timer = timers_[lane];
-        if (!slice.outstanding(lane) || timer.deadline_ns > now_ns_) continue;
-        transmit(slice, slice.unit_of(lane));
-        timer.timeout_ns = std::min(2 * timer.timeout_ns, longest_timeout_ns_);
-        timer.deadline_ns = now_ns_ + timer.timeout_ns;
+void Runner::resend_overdue(Transfer &transfer) {
+    transfer.resend_overdue(now_ns_, [&](std::uint32_t unit) {
+        transmit(transfer.slice(), unit);
         count(traffic_.retransmitted);
-    }
+    });
     flush();
 }
 
 void Runner::check_progress(const Slice &slice) const {
     const std::int64_t progress_ns = interrupt_.progress_ns();
     const std::int64_t silence_ns = now_ns_ - progress_ns;
-    if (now_ns_ - std::max(progress_ns, liveness_.gone_since_ns()) >= patience_ns_) {
+    if (patience_.ended_by_absence(now_ns_, progress_ns, liveness_.gone_since_ns())) {
         if (const auto gone = liveness_.gone())
             throw Error(gone->status(), gone->what() + ("; " + describe_silence(slice, silence_ns)));
     }
-    if (silence_ns < settings_.job_timeout_ms * kNsPerMs) return;
+    if (!patience_.ended(now_ns_, progress_ns)) return;
     std::string text = describe_silence(slice, silence_ns) + " (the limit is job_timeout_ms)";
     const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
     if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));
@@ -180,21 +161,20 @@ void Runner::wait(std::int64_t until_ns) const {
 Runner::End Runner::run(const SliceData &data) {
     if (data.numel == 0 && thread_ != 0)
         return End::kComplete;  // thread 0 asks whether the others' jobs are empty, too
-    Slice slice(data, ring_, settings_.packet_numel, settings_.num_workers);
-    const std::int64_t tick = std::max<std::int64_t>(settings_.retransmit_timeout_us * kNsPerUs / 4, 1);
+    Transfer transfer(data, ring_, settings_.packet_numel, settings_.num_workers, times_);
+    const Slice &slice = transfer.slice();
     now_ns_ = monotonic_ns();
     interrupt_.note_progress(now_ns_);
-    std::int64_t next_scan = now_ns_ + tick;
-    for (std::uint32_t unit = 0; unit < slice.lanes(); ++unit) release(slice, unit);
-    flush();
+    std::int64_t next_scan = now_ns_ + times_.tick_ns();
+    start(transfer);
     while (!slice.complete()) {
         if (interrupt_.raised()) return End::kInterrupted;
-        const std::size_t packets = take_results(slice);
+        const std::size_t packets = take_results(transfer);
         now_ns_ = monotonic_ns();
         if (now_ns_ >= next_scan) {
-            resend_overdue(slice);
+            resend_overdue(transfer);
             check_progress(slice);
-            next_scan = now_ns_ + tick;
+            next_scan = now_ns_ + times_.tick_ns();
         }
         if (packets == 0) wait(next_scan);
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One thread's traffic: it drives slices over its own socket, with a timer per
-// packet. A timer is a deadline per lane, looked at every quarter of the
-// retransmission timeout; at most 4096 lanes make that cheaper than a queue.
+// One thread's traffic: it drives slices over its own socket.
 #pragma once
 
 #include <atomic>
@@ -15,6 +13,7 @@
 #include "udp/session.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
+#include "udp/transfer.hpp"
 #include "wire/datagrams.hpp"
 #include "wire/udp_socket.hpp"
 
@@ -69,16 +68,11 @@ class Runner {
     std::uint64_t buffer_granted() const noexcept { return buffer_granted_; }
 
   private:
-    struct Timer {
-        std::int64_t deadline_ns;
-        std::int64_t timeout_ns;
-    };
-
-    void transmit(Slice &slice, std::uint32_t unit);
+    void transmit(const Slice &slice, std::uint32_t unit);
     void flush();
-    void release(Slice &slice, std::uint32_t unit);
-    std::size_t take_results(Slice &slice);
-    void resend_overdue(Slice &slice);
+    void start(Transfer &transfer);
+    std::size_t take_results(Transfer &transfer);
+    void resend_overdue(Transfer &transfer);
     void check_progress(const Slice &slice) const;
     std::string describe_silence(const Slice &slice, std::int64_t silence_ns) const;
     void wait(std::int64_t until_ns) const;
@@ -96,11 +90,10 @@ class Runner {
     wire::Sender sender_;
     std::size_t packet_bytes_;
     std::size_t burst_packets_;
-    std::int64_t longest_timeout_ns_;  // of a retransmission
-    std::int64_t patience_ns_;         // without progress once somebody has gone
+    RetransmitTimes times_;
+    Patience patience_;
     std::vector<std::uint8_t> burst_;
     std::size_t burst_filled_ = 0;
-    std::vector<Timer> timers_;
     std::int64_t now_ns_ = 0;
     Traffic traffic_;
 };
