@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "model_worker.hpp"
+
+#include <array>
+#include <utility>
+
+#include "error.hpp"
+
+namespace switchml::simulation {
+namespace {
+
+constexpr std::size_t kSocketPackets = 64;
+
+// A mistake made on demand: a result of the slot and set that a packet waits for gets that packet's number.
+void renumber(const udp::Slice &slice, const udp::SlotRing &ring, Packet &packet) {
+    auto header = wire::decode(packet.data.data(), packet.bytes);
+    if (!header) return;
+    for (std::uint32_t lane = 0; lane < slice.lanes(); ++lane) {
+        if (!slice.outstanding(lane)) continue;
+        const udp::Place place = ring.place(slice.unit_of(lane));
+        if (place.slot != header->slot || place.set != header->set) continue;
+        header->packet = ring.number(slice.unit_of(lane));
+        wire::encode(*header, packet.data.data());
+    }
+}
+
+}  // namespace
+
+ModelWorker::ModelWorker(World &world, const GroupPlan &group, const softswitch::SessionRequest &seat,
+                         const std::vector<JobValues> &jobs, OnEnd on_end)
+    : world_(world),
+      group_(group),
+      seat_(seat),
+      values_(jobs),
+      on_end_(std::move(on_end)),
+      times_(udp::RetransmitTimes::from_first(kRetransmitNs)),
+      patience_(udp::Patience::of(kJobTimeoutNs, renewal_period_ns(), times_)),
+      jobs_left_(jobs.size()) {
+    const std::uint32_t first = wire::first_number(seat.session.id);
+    for (std::uint32_t thread = 0; thread < group.threads; ++thread)
+        lines_.push_back(std::make_unique<Line>(udp::SlotRing(thread, group.window, first)));
+    for (const JobValues &job : jobs) {
+        const Bits &in = job.inputs[seat.rank].values;
+        jobs_.push_back({in, group.in_place ? Bits() : Bits(in.size()), group.threads});
+    }
+}
+
+void ModelWorker::start() {
+    submit(0);
+    world_.agenda.after(renewal_period_ns(), [this] { renew(); });
+}
+
+void ModelWorker::submit(std::size_t number) {
+    if (over_) return;
+    for (std::uint32_t thread = 0; thread < group_.threads; ++thread) lines_[thread]->jobs.push_back(number);
+    for (std::uint32_t thread = 0; thread < group_.threads && !over_; ++thread) serve(thread);
+    if (over_ || number + 1 == jobs_.size()) return;
+    Random random(world_.plan.seed + seat_.rank, seat_.session.id + number);
+    const std::int64_t gap_ns = random.chance(0.5) ? 0 : random.between(0, 5 * kMs);
+    world_.agenda.after(gap_ns, [this, number] { submit(number + 1); });
+}
+
+// Goes on with a thread until it has to wait.
+void ModelWorker::serve(std::uint32_t thread) {
+    Line &line = *lines_[thread];
+    while (!over_ && begin(thread)) {
+        while (line.transfer && !line.waiting.empty()) {
+            const Packet packet = line.waiting.front();
+            line.waiting.pop_front();
+            take(thread, packet);
+        }
+    }
+}
+
+// True when a slice was begun or was empty.
+bool ModelWorker::begin(std::uint32_t thread) {
+    Line &line = *lines_[thread];
+    if (line.transfer || line.jobs.empty()) return false;
+    line.job = line.jobs.front();
+    line.jobs.pop_front();
+    const udp::SliceData data = slice_of(thread, line.job);
+    if (data.numel == 0 && thread != 0) {
+        end_slice(line.job);
+        return true;
+    }
+    progress_ns_ = world_.agenda.now_ns();
+    line.transfer.emplace(data, line.ring, group_.packet_numel, group_.num_workers, times_);
+    line.transfer->start(progress_ns_, [&](std::uint32_t unit) { transmit(thread, unit); });
+    const std::uint32_t round = ++line.round;
+    world_.agenda.after(times_.tick_ns(), [this, thread, round] { tick(thread, round); });
+    return true;
+}
+
+udp::SliceData ModelWorker::slice_of(std::uint32_t thread, std::size_t number) {
+    Job &job = jobs_[number];
+    const udp::Part part = udp::part_of(job.in.size(), group_.threads, thread);
+    udp::SliceData data;
+    data.rank = seat_.rank;
+    data.job = {job.in.size(), values_[number].inputs[seat_.rank].dtype, static_cast<std::uint16_t>(number)};
+    data.in = job.in.data() + part.first;
+    data.out = (group_.in_place ? job.in : job.out).data() + part.first;
+    data.numel = part.numel;
+    return data;
+}
+
+void ModelWorker::transmit(std::uint32_t thread, std::uint32_t unit) {
+    std::array<std::uint8_t, wire::kMaxPacketBytes> packet{};
+    lines_[thread]->transfer->slice().build(unit, packet.data());
+    const wire::Endpoint from{seat_.member.ipv4, static_cast<std::uint16_t>(seat_.member.first_port + thread)};
+    world_.network.send(from, switch_endpoint(), packet.data(), wire::packet_bytes(group_.packet_numel));
+}
+
+void ModelWorker::receive(const Packet &packet) {
+    if (over_) return;
+    const auto thread = static_cast<std::uint32_t>(packet.to.port - seat_.member.first_port);
+    Line &line = *lines_.at(thread);
+    if (!line.transfer) {
+        if (line.waiting.size() < kSocketPackets) line.waiting.push_back(packet);
+        return;
+    }
+    take(thread, packet);
+    serve(thread);
+}
+
+void ModelWorker::take(std::uint32_t thread, Packet packet) {
+    Line &line = *lines_[thread];
+    udp::Transfer &transfer = *line.transfer;
+    if (world_.weakness == Weakness::kStaleResults) renumber(transfer.slice(), line.ring, packet);
+    const std::int64_t now = world_.agenda.now_ns();
+    try {
+        const auto send = [&](std::uint32_t unit) { transmit(thread, unit); };
+        if (!transfer.take(packet.data.data(), packet.bytes, now, send)) return;
+    } catch (const Error &) {  // the jobs differ
+        altered_ = altered_ || packet.altered;
+        fail();
+        return;
+    }
+    altered_ = altered_ || packet.altered;
+    world_.network.note_taken(packet);
+    progress_ns_ = now;
+    if (!transfer.slice().complete()) return;
+    line.ring.advance(transfer.slice().units());
+    line.transfer.reset();
+    end_slice(line.job);
+}
+
+void ModelWorker::tick(std::uint32_t thread, std::uint32_t round) {
+    Line &line = *lines_[thread];
+    if (over_ || !line.transfer || line.round != round) return;
+    line.transfer->resend_overdue(world_.agenda.now_ns(), [&](std::uint32_t unit) { transmit(thread, unit); });
+    if (out_of_patience()) return fail();
+    world_.agenda.after(times_.tick_ns(), [this, thread, round] { tick(thread, round); });
+}
+
+bool ModelWorker::out_of_patience() const {
+    const std::int64_t now = world_.agenda.now_ns();
+    if (patience_.ended_by_absence(now, progress_ns_, liveness_.gone_since_ns())) return true;
+    return patience_.ended(now, progress_ns_);
+}
+
+void ModelWorker::renew() {
+    if (over_) return;
+    if (world_.net_switch.up()) {
+        const Renewal renewal = world_.net_switch.renew(seat_.session.id, seat_.rank);
+        liveness_.answered(renewal.missing, renewal.gone, world_.agenda.now_ns());
+        if (!renewal.lost.empty()) return fail();
+    }
+    world_.agenda.after(renewal_period_ns(), [this] { renew(); });
+}
+
+void ModelWorker::end_slice(std::size_t number) {
+    Job &job = jobs_[number];
+    if (--job.slices_left > 0) return;
+    on_end_(number, true, group_.in_place ? job.in : job.out);
+    if (--jobs_left_ == 0) close();
+}
+
+// The session's end: what has not been reduced fails, and the application gives up.
+void ModelWorker::fail() {
+    for (auto &line : lines_) line->transfer.reset();
+    for (std::size_t number = 0; number < jobs_.size(); ++number) {
+        if (jobs_[number].slices_left > 0) on_end_(number, false, {});
+        jobs_[number].slices_left = 0;
+    }
+    close();
+}
+
+void ModelWorker::close() {
+    over_ = true;
+    if (world_.net_switch.up()) world_.net_switch.end(seat_.session.id, seat_.rank);
+}
+
+void ModelWorker::kill() {
+    over_ = true;
+    for (auto &line : lines_) line->transfer.reset();
+}
+
+}  // namespace switchml::simulation

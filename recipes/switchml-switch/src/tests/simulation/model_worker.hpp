@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A worker process of libswitchml without sockets, threads and gRPC: its own
+// slices, transfers, timers and patience in virtual time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "agenda.hpp"
+#include "job.hpp"
+#include "model_switch.hpp"
+#include "network.hpp"
+#include "udp/liveness.hpp"
+#include "udp/transfer.hpp"
+
+namespace switchml::simulation {
+
+// What all of a schedule's actors share.
+struct World {
+    const Plan &plan;
+    Agenda &agenda;
+    Network &network;
+    ModelSwitch &net_switch;
+    Weakness weakness;
+};
+
+class ModelWorker {
+  public:
+    // Called with the number of the job, whether it was reduced, and what then stands in the output.
+    using OnEnd = std::function<void(std::size_t job, bool done, const Bits &result)>;
+
+    ModelWorker(World &world, const GroupPlan &group, const softswitch::SessionRequest &seat,
+                const std::vector<JobValues> &jobs, OnEnd on_end);
+
+    // Submits all jobs, in their order.
+    void start();
+    // As SIGKILL.
+    void kill();
+    bool over() const noexcept { return over_; }
+
+    void receive(const Packet &packet);
+
+    // Whether it took a result that corruption had changed.
+    bool altered() const noexcept { return altered_; }
+
+  private:
+    struct Job {
+        Bits in;
+        Bits out;  // empty: in place
+        std::uint32_t slices_left;
+    };
+
+    // A thread with its socket.
+    struct Line {
+        explicit Line(const udp::SlotRing &slots) : ring(slots) {}
+
+        udp::SlotRing ring;
+        std::deque<std::size_t> jobs;
+        std::size_t job = 0;  // that is under way
+        std::optional<udp::Transfer> transfer;
+        std::uint32_t round = 0;     // counts transfers
+        std::deque<Packet> waiting;  // in the socket's buffer
+    };
+
+    void submit(std::size_t number);
+    void serve(std::uint32_t thread);
+    bool begin(std::uint32_t thread);
+    void take(std::uint32_t thread, Packet packet);
+    void tick(std::uint32_t thread, std::uint32_t round);
+    bool out_of_patience() const;
+    void renew();
+    void end_slice(std::size_t number);
+    void fail();
+    void close();
+    udp::SliceData slice_of(std::uint32_t thread, std::size_t number);
+    void transmit(std::uint32_t thread, std::uint32_t unit);
+    std::int64_t renewal_period_ns() const { return kLeaseNs / 3; }
+
+    World &world_;
+    const GroupPlan &group_;
+    const softswitch::SessionRequest seat_;
+    const std::vector<JobValues> &values_;
+    const OnEnd on_end_;
+    const udp::RetransmitTimes times_;
+    const udp::Patience patience_;
+    udp::Liveness liveness_;
+    std::vector<std::unique_ptr<Line>> lines_;  // by thread
+    std::vector<Job> jobs_;
+    std::size_t jobs_left_;
+    std::int64_t progress_ns_ = 0;
+    bool over_ = false;
+    bool altered_ = false;
+};
+
+}  // namespace switchml::simulation
