@@ -20,7 +20,6 @@ import itertools
 import os
 import random
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -41,7 +40,7 @@ from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.errors import ChannelError, ChannelToolsError, DiskFullError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from tests.support.overload import ATTACKS, memory_kib, send_without_end
-from tests.support.serving import Server, nginx_before
+from tests.support.serving import Server, nginx_before, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 from tests.unit.publish.sets import package_file
 
@@ -54,6 +53,8 @@ _FILES = 512
 _WORKERS = 2
 _DISK_MIB = 128
 _FULL_EVERY_S = 10.0
+_PATIENCE_S = 120.0
+"""For what is under way when the time is over."""
 _ATTACKER = ("127.0.0.2", 0)
 _MAY_BE_TRIED_AGAIN = frozenset({429, 502, 503, 507})
 """502 is nginx's, where it finds no room for a connection."""
@@ -95,7 +96,8 @@ class Place:
     """The address that those who behave use."""
     token: str
     packages: dict[str, bytes]
-    until_s: float
+    ended: threading.Event
+    """Set when the time is over, or the server has ended."""
     statuses: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -106,33 +108,22 @@ class Place:
 
     def going_on(self) -> bool:
         """Whether there is time left."""
-        return time.monotonic() < self.until_s
+        return not self.ended.is_set()
 
 
-@contextlib.contextmanager
-def _serving(root: Path, work: Path, *options: str, environ: dict[str, str] | None = None) -> Iterator[Server]:
+def _serving(
+    root: Path, work: Path, *options: str, variables: dict[str, str] | None = None
+) -> contextlib.AbstractContextManager[Server]:
     limits = f'ulimit -v {_ADDRESS_SPACE_BYTES >> 10}; ulimit -n {_FILES}; exec "$@"'
-    command = ["sh", "-c", limits, "sh", sys.executable, "-m", "channel_tools"]
-    command += ["serve", str(root), "--port", "0", "--workers", str(_WORKERS)]
-    command += ["--access-log", str(work / "access.log"), *options]
-    error_file = work / "errors.log"
-    with error_file.open("w") as errors:
-        process = subprocess.Popen(command, stderr=errors, text=True, env={**os.environ, **(environ or {})})
-    try:
-        while " at " not in (said := error_file.read_text()):
-            if process.poll() is not None:
-                sys.exit(f"the server did not start: {said}")
-            time.sleep(0.05)
-        address = said.split(" at ")[1].split()[0]
-        log = work / "access.log"
-        yield Server(root=root, address=address, process=process, log_file=log, error_file=error_file)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    return running(
+        root,
+        *options,
+        work=work,
+        workers=_WORKERS,
+        quiet=False,
+        launcher=("sh", "-c", limits, "sh"),
+        variables=variables,
+    )
 
 
 def _read(place: Place, paths: list[str], seed: int) -> None:
@@ -177,7 +168,7 @@ def _publish(place: Place, work: Path) -> None:
             place.published[type(err).__name__] += 1
         except ChannelToolsError as err:
             place.faults.append(f"publish: {err}")
-        time.sleep(1.0)
+        place.ended.wait(1.0)
 
 
 def _attack(place: Place, seed: int) -> None:
@@ -200,7 +191,7 @@ def _crowd(place: Place) -> None:
                     connection = stack.enter_context(_connected(place))
                     connection.setblocking(False)  # noqa: FBT003 - the socket's own signature
                     connection.send(kinds[number % len(kinds)])
-            time.sleep(3.0)
+            place.ended.wait(3.0)
 
 
 def _download(place: Place) -> bytes:
@@ -224,7 +215,7 @@ def _watch(place: Place) -> None:
             with contextlib.suppress(OSError, AssertionError):
                 place.peak_kib = max(place.peak_kib, memory_kib(worker))
                 place.peak_files = max(place.peak_files, len(list(Path(f"/proc/{worker}/fd").iterdir())))
-        time.sleep(0.5)
+        place.ended.wait(0.5)
 
 
 def _fill(place: Place) -> None:
@@ -234,9 +225,9 @@ def _fill(place: Place) -> None:
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
             while True:
                 stream.write(bytes(64 << 10))
-        time.sleep(_FULL_EVERY_S)
-        ballast.unlink()
-        time.sleep(_FULL_EVERY_S)
+        place.ended.wait(_FULL_EVERY_S)
+        ballast.unlink(missing_ok=True)  # it could not be made where there was not even room for its name
+        place.ended.wait(_FULL_EVERY_S)
 
 
 def _run_part(
@@ -254,7 +245,7 @@ def _run_part(
     packages = {
         f"/{path.relative_to(server.root)}": path.read_bytes() for path in server.root.glob("ours/linux-64/big*.conda")
     }
-    place = Place(server, front, token, packages, time.monotonic() + seconds)
+    place = Place(server, front, token, packages, threading.Event())
     paths = [*packages, "/ours/linux-64/repodata.json", "/ours/linux-64/repodata.json.zst"]
     doing: list[Callable[[], None]] = [lambda: _watch(place), lambda: _crowd(place), lambda: _publish(place, work)]
     doing += [lambda seed=seed: _read(place, paths, seed) for seed in range(3)]  # type: ignore[misc]
@@ -263,8 +254,11 @@ def _run_part(
     threads = [threading.Thread(target=one, daemon=True) for one in doing]
     for thread in threads:
         thread.start()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.process.wait(seconds)
+    place.ended.set()
     for thread in threads:
-        thread.join(seconds + 120)
+        thread.join(_PATIENCE_S)
     lasted = server.process.poll() is None and server.ask("/health").status == http.client.OK
     return _told(name, place, lasted=lasted)
 
@@ -346,7 +340,7 @@ def _parts(seconds: float, work: Path) -> Iterator[list[Figure]]:
     if slow is None:
         print("slow disk: skipped, no C compiler")
     else:
-        with _serving(root, work, environ={**slow, "SLOW_ROOT": str(root)}) as server:
+        with _serving(root, work, variables={**slow, "SLOW_ROOT": str(root)}) as server:
             yield _run_part("slow disk", server, server.address, seconds, work)
     nginx = shutil.which("nginx")
     if nginx is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,16 +90,27 @@ class Server:
 
 
 @contextmanager
-def running(root: Path, *options: str, work: Path, workers: int = 1, quiet: bool = True) -> Iterator[Server]:
+def running(
+    root: Path,
+    *options: str,
+    work: Path,
+    workers: int = 1,
+    quiet: bool = True,
+    launcher: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     """A server of the channels in ``root`` on a free port of the loopback, ended in order by SIGTERM.
 
-    Unless it may tell of something (``quiet`` False), it must have said nothing but where it is.
+    Unless it may tell of something (``quiet`` False), it must have said nothing but where it is. ``launcher`` is a
+    command that becomes the one it is given, ``variables`` are added to the environment.
     """
     log_file, error_file = work / "access.log", work / "server.err"
-    command = [sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0"]
+    command = [*launcher, sys.executable, "-m", "channel_tools", "serve", str(root), "--port", "0"]
     command += ["--workers", str(workers), "--access-log", str(log_file), *options]
     with error_file.open("w") as errors:
-        process = subprocess.Popen(command, cwd=_ROOT, stderr=errors, text=True)
+        process = subprocess.Popen(
+            command, cwd=_ROOT, stderr=errors, text=True, env={**os.environ, **(variables or {})}
+        )
     try:
         address = _address_of(process, error_file)
         yield Server(root=root, address=address, process=process, log_file=log_file, error_file=error_file)
@@ -111,12 +123,13 @@ def running(root: Path, *options: str, work: Path, workers: int = 1, quiet: bool
 
 
 def _address_of(process: subprocess.Popen[str], error_file: Path) -> str:
-    while process.poll() is None:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while process.poll() is None and time.monotonic() < deadline_s:
         found = re.search(r"^serving .* at (\S+)$", error_file.read_text(), re.MULTILINE)
         if found:
             return found[1]
         select_briefly()
-    raise AssertionError(error_file.read_text())
+    raise AssertionError(f"not serving, exit code {process.poll()}: {error_file.read_text()}")
 
 
 def select_briefly() -> None:
