@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -255,6 +256,19 @@ def install(wheels: Path, version: str, environment: Path) -> Path:
     return environment / "bin" / "channel_tools"
 
 
+def temporary_folder(stack: contextlib.ExitStack) -> Path:
+    """A folder that goes with the stack; if this process is killed, the next run of channel_tools removes it.
+
+    That knows it by its name and by its lock: channel_tools/system/temporary.py.
+    """
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="channel_tools-tmp-"))
+    descriptor = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, descriptor)
+    with contextlib.suppress(OSError):  # a file system without locks for folders
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return Path(folder)
+
+
 def main(arguments: list[str]) -> NoReturn:
     """Verify, install, import."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -272,7 +286,7 @@ def main(arguments: list[str]) -> NoReturn:
             tar = None if options.bundle.is_dir() else stack.enter_context(tarfile.open(options.bundle, "r:"))
             bundle = Bundle(options.bundle, tar)
             targets = trusted_targets(bundle, options.root_sha256.lower().replace(":", ""))
-            wheels = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="channel-tools-")))
+            wheels = temporary_folder(stack)
             tool = install(wheels, copy_wheels(bundle, targets, wheels), environment)
     except RejectedError as err:
         sys.exit(f"error: {options.bundle}: {err}")

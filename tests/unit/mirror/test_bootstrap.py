@@ -25,6 +25,7 @@ import channel_tools.mirror
 from channel_tools.mirror.bundle.format import ToolWheels
 from channel_tools.mirror.trust.keys import Role
 from channel_tools.mirror.trust.rotation import Rotation, rotate_keys
+from channel_tools.system.temporary import temporary_folder
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
 
 SCRIPT = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"
@@ -45,6 +46,28 @@ script = load_script()
 def test_it_needs_nothing_but_python() -> None:
     command = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(SCRIPT)!r})"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+WAITING = f"""
+import contextlib, runpy, sys
+with contextlib.ExitStack() as stack:
+    print(runpy.run_path({str(SCRIPT)!r})["temporary_folder"](stack), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_wheels_that_it_left_when_it_was_killed_are_removed_by_the_next_command(tmp_path: Path) -> None:
+    command, environ = [sys.executable, "-c", WAITING], os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        with temporary_folder(tmp_path):
+            assert left.parent == tmp_path
+            assert left.is_dir()
+        process.kill()
+        process.wait()
+        with temporary_folder(tmp_path) as folder:
+            assert list(tmp_path.iterdir()) == [folder]
 
 
 # RFC 8032, 7.1: secret key, message, signature
