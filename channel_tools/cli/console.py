@@ -122,6 +122,20 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     Console(file=sys.stdout, highlight=False).print(table)
 
 
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise UsageError for an empty argument or value of an option, of which none has a meaning.
+
+    A shell makes one of a variable that is not set, and as a path it would be the current folder.
+    """
+    for before, text in zip(["", *arguments], arguments, strict=False):
+        option, equals, value = text.partition("=")
+        is_option = option.startswith("--") and bool(equals)
+        if not (value if is_option else text):
+            where = option if is_option else before if before.startswith("-") else "an argument"
+            message = f"{where}: is empty"
+            raise UsageError(message, hint="write a value; a variable of the shell that is not set gives none")
+
+
 def handled(command: Callable[P, None]) -> Callable[P, None]:
     """Wrap a command so that an error that a user can fix or an interrupt ends it with one message and its exit code.
 

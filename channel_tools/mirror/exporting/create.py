@@ -109,7 +109,7 @@ def check_destination(destination: Path) -> None:
 
 def unfinished_folder(destination: Path) -> Path:
     """Where the files of a bundle lie while it is made; the caller may put files there before."""
-    return destination.with_name(f".{destination.name}.unfinished")
+    return destination.parent / f".{destination.name}.unfinished"  # with_name has no answer for "." and "/"
 
 
 def _unfinished_lock(folder: Path) -> Path:

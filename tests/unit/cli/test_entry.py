@@ -235,6 +235,26 @@ def test_pipes_and_devices_are_refused_before_a_command_begins(tree: Path) -> No
         assert result.stderr.startswith(f"error: {path}: is {kind}; expected a file or a folder\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["env", "create", ""], "an argument"),
+        (["mirror", "keys", "create", "--keys", ""], "--keys"),
+        (["token", "create", "x", "--all-channels", "--at="], "--at"),
+        (["render", "-o", ""], "-o"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_nothing_is_written_to_the_current_folder_for_an_empty_path(
+    tree: Path, arguments: list[str], where: str
+) -> None:
+    before = sorted(tree.rglob("*"))
+    result = run_tool(*arguments, cwd=tree)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {where}: is empty\n")
+    assert sorted(tree.rglob("*")) == before
+
+
 def test_a_reader_that_closes_early_gets_no_traceback(tree: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "channel_tools", "list", "--json"],
