@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.archive import read_info_json
@@ -26,7 +28,7 @@ from channel_tools.foundation.acquire import (
     with_sizes,
 )
 from channel_tools.foundation.codes import engine_digest, step_digest
-from channel_tools.foundation.plan import WHEEL_STEP, PackagePlan, plan_packages
+from channel_tools.foundation.plan import PYTHON, WHEEL_STEP, PackagePlan, plan_packages
 from channel_tools.foundation.record import (
     RECORD_NAME,
     FoundationRecord,
@@ -36,13 +38,13 @@ from channel_tools.foundation.record import (
     recorded,
     write_record,
 )
+from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
 from channel_tools.system.errors import FoundationError
-from channel_tools.system.files import exclusive_lock, remove_leftovers, sha256_of_file
+from channel_tools.system.files import TEMPORARY_PREFIX, exclusive_lock, remove_leftovers, sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.foundation.acquire import LockedArtifacts
     from channel_tools.foundation.model import Entry
@@ -172,7 +174,7 @@ class _Run:
     def finish(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> FoundationResult:
         """Make what is missing and write the record."""
         missing = [plan for plan in plans if plan.file_name not in present]
-        made = [] if self.request.dry_run else self._make(missing)
+        made = [] if self.request.dry_run or not missing else self._make(plans, missing)
         wanted = {str(plan.key) for plan in plans}
         superseded = sorted(set(self._files()) - wanted)
         record = None
@@ -213,25 +215,35 @@ class _Run:
             present[plan.file_name] = package
         return present
 
-    def _make(self, plans: Sequence[PackagePlan]) -> list[RecordedPackage]:
+    def _make(self, plans: Sequence[PackagePlan], missing: Sequence[PackagePlan]) -> list[RecordedPackage]:
+        """Make the ``missing`` ones of ``plans``: python and what it needs before those that it compiles."""
         for subdir in (self.subdir, NOARCH):
             (self.destination / subdir).mkdir(exist_ok=True)
-        jobs = [
-            PackageJob(
-                plan=plan,
-                sources=tuple(self.sources.store.path_of(taken) for taken in plan.taken),
-                destination=self.destination,
-                subdir=self.subdir,
-                python=self.table.python,
-            )
-            for plan in plans
-        ]
+        compiles = any(plan.holds_bytecode for plan in missing)
+        python_needs, python, others = _in_making_order(plans)
         made: list[RecordedPackage] = []
-        with self.progress.task("foundation packages", total=len(jobs)) as task:
-            for package in make_packages(jobs, processes=self.request.jobs):
-                made.append(package)
-                task.advance(detail=package.file_name)
+        with (
+            tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.destination) as compiler,
+            self.progress.task("foundation packages", total=len(missing)) as task,
+        ):
+            for group in (python_needs, python, others):
+                jobs = [self._job(plan, Path(compiler)) for plan in group if plan in missing]
+                for package in make_packages(jobs, processes=self.request.jobs):
+                    made.append(package)
+                    task.advance(detail=package.file_name)
+                for plan in group if compiles and group is not others else ():
+                    unpack_conda(self.destination / str(plan.key), Path(compiler))
         return made
+
+    def _job(self, plan: PackagePlan, compiler: Path) -> PackageJob:
+        return PackageJob(
+            plan=plan,
+            sources=tuple(self.sources.store.path_of(taken) for taken in plan.taken),
+            destination=self.destination,
+            subdir=self.subdir,
+            python=self.table.python,
+            compiler=compiler,
+        )
 
     def _files(self) -> Iterator[str]:
         for subdir in (self.subdir, NOARCH):
@@ -253,6 +265,23 @@ class _Run:
     def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
         sized = with_sizes({(taken.kind, taken.name): taken for taken in package.taken}, self.sources.store)
         return replace(package, taken=tuple(sized[taken.kind, taken.name] for taken in package.taken))
+
+
+def _in_making_order(
+    plans: Sequence[PackagePlan],
+) -> tuple[list[PackagePlan], list[PackagePlan], list[PackagePlan]]:
+    """What python needs to run, python, and the others."""
+    by_name = {plan.entry.name: plan for plan in plans}
+    needed: set[str] = set()
+    waiting = [PYTHON] if PYTHON in by_name else []
+    while waiting:
+        name = waiting.pop()
+        if name in by_name and name not in needed:
+            needed.add(name)
+            waiting += [spec.split()[0] for spec in by_name[name].depends]
+    needs = [plan for plan in plans if plan.entry.name in needed - {PYTHON}]
+    python = [plan for plan in plans if plan.entry.name in needed & {PYTHON}]
+    return needs, python, [plan for plan in plans if plan.entry.name not in needed]
 
 
 def _with_asked(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WHEEL_STEP = "wheel_libraries"
 """The repair step of compiled wheels that the table does not name."""
+PYTHON = "python"
+"""The row of the Python that all others are for."""
 _RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
 _HASH_DIGITS = 7
 _REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
@@ -53,6 +55,8 @@ class PackagePlan:
     """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
     constrains: tuple[str, ...]
     run_exports: RunExports
+    holds_bytecode: bool
+    """Whether the table's python compiles its modules: it is a package of that one python, or python itself."""
     digest: str
 
     @property
@@ -186,6 +190,7 @@ class _Planner:
                 strong=self._expanded(entry, entry.run_exports.strong),
                 noarch=self._expanded(entry, entry.run_exports.noarch),
             ),
+            holds_bytecode=PYTHON in self.entries and (entry.name == PYTHON or "{py}" in self._template(entry, files)),
             digest="",
         )
         self._check_depends(draft)
@@ -272,6 +277,7 @@ class _Planner:
             "depends": [plan.depends, plan.python_depends, plan.constrains],
             "run_exports": [plan.run_exports.weak, plan.run_exports.strong, plan.run_exports.noarch],
             "where": [self._subdir, self._table.python],
+            "compiled by": self.plan(PYTHON).build if plan.holds_bytecode and plan.entry.name != PYTHON else None,
         }
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -281,14 +287,17 @@ class _Planner:
             "{py}": f"py{self._python_tag()}",
             "{flavour}": flavour(plan.taken[0]) if plan.taken else "none",
         }
-        build = plan.entry.build
-        if build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in taken.file_name for taken in plan.taken):
-            build = "{py}h{hash}_0"  # the field's custom for packages of one python
+        build = self._template(plan.entry, plan.taken)
         for template, fact in facts.items():
             build = build.replace(template, fact)
         if not re.fullmatch(r"[A-Za-z0-9_.+]+", build):
             raise plan.entry.error(f"build {build!r} is not a valid build string: expected letters, digits, _ . +")
         return build
+
+    def _template(self, entry: Entry, files: tuple[LockedArtifact, ...]) -> str:
+        if entry.build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in taken.file_name for taken in files):
+            return "{py}h{hash}_0"  # the field's custom for packages of one python
+        return entry.build
 
 
 def _requirements(files: tuple[LockedArtifact, ...]) -> list[str]:

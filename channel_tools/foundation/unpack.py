@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Unpacking .debs and wheels into a folder, member by member as a stream.
+"""Unpacking .debs and packages into a folder, member by member as a stream.
 
 Nothing of what an archive says is believed: a member path or a link that leads out of the folder, a member below a
 link, a device, and an archive cut short each end in an IntegrityError that names the file.
@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
 
 import zstandard
 
+from channel_tools.conda.archive import stream_component
 from channel_tools.system.archives import (
     AR_MAGIC,
     ArMember,
@@ -145,6 +146,19 @@ def unpack_deb(archive: Path, root: Path, *, skip: Sequence[str] = ()) -> int:
         while plain.read(_CHUNK_BYTES):  # the checksum stands behind the end of the archive
             pass
     return newest
+
+
+def unpack_conda(package: Path, root: Path) -> None:
+    """Unpack the files of a ``.conda`` package below ``root``, where others may lie. The prefix is not filled in.
+
+    Raises IntegrityError when the package is damaged or a member would leave ``root``.
+    """
+    writer = TreeWriter(root, package)
+    for member, stream in stream_component(package, "pkg"):
+        if stream is not None:
+            writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
+        elif member.issym():
+            writer.write_link(member.name, member.linkname)
 
 
 def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, writer: TreeWriter) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making packages: unpack, repair, prune, pack; each from plain values, in parallel processes, the largest first.
+"""Making packages: unpack, repair, prune, compile, pack; in parallel processes, from plain values, the largest first.
 
 A package's tree grows in a temporary folder on the destination's file system; a killed worker leaves only that, and the
 next run under the foundation's lock clears it.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from channel_tools.conda.metadata import PackageMetadata
 from channel_tools.conda.writer import write_conda_package
+from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.foundation.model import RepairContext
 from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
@@ -49,6 +50,8 @@ class PackageJob:
     """The platform's, also for a noarch package."""
     python: str
     """``3.11``: major and minor of the foundation's python."""
+    compiler: Path
+    """The prefix where that python lies, or what it needs while it is made itself; see compile_modules."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -78,6 +81,8 @@ def make_package(job: PackageJob) -> RecordedPackage:
             licenses.mkdir()
             unpacked = _unpack(job, tree, licenses)
             _repair(job, tree, unpacked)
+            if plan.holds_bytecode:
+                compile_modules(tree, job.compiler, python=job.python)
             written = write_conda_package(
                 tree,
                 _metadata(job, tree, unpacked),

@@ -48,12 +48,18 @@ class Registries:
         return path
 
     def add_wheel(
-        self, name: str, files: Mapping[str, str | bytes], *, version: str = "1.0", requires: tuple[str, ...] = ()
+        self,
+        name: str,
+        files: Mapping[str, str | bytes],
+        *,
+        version: str = "1.0",
+        requires: tuple[str, ...] = (),
+        tag: str = "py3-none-any",
     ) -> Path:
-        """Offer a wheel for every platform, replacing other versions of it."""
+        """Offer a wheel, by default for every platform, replacing other versions of it."""
         for old in self.wheels.glob(f"{name}-*.whl"):
             old.unlink()
-        return write_wheel(self.wheels, name, files, version=version, requires=requires)
+        return write_wheel(self.wheels, name, files, version=version, requires=requires, tag=tag)
 
     def without_pip(self) -> Registries:
         """The same, with something that is quicker than pip."""

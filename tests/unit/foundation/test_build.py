@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,36 @@ def test_a_lock_with_an_optional_package_gives_it_again(
         (tmp_path / "foundation" / name).unlink()
     again = _build(registries, tmp_path, progress, rows=OPTIONAL_ROWS, locked=lock, sources=registries.unreachable())
     assert again.made == made.made
+
+
+PYTHON_ROWS = """
+demo: {wheels: [demo]}
+native: {wheels: [native], repairs: [wheel_libraries]}
+python: {debs: [python], repairs: [flatten], depends: [zzz]}
+python_abi: {version: "3.11"}
+zzz: {debs: [zzz], repairs: [flatten]}
+"""
+
+
+def test_the_foundations_python_compiles_what_is_for_it_alone(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    """It is made before the others, and what it needs before it, whose files lie beside it when it runs."""
+    starts_this_python = f'#!/bin/sh\n. "$LD_LIBRARY_PATH/setting" && exec {sys.executable} "$@"\n'
+    registries.add_deb("python", {"usr/bin/python3.11": starts_this_python, "usr/lib/python3.11/os.py": "x = 1\n"})
+    registries.add_deb("zzz", {"usr/lib/setting": "true\n"})
+    registries.add_wheel("native", {"native.py": "y = 1\n"}, tag="cp311-cp311-linux_x86_64")
+    made = _build(registries, tmp_path, progress, rows=PYTHON_ROWS)
+    assert made.record is not None
+    compiled = {
+        package.name: _byte_code(tmp_path / "foundation" / str(package.key)) for package in made.record.packages
+    }
+    assert {name: files for name, files in compiled.items() if files} == {"native": ["native"], "python": ["os"]}
+
+
+def _byte_code(package: Path) -> list[str]:
+    paths = [row["_path"] for row in read_info_json(package, "paths.json")["paths"]]
+    return [path.rpartition("/")[2].split(".")[0] for path in paths if path.endswith(".pyc")]
 
 
 @pytest.mark.usefixtures("first")

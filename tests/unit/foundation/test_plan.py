@@ -297,3 +297,14 @@ def test_templates_expand(text: str, expected: str) -> None:
 def test_an_unknown_template_is_an_error(text: str) -> None:
     with pytest.raises(TemplateError, match="means nothing"):
         _expand(text)
+
+
+def test_the_python_that_compiles_a_package_is_in_its_name(tmp_path: Path) -> None:
+    rows = "python: {debs: [p]}\nnumpy: {wheels: [numpy]}\ndemo: {wheels: [demo]}\nzlib: {debs: [z]}"
+    others = (_taken("wheel", "numpy", "2.0", tag=COMPILED), _taken("wheel", "demo", "1.0"), _taken("deb", "z", "1-1"))
+    old = _plan(tmp_path, rows, _taken("deb", "p", "3.11.2-1"), *others)
+    new = _plan(tmp_path, rows, _taken("deb", "p", "3.11.2-2"), *others)
+    assert {name for name, plan in old.items() if plan.holds_bytecode} == {"python", "numpy"}
+    assert {name for name in old if old[name].build != new[name].build} == {"python", "numpy"}
+    without = _plan(tmp_path, rows.partition("\n")[2], *others)
+    assert not any(plan.holds_bytecode for plan in without.values())

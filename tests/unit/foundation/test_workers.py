@@ -53,7 +53,9 @@ def make_jobs(root: Path, *sources: Path) -> list[PackageJob]:
     }
     plans = plan_packages(make_table(root, rows), taken, subdir="linux-64", code_of=lambda _: "code")
     return [
-        PackageJob(plan=plan, sources=(source,), destination=root, subdir="linux-64", python="3.11")
+        PackageJob(
+            plan=plan, sources=(source,), destination=root, subdir="linux-64", python="3.11", compiler=root / "compiler"
+        )
         for plan, source in zip(plans, sources, strict=True)
     ]
 
