@@ -15,10 +15,11 @@ import pytest
 from channel_tools.channel import add_packages, channel_writer
 from channel_tools.mirror import upstream
 from channel_tools.mirror.bundle.index import SubdirRecords
+from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda
 from channel_tools.mirror.upstream import read_records
 from channel_tools.pins import solve_lock
-from channel_tools.system.errors import ChannelError, NetworkError
+from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.mirror.bundles import PLATFORM, http_client, lock_of, toy_channel
 
@@ -138,3 +139,9 @@ def test_a_channel_that_cannot_be_read_is_an_error(address: str, tmp_path: Path)
     lock = lock_of(address, names=["python"])
     with pytest.raises(NetworkError):
         pip_for_conda([lock], ["http://127.0.0.1:9/none"], package_cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+def test_a_folder_without_a_name_of_its_own_is_no_place_for_a_bundle(place: str) -> None:
+    with pytest.raises(UsageError, match="exists already"):
+        check_destination(Path(place))
