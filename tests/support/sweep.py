@@ -418,14 +418,14 @@ def _named(child: _Child, folder: Path) -> Iterator[str]:
         for one in {text, text.removeprefix("file://"), argument} - {""}:
             path = os.path.normpath(os.path.join(child.place / "cwd", one))  # noqa: PTH118 - may be no path at all
             for named in (path, os.path.realpath(path)):
-                if named.startswith(f"{child.place}/"):
-                    yield named.removeprefix(f"{child.place}/")
+                if f"{named}/".startswith(f"{child.place}/"):
+                    yield named.removeprefix(str(child.place)).removeprefix("/")
 
 
 def _is_in(path: str, place: str) -> bool:
-    """Also a lock file or a temporary name beside it, and the folders that it lies in."""
+    """Also a lock file or a temporary name beside it, and the folders that it lies in; "" is the run's own folder."""
     beside = os.path.dirname(path) == os.path.dirname(place) and os.path.basename(place) in os.path.basename(path)  # noqa: PTH119, PTH120
-    return path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") or beside
+    return place in {path, ""} or path.startswith(f"{place}/") or place.startswith(f"{path}/") or beside
 
 
 def _snapshot(place: Path) -> dict[str, object]:
