@@ -16,10 +16,29 @@ constexpr const char *kRefusalKey = "switchml-refusal";
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr std::uint32_t kMaxThreads = 32;
 constexpr std::size_t kMaxMeetings = 1024;  // before those that nobody waits at are forgotten
+constexpr std::size_t kMaxNameBytes = 256;  // of a job's name and of its owner's
+// A request for 512 RDMA queue pairs, the longest, has some 6 kB.
+constexpr int kMaxMessageBytes = 64 * 1024;
+constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
+// A worker has two calls at a time at most.
+constexpr int kMaxCallsPerConnection = 16;
+constexpr int kSpareThreads = 64;  // beyond those of waiting calls: for renewals, and for saying no
 
 std::uint32_t requested_numel(const switchml_proto::UdpSessionRequest &request) {
     const int size_class = static_cast<int>(request.packet_size());
     return size_class >= 0 && size_class <= 3 ? wire::numel_of(static_cast<std::uint8_t>(size_class)) : 0;
+}
+
+std::string excess(const char *name, const std::string &value) {
+    if (value.size() <= kMaxNameBytes) return {};
+    return std::string(name) + " has " + std::to_string(value.size()) + " bytes, expected at most " +
+           std::to_string(kMaxNameBytes);
+}
+
+// Of "ipv4:10.0.0.7:4711": the host.
+std::string host_of(const grpc::ServerContext &context) {
+    const std::string peer = context.peer();
+    return peer.substr(0, peer.rfind(':'));
 }
 
 std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
@@ -60,13 +79,15 @@ grpc::Status to_status(const Outcome &outcome) {
 Controller::Controller(const ControllerOptions &options, DataPlane &plane)
     : options_(options),
       plane_(plane),
-      leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }) {
+      leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }),
+      waiting_(most_waiting()) {
     const std::string target = options.address + ":" + std::to_string(options.port);
     int selected = 0;
     grpc::ServerBuilder builder;
     // Without this a second switch would share the port and take half of the first one's calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddListeningPort(target, grpc::InsecureServerCredentials(), &selected);
+    set_limits(builder);
     builder.RegisterService(static_cast<switchml_proto::Session::Service *>(this));
     builder.RegisterService(static_cast<switchml_proto::Sync::Service *>(this));
     builder.RegisterService(static_cast<switchml_proto::Lease::Service *>(this));
@@ -79,6 +100,23 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane)
 }
 
 Controller::~Controller() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }
+
+// All workers of all sessions may wait on one host.
+int Controller::most_waiting() const { return static_cast<int>(options_.max_sessions * options_.max_workers); }
+
+void Controller::set_limits(grpc::ServerBuilder &builder) const {
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
+    grpc::ResourceQuota quota("switchml-switch");
+    quota.Resize(kMaxMemoryBytes);
+    quota.SetMaxThreads(2 * most_waiting() + kSpareThreads);
+    builder.SetResourceQuota(quota);
+}
+
+std::vector<SessionState> Controller::sessions() {
+    const std::lock_guard lock(mutex_);
+    return leases_.states(Leases::Clock::now());
+}
 
 // The workers of a job meet at one place, those of different names at different ones.
 std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job) {
@@ -110,6 +148,8 @@ std::string Controller::check_request(const switchml_proto::UdpSessionRequest &r
     }
     if ((request.window() == 0) != (request.num_threads() == 0) || (request.window() != 0 && request.first_port() == 0))
         return who(request.rank()) + " numbers its packets without saying its window, threads and port";
+    for (const std::string &fault : {excess("the job's name", request.job()), excess("owner", request.owner())})
+        if (!fault.empty()) return fault;
     if (requested_numel(request) == 0)
         return who(request.rank()) + " asks for packets that are neither 256 nor 1024 bytes";
     return {};
@@ -138,7 +178,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
         return {grpc::StatusCode::INTERNAL, error.what()};
     }
     if (!reason.empty()) {
-        meeting_of(request->job())->break_session(reason);
+        if (request->job().size() <= kMaxNameBytes) meeting_of(request->job())->break_session(reason);
         return refuse(context, reason);
     }
     if (request->rank() == 0 && options_.on_session) options_.on_session();
@@ -164,9 +204,19 @@ grpc::Status Controller::check_group(std::uint32_t num_workers) const {
             std::to_string(num_workers) + " workers, expected 1 to " + std::to_string(options_.max_workers)};
 }
 
+grpc::Status Controller::check_waiting(const WaitingCalls::Place &place, const std::string &job) const {
+    if (const std::string fault = excess("the job's name", job); !fault.empty())
+        return {grpc::StatusCode::INVALID_ARGUMENT, fault};
+    if (place.granted()) return grpc::Status::OK;
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this host has " + std::to_string(most_waiting()) +
+                                                      " calls waiting already, as many as all sessions have workers"};
+}
+
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,
                                  switchml_proto::BarrierResponse *) {
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
+    const WaitingCalls::Place place(waiting_, host_of(*context));
+    if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
     const auto meeting = meeting_of(request->job());
     return to_status(meeting->barrier(request->num_workers(), [context] { return context->IsCancelled(); }));
 }
@@ -179,6 +229,8 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
                                                         std::to_string(request->root()) + " is not below " +
                                                         std::to_string(request->num_workers())};
     }
+    const WaitingCalls::Place place(waiting_, host_of(*context));
+    if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
     const Outcome outcome =
         meeting_of(request->job())
             ->broadcast({request->value(), request->rank(), request->num_workers(), request->root()},

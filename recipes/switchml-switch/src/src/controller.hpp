@@ -12,11 +12,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "data_plane.hpp"
 #include "leases.hpp"
 #include "rendezvous.hpp"
 #include "switchml.grpc.pb.h"
+#include "waiting_calls.hpp"
 
 namespace switchml::softswitch {
 
@@ -39,6 +41,8 @@ class Controller final : private switchml_proto::Session::Service,
 
     std::uint16_t port() const noexcept { return port_; }
 
+    std::vector<SessionState> sessions();
+
   private:
     grpc::Status UdpSession(grpc::ServerContext *context, const switchml_proto::UdpSessionRequest *request,
                             switchml_proto::UdpSessionResponse *response) override;
@@ -59,12 +63,16 @@ class Controller final : private switchml_proto::Session::Service,
     void break_session(const switchml_proto::UdpSessionRequest &request, const std::string &reason);
     std::shared_ptr<Rendezvous> meeting_of(const std::string &job);
     grpc::Status check_group(std::uint32_t num_workers) const;
+    grpc::Status check_waiting(const WaitingCalls::Place &place, const std::string &job) const;
+    void set_limits(grpc::ServerBuilder &builder) const;
+    int most_waiting() const;
 
     ControllerOptions options_;
     DataPlane &plane_;
     std::mutex mutex_;  // guards the two below
     Leases leases_;
     std::map<std::string, std::shared_ptr<Rendezvous>> meetings_;  // by job
+    WaitingCalls waiting_;
     std::uint16_t port_ = 0;
     std::unique_ptr<grpc::Server> server_;
 };

@@ -142,6 +142,19 @@ std::string Leases::describe(const Session &session, Clock::time_point now) cons
     return text + ", heard of " + seconds_text(now - heard(session)) + " ago)";
 }
 
+std::vector<SessionState> Leases::states(Clock::time_point now) const {
+    std::vector<SessionState> all;
+    all.reserve(sessions_.size());
+    for (const auto &[id, session] : sessions_) {
+        const auto present = std::count_if(session.seats.begin(), session.seats.end(),
+                                           [](const auto &seat) { return !seat.second.ended; });
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(heard(session) + length_ - now);
+        all.push_back({id, session.job, session.options.num_workers, static_cast<std::uint32_t>(present),
+                       std::max(left, std::chrono::milliseconds(0))});
+    }
+    return all;
+}
+
 void Leases::drop(std::uint64_t session, const std::string &reason) {
     if (sessions_.erase(session) == 0) return;
     ended_.emplace_back(session, reason);

@@ -28,6 +28,15 @@ struct SessionRequest {
     std::string owner;  // who asks; empty: published clients do not say
 };
 
+// What is to be said of a session that stands.
+struct SessionState {
+    std::uint64_t id;
+    std::string job;
+    std::uint32_t num_workers;
+    std::uint32_t present;                 // workers that are in and have not ended it
+    std::chrono::milliseconds lease_left;  // until it gives way if nothing is heard of it
+};
+
 class Leases {
   public:
     using Clock = std::chrono::steady_clock;
@@ -58,6 +67,7 @@ class Leases {
     bool end(std::uint64_t session, std::uint32_t rank);
 
     bool stands(std::uint64_t session) const { return sessions_.count(session) > 0; }
+    std::vector<SessionState> states(Clock::time_point now) const;
     std::chrono::milliseconds length() const noexcept { return length_; }
 
   private:

@@ -13,6 +13,8 @@
 #include "controller.hpp"
 #include "counters.hpp"
 #include "data_plane.hpp"
+#include "metrics.hpp"
+#include "metrics_server.hpp"
 #include "options.hpp"
 #include "stats_file.hpp"
 
@@ -46,11 +48,20 @@ void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
     }
 }
 
-std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller) {
+std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller,
+                       const MetricsServer *metrics) {
     return "{\"event\": \"ready\", \"controller\": " +
            json_string(options.address + ":" + std::to_string(controller.port())) +
            ", \"data\": " + json_string(switchml::wire::to_text(plane.local())) +
+           (metrics ? ", \"metrics\": " + json_string(switchml::wire::to_text(metrics->local())) : "") +
            ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
+}
+
+// Nothing where it is not asked for.
+std::unique_ptr<MetricsServer> serve_metrics(const Options &options, DataPlane &plane, Controller &controller) {
+    if (!options.metrics) return nullptr;
+    const auto render = [&plane, &controller] { return to_prometheus(plane.counters(), controller.sessions()); };
+    return std::make_unique<MetricsServer>(MetricsOptions{*options.metrics}, render);
 }
 
 DataPlaneOptions data_plane_options(const Options &options) {
@@ -73,7 +84,8 @@ void run(const Options &options) {
         Controller controller({options.address, options.controller_port, options.max_workers, options.max_sessions,
                                std::chrono::milliseconds(options.lease_ms), on_session},
                               plane);
-        say(ready_line(options, plane, controller));
+        const auto metrics = serve_metrics(options, plane, controller);
+        say(ready_line(options, plane, controller, metrics.get()));
         wait_for_signal(signals, plane);
     }
     stats.reset();

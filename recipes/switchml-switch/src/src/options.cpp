@@ -29,6 +29,7 @@ const char *const kUsage =
     "                          workers stands when another wants its place (default 20000)\n"
     "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
     "                          while there is traffic, and at the end\n"
+    "  --metrics IPV4:PORT     serve the counters to Prometheus at http://IPV4:PORT/metrics\n"
     "  --drop-rate P           drop received packets with this probability, for tests\n"
     "  --drop-result-rate P    drop results with this probability, per worker, for tests\n"
     "  --duplicate-rate P      let packets and results come twice with this probability, for tests\n"
@@ -74,6 +75,16 @@ void set_address(Options &options, const std::string &text) {
     options.ipv4 = ntohl(address.s_addr);
 }
 
+void set_metrics(Options &options, const std::string &text) {
+    const std::size_t colon = text.find(':');
+    in_addr address{};
+    if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &address) != 1) {
+        throw UsageError("--metrics is '" + text + "', expected an IPv4 address and a port, as 127.0.0.1:9400");
+    }
+    options.metrics = {ntohl(address.s_addr),
+                       static_cast<std::uint16_t>(number("--metrics' port", text.substr(colon + 1), 0, 65535))};
+}
+
 using Setter = std::function<void(Options &, const std::string &)>;
 
 const std::map<std::string, Setter> &setters() {
@@ -100,6 +111,7 @@ const std::map<std::string, Setter> &setters() {
              o.lease_ms = static_cast<std::uint32_t>(number("--lease-ms", v, 10, 86400000));
          }},
         {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
+        {"--metrics", set_metrics},
         {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},
         {"--drop-result-rate",
          [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "wire/packet.hpp"
+#include "wire/udp_socket.hpp"
 
 namespace switchml::softswitch {
 
@@ -15,6 +17,7 @@ struct Options {
     std::uint16_t data_port = wire::kDataPort;
     std::uint16_t controller_port = 50099;
     std::string stats_file;  // empty: none
+    std::optional<wire::Endpoint> metrics;
     double drop_rate = 0;
     double drop_result_rate = 0;
     double duplicate_rate = 0;

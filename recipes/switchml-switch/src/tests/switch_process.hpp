@@ -107,7 +107,7 @@ inline std::uint64_t json_number(const std::string &line, const std::string &key
 class Switch {
   public:
     explicit Switch(const std::vector<std::string> &more = {}) : process_(arguments(more)) {
-        const std::string ready = process_.read_line();
+        ready = process_.read_line();
         controller = json_value(ready, "controller");
         data = json_value(ready, "data");
     }
@@ -125,6 +125,7 @@ class Switch {
         process_.wait();
     }
 
+    std::string ready;  // the line that it printed
     std::string controller;
     std::string data;
 

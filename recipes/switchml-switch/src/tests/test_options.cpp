@@ -49,6 +49,8 @@ TEST(every_option_is_taken_in_both_spellings) {
     CHECK_EQ(options.drop_result_rate, 0.5);
     CHECK_EQ(options.seed, 18446744073709551615U);
     CHECK_EQ(options.max_workers, 4U);
+    CHECK_EQ(switchml::wire::to_text(*parse({"--address", "127.0.0.1", "--metrics", "0.0.0.0:9400"}).metrics),
+             "0.0.0.0:9400");
 }
 
 TEST(help_and_version_need_no_address) {
@@ -72,6 +74,9 @@ TEST(wrong_options_are_named) {
     refused({"--address", "127.0.0.1", "--delay-rate", "2"}, "--delay-rate");
     refused({"--address", "127.0.0.1", "--delay-ms", "0"}, "--delay-ms");
     refused({"--address", "127.0.0.1", "--reorder-rate", ""}, "--reorder-rate");
+    refused({"--address", "127.0.0.1", "--metrics", "9400"}, "--metrics");
+    refused({"--address", "127.0.0.1", "--metrics", "localhost:9400"}, "localhost");
+    refused({"--address", "127.0.0.1", "--metrics", "127.0.0.1:70000"}, "70000");
     refused({"--address", "127.0.0.1", "--verbose", "1"}, "--verbose");
 }
 

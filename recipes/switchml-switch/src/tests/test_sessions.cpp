@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Who gets a session at the switch, for how long, and beside whom.
+#include <arpa/inet.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "http_client.hpp"
 #include "jobs.hpp"
 
 using namespace switchml;
@@ -216,6 +219,26 @@ TEST(the_stats_file_is_fresh_at_each_session_and_at_the_end) {
     net.stop();
     CHECK_EQ(json_number(read(), "slots_completed"), 5U);
     std::remove(path.c_str());
+}
+
+TEST(a_scraper_sees_counters_and_sessions) {
+    Switch net({"--metrics", private_address(1) + ":0"});
+    const std::string metrics = json_value(net.ready, "metrics");
+    in_addr address{};
+    CHECK_EQ(inet_pton(AF_INET, private_address(1).c_str(), &address), 1);
+    const wire::Endpoint server{ntohl(address.s_addr),
+                                static_cast<std::uint16_t>(std::stoul(metrics.substr(metrics.find(':') + 1)))};
+    CHECK_MENTIONS(HttpClient(server).say(kGet).hear(), "\nswitchml_switch_sessions 0\n");
+    Workers workers(net, 2, job_named("scraped", 4000));
+    check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
+    const auto begin = Clock::now();
+    std::string text;
+    while (text.find("switchml_switch_sessions 1\n") == std::string::npos) {  // not the text of the scrape before
+        CHECK(seconds_since(begin) < 5);
+        text = HttpClient(server).say(kGet).hear();
+    }
+    CHECK_MENTIONS(text, "\nswitchml_switch_slots_completed_total 5\n");
+    CHECK_MENTIONS(text, "job=\"scraped\"} 2\n");
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Clients that ask too much of the controller get errors, and jobs go on.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "jobs.hpp"
+#include "switchml.grpc.pb.h"
+
+using namespace switchml;
+using namespace switchml::testing;
+
+namespace {
+
+std::shared_ptr<grpc::Channel> connect_to(const Switch &net) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+    return grpc::CreateCustomChannel(net.controller, grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::Status enter_barrier(const Switch &net, const std::string &job) {
+    const auto stub = switchml_proto::Sync::NewStub(connect_to(net));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    switchml_proto::BarrierRequest request;
+    request.set_num_workers(1);
+    request.set_job(job);
+    switchml_proto::BarrierResponse response;
+    return stub->Barrier(&context, request, &response);
+}
+
+// Barrier calls that nobody answers, over several connections, until destroyed.
+class Flood {
+  public:
+    Flood(const Switch &net, std::size_t connections, std::size_t calls_each) {
+        for (std::size_t connection = 0; connection < connections; ++connection) {
+            stubs_.push_back(switchml_proto::Sync::NewStub(connect_to(net)));
+            for (std::size_t i = 0; i < calls_each; ++i) start(*stubs_.back());
+        }
+    }
+
+    ~Flood() {
+        for (auto &call : calls_) call->context.TryCancel();
+        for (std::size_t left = calls_.size() - ended_; left > 0; --left) next(Clock::time_point::max());
+    }
+
+    Flood(const Flood &) = delete;
+    Flood &operator=(const Flood &) = delete;
+
+    // The status of a call that has ended; OK when none did in time.
+    grpc::Status refused_within(std::chrono::seconds limit) { return next(Clock::now() + limit); }
+
+  private:
+    struct Call {
+        grpc::ClientContext context;
+        switchml_proto::BarrierResponse response;
+        grpc::Status status;
+        std::unique_ptr<grpc::ClientAsyncResponseReader<switchml_proto::BarrierResponse>> reader;
+    };
+
+    void start(switchml_proto::Sync::Stub &stub) {
+        auto call = std::make_unique<Call>();
+        switchml_proto::BarrierRequest request;
+        request.set_num_workers(32);
+        request.set_job("flood-" + std::to_string(calls_.size()));
+        call->reader = stub.AsyncBarrier(&call->context, request, &queue_);
+        call->reader->Finish(&call->response, &call->status, call.get());
+        calls_.push_back(std::move(call));
+    }
+
+    grpc::Status next(Clock::time_point limit) {
+        void *tag = nullptr;
+        bool ok = false;
+        const auto wall =
+            limit == Clock::time_point::max()
+                ? std::chrono::system_clock::time_point::max()
+                : std::chrono::system_clock::now() +
+                      std::chrono::duration_cast<std::chrono::system_clock::duration>(limit - Clock::now());
+        if (queue_.AsyncNext(&tag, &ok, wall) != grpc::CompletionQueue::GOT_EVENT) return grpc::Status::OK;
+        ++ended_;
+        return static_cast<Call *>(tag)->status;
+    }
+
+    grpc::CompletionQueue queue_;
+    std::vector<std::unique_ptr<switchml_proto::Sync::Stub>> stubs_;
+    std::vector<std::unique_ptr<Call>> calls_;
+    std::size_t ended_ = 0;
+};
+
+void check_serves(const Switch &net) {
+    Workers workers(net, 2);
+    check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
+}
+
+}  // namespace
+
+TEST(a_message_of_100_kilobytes_or_megabytes_is_refused) {
+    Switch net;
+    for (const std::size_t bytes : {100 << 10, 100 << 20}) {
+        CHECK_EQ(enter_barrier(net, std::string(bytes, 'x')).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    }
+    check_serves(net);
+}
+
+TEST(a_long_name_is_refused_with_its_length) {
+    Switch net;
+    const grpc::Status status = enter_barrier(net, std::string(257, 'x'));
+    CHECK_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK_MENTIONS(status.error_message(), "257 bytes, expected at most 256");
+    CHECK(enter_barrier(net, std::string(256, 'x')).ok());
+}
+
+TEST(thousands_of_calls_over_one_connection_leave_room_for_others) {
+    Switch net;
+    const Flood flood(net, 1, 3000);
+    check_serves(net);
+}
+
+TEST(one_host_cannot_take_all_threads) {
+    Switch net({"--max-workers", "32", "--max-sessions", "2"});
+    {
+        Flood flood(net, 40, 16);
+        const grpc::Status status = flood.refused_within(std::chrono::seconds(20));
+        CHECK_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    }
+    check_serves(net);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
