@@ -51,8 +51,8 @@ lint: setup
 # what needs nothing but the standard library and the system's headers
 SWITCHML := recipes/libswitchml/src
 SWITCH   := recipes/switchml-switch/src
-NEEDS_GRPC := $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
-  $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp
+NEEDS_GRPC := $(SWITCHML)/src/controller_access.cpp $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
+  $(SWITCH)/src/access.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp
 lint-cpp: setup
 	$(BIN)/clang-tidy --quiet $(filter-out $(NEEDS_GRPC), $(wildcard $(SWITCHML)/src/*.cpp $(SWITCHML)/src/udp/*.cpp \
 	  $(SWITCHML)/wire/*.cpp $(SWITCH)/src/*.cpp)) -- -std=c++17 -DSWITCHML_VERSION='"1"' \

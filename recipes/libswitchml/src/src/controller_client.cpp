@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "controller_access.hpp"
 #include "wire/udp_socket.hpp"
 
 namespace switchml {
@@ -48,17 +49,22 @@ ControllerClient::ControllerClient(const Settings &settings)
       deadline_(connect_deadline_ + std::chrono::milliseconds(settings.job_timeout_ms)) {}
 
 void ControllerClient::connect() {
+    authorization_ = read_authorization(settings_);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the controller is on the cluster's own network
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    channel_ = grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), arguments);
+    channel_ = grpc::CreateCustomChannel(target_, make_credentials(settings_), arguments);
     if (!channel_->WaitForConnected(connect_deadline_)) {
-        throw Error(SWITCHML_EUNREACHABLE, "the switch controller at " + target_ + " did not answer within " +
-                                               std::to_string(settings_.connect_timeout_ms) +
-                                               " ms; check SWITCHML_CONTROLLER and that the controller runs");
+        throw Error(SWITCHML_EUNREACHABLE,
+                    "the switch controller at " + target_ + " did not answer within " +
+                        std::to_string(settings_.connect_timeout_ms) +
+                        " ms; check SWITCHML_CONTROLLER and that the controller runs, and " +
+                        (settings_.tls_ca.empty() ? "whether it wants TLS (SWITCHML_TLS_CA)"
+                                                  : "that its certificate and ours are valid (SWITCHML_TLS_CA, "
+                                                    "SWITCHML_TLS_CERT)"));
     }
     session_ = switchml_proto::Session::NewStub(channel_);
     sync_ = switchml_proto::Sync::NewStub(channel_);
@@ -121,7 +127,7 @@ std::optional<switchml_proto::RenewResponse> ControllerClient::renew_lease(std::
     request.set_session_id(session_id);
     request.set_rank(settings_.rank);
     grpc::ClientContext context;
-    context.set_deadline(Clock::now() + limit);
+    prepare(context, Clock::now() + limit);
     {
         const std::lock_guard lock(renewal_mutex_);
         if (no_renewals_) return std::nullopt;
@@ -146,15 +152,20 @@ void ControllerClient::end_lease(std::uint64_t session_id) {
     request.set_session_id(session_id);
     request.set_rank(settings_.rank);
     grpc::ClientContext context;
-    context.set_deadline(Clock::now() + kFarewell);
+    prepare(context, Clock::now() + kFarewell);
     switchml_proto::EndResponse response;
     (void)lease_->End(&context, request, &response);  // a lease that is not ended runs out
 }
 
 std::unique_ptr<grpc::ClientContext> ControllerClient::make_context() const {
     auto context = std::make_unique<grpc::ClientContext>();
-    context->set_deadline(deadline_);
+    prepare(*context, deadline_);
     return context;
+}
+
+void ControllerClient::prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const {
+    context.set_deadline(deadline);
+    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
 }
 
 Error ControllerClient::refusal(const grpc::ClientContext &context, std::uint32_t local_address) const {

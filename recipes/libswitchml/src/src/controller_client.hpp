@@ -46,11 +46,13 @@ class ControllerClient {
 
   private:
     std::unique_ptr<grpc::ClientContext> make_context() const;
+    void prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const;
     void check(const grpc::Status &status, const char *method) const;
     Error refusal(const grpc::ClientContext &context, std::uint32_t local_address) const;
 
     Settings settings_;
     std::string target_;
+    std::string authorization_;  // empty: no token
     std::chrono::system_clock::time_point connect_deadline_;
     std::chrono::system_clock::time_point deadline_;
     std::shared_ptr<grpc::Channel> channel_;

@@ -28,6 +28,11 @@ struct Settings {
     std::uint32_t job_timeout_ms = 0;
     bool segment_offload = true;
     std::string job_name;  // empty: none
+    // Paths for the controller's connection; empty: without.
+    std::string token_file;
+    std::string tls_ca;
+    std::string tls_cert;  // with tls_key, and only where tls_ca is
+    std::string tls_key;
 };
 
 // Nothing for a variable that is not set; an empty one counts as not set.

@@ -153,7 +153,23 @@ TEST(wrong_fields_of_the_struct_are_the_callers_fault) {
     refused(with([](auto &c) { c.struct_size = 8; }), {}, SWITCHML_EINVAL, "struct_size");
 }
 
+TEST(certificates_come_from_the_environment) {
+    const Settings settings = resolve(base(), {{"SWITCHML_TOKEN_FILE", "/token"},
+                                               {"SWITCHML_TLS_CA", "/ca.pem"},
+                                               {"SWITCHML_TLS_CERT", "/c.pem"},
+                                               {"SWITCHML_TLS_KEY", "/c.key"}});
+    CHECK_EQ(settings.token_file, "/token");
+    CHECK_EQ(settings.tls_ca, "/ca.pem");
+    CHECK_EQ(settings.tls_cert, "/c.pem");
+    CHECK_EQ(settings.tls_key, "/c.key");
+    CHECK_EQ(resolve(base(), {}).tls_ca, "");
+}
+
 TEST(settings_that_contradict_each_other_are_refused) {
+    refused(base(), {{"SWITCHML_TLS_CA", "/ca.pem"}, {"SWITCHML_TLS_KEY", "/c.key"}}, SWITCHML_ECONFIG,
+            "SWITCHML_TLS_CERT");
+    refused(base(), {{"SWITCHML_TLS_CERT", "/c.pem"}, {"SWITCHML_TLS_KEY", "/c.key"}}, SWITCHML_ECONFIG,
+            "SWITCHML_TLS_CA");
     refused(base(), {{"SWITCHML_NUM_THREADS", "3"}}, SWITCHML_ECONFIG, "SWITCHML_MAX_OUTSTANDING_PACKETS");
     refused(base(), {{"SWITCHML_NUM_THREADS", "2"}, {"SWITCHML_WORKER_PORT", "65535"}}, SWITCHML_ECONFIG,
             "SWITCHML_WORKER_PORT");

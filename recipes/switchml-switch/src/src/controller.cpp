@@ -81,12 +81,13 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane)
       plane_(plane),
       leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }),
       waiting_(most_waiting()) {
+    if (!options.access.token_file.empty()) tokens_ = Tokens::read(options.access.token_file);
     const std::string target = options.address + ":" + std::to_string(options.port);
     int selected = 0;
     grpc::ServerBuilder builder;
     // Without this a second switch would share the port and take half of the first one's calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(target, grpc::InsecureServerCredentials(), &selected);
+    builder.AddListeningPort(target, make_credentials(options.access), &selected);
     set_limits(builder);
     builder.RegisterService(static_cast<switchml_proto::Session::Service *>(this));
     builder.RegisterService(static_cast<switchml_proto::Sync::Service *>(this));
@@ -94,7 +95,8 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane)
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || selected == 0) {
         throw std::runtime_error("cannot listen on TCP " + target +
-                                 " for the controller; is another switch running there? Choose --controller-port");
+                                 " for the controller; is another switch running there? Choose --controller-port" +
+                                 (options.access.tls_cert.empty() ? "" : ", and check --tls-cert and --tls-key"));
     }
     port_ = static_cast<std::uint16_t>(selected);
 }
@@ -171,6 +173,7 @@ std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) 
 
 grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml_proto::UdpSessionRequest *request,
                                     switchml_proto::UdpSessionResponse *response) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     std::string reason;
     try {
         reason = admit(*request);
@@ -193,6 +196,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
 
 grpc::Status Controller::RdmaSession(grpc::ServerContext *context, const switchml_proto::RdmaSessionRequest *request,
                                      switchml_proto::RdmaSessionResponse *) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     const std::string reason = who(request->rank()) + " asks for RDMA, which the software switch does not speak";
     meeting_of({})->break_session(reason);
     return refuse(context, reason);
@@ -214,6 +218,7 @@ grpc::Status Controller::check_waiting(const WaitingCalls::Place &place, const s
 
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,
                                  switchml_proto::BarrierResponse *) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     const WaitingCalls::Place place(waiting_, host_of(*context));
     if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
@@ -223,6 +228,7 @@ grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_pr
 
 grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_proto::BroadcastRequest *request,
                                    switchml_proto::BroadcastResponse *response) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     if (request->rank() >= request->num_workers() || request->root() >= request->num_workers()) {
         return {grpc::StatusCode::INVALID_ARGUMENT, who(request->rank()) + " or root " +
@@ -239,8 +245,9 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
     return to_status(outcome);
 }
 
-grpc::Status Controller::Renew(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
+grpc::Status Controller::Renew(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                                switchml_proto::RenewResponse *response) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     const auto now = Leases::Clock::now();
     const std::lock_guard lock(mutex_);
     response->set_lost(leases_.renew(request->session_id(), request->rank(), now));
@@ -249,8 +256,9 @@ grpc::Status Controller::Renew(grpc::ServerContext *, const switchml_proto::Leas
     return grpc::Status::OK;
 }
 
-grpc::Status Controller::End(grpc::ServerContext *, const switchml_proto::LeaseRequest *request,
+grpc::Status Controller::End(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                              switchml_proto::EndResponse *) {
+    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
     const std::lock_guard lock(mutex_);
     if (leases_.end(request->session_id(), request->rank())) plane_.close_session(request->session_id());
     return grpc::Status::OK;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "access.hpp"
 #include "data_plane.hpp"
 #include "leases.hpp"
 #include "rendezvous.hpp"
@@ -28,6 +29,7 @@ struct ControllerOptions {
     std::uint32_t max_workers;
     std::uint32_t max_sessions;
     std::chrono::milliseconds lease;
+    AccessOptions access;
     std::function<void()> on_session;  // called after each session that rank 0 opened
 };
 
@@ -73,6 +75,7 @@ class Controller final : private switchml_proto::Session::Service,
     Leases leases_;
     std::map<std::string, std::shared_ptr<Rendezvous>> meetings_;  // by job
     WaitingCalls waiting_;
+    Tokens tokens_;
     std::uint16_t port_ = 0;
     std::unique_ptr<grpc::Server> server_;
 };

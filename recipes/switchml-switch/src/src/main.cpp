@@ -81,8 +81,13 @@ void run(const Options &options) {
         const auto on_session = [&stats] {
             if (stats) stats->refresh();
         };
-        Controller controller({options.address, options.controller_port, options.max_workers, options.max_sessions,
-                               std::chrono::milliseconds(options.lease_ms), on_session},
+        Controller controller({options.address,
+                               options.controller_port,
+                               options.max_workers,
+                               options.max_sessions,
+                               std::chrono::milliseconds(options.lease_ms),
+                               {options.token_file, options.tls_cert, options.tls_key, options.tls_client_ca},
+                               on_session},
                               plane);
         const auto metrics = serve_metrics(options, plane, controller);
         say(ready_line(options, plane, controller, metrics.get()));

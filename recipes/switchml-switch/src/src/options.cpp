@@ -30,6 +30,11 @@ const char *const kUsage =
     "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
     "                          while there is traffic, and at the end\n"
     "  --metrics IPV4:PORT     serve the counters to Prometheus at http://IPV4:PORT/metrics\n"
+    "  --token-file PATH       ask every call of the controller for one of the tokens in this\n"
+    "                          file, one a line\n"
+    "  --tls-cert PATH         speak TLS on the controller's port, with this certificate\n"
+    "  --tls-key PATH          and its key, both PEM\n"
+    "  --tls-client-ca PATH    ask clients for a certificate that one of these signed, PEM\n"
     "  --drop-rate P           drop received packets with this probability, for tests\n"
     "  --drop-result-rate P    drop results with this probability, per worker, for tests\n"
     "  --duplicate-rate P      let packets and results come twice with this probability, for tests\n"
@@ -112,6 +117,10 @@ const std::map<std::string, Setter> &setters() {
          }},
         {"--stats-file", [](Options &o, const std::string &v) { o.stats_file = v; }},
         {"--metrics", set_metrics},
+        {"--token-file", [](Options &o, const std::string &v) { o.token_file = v; }},
+        {"--tls-cert", [](Options &o, const std::string &v) { o.tls_cert = v; }},
+        {"--tls-key", [](Options &o, const std::string &v) { o.tls_key = v; }},
+        {"--tls-client-ca", [](Options &o, const std::string &v) { o.tls_client_ca = v; }},
         {"--drop-rate", [](Options &o, const std::string &v) { o.drop_rate = probability("--drop-rate", v); }},
         {"--drop-result-rate",
          [](Options &o, const std::string &v) { o.drop_result_rate = probability("--drop-result-rate", v); }},
@@ -129,6 +138,13 @@ const std::map<std::string, Setter> &setters() {
          }},
     };
     return table;
+}
+
+void check_tls(const Options &options) {
+    if (options.tls_cert.empty() != options.tls_key.empty())
+        throw UsageError("--tls-cert and --tls-key are needed together");
+    if (!options.tls_client_ca.empty() && options.tls_cert.empty())
+        throw UsageError("--tls-client-ca needs --tls-cert and --tls-key");
 }
 
 }  // namespace
@@ -159,6 +175,7 @@ Options parse_options(int argc, const char *const *argv) {
         }
         setter->second(options, value);
     }
+    check_tls(options);
     if (options.address.empty() && !options.help && !options.version) throw UsageError("--address is needed");
     return options;
 }

@@ -18,6 +18,10 @@ struct Options {
     std::uint16_t controller_port = 50099;
     std::string stats_file;  // empty: none
     std::optional<wire::Endpoint> metrics;
+    std::string token_file;     // empty: no token is asked for
+    std::string tls_cert;       // empty: plaintext
+    std::string tls_key;        // given with tls_cert and only then
+    std::string tls_client_ca;  // empty: clients need no certificate
     double drop_rate = 0;
     double drop_result_rate = 0;
     double duplicate_rate = 0;

@@ -77,6 +77,9 @@ TEST(wrong_options_are_named) {
     refused({"--address", "127.0.0.1", "--metrics", "9400"}, "--metrics");
     refused({"--address", "127.0.0.1", "--metrics", "localhost:9400"}, "localhost");
     refused({"--address", "127.0.0.1", "--metrics", "127.0.0.1:70000"}, "70000");
+    refused({"--address", "127.0.0.1", "--tls-cert", "c.pem"}, "--tls-key");
+    refused({"--address", "127.0.0.1", "--tls-key", "c.key"}, "--tls-cert");
+    refused({"--address", "127.0.0.1", "--tls-client-ca", "ca.pem"}, "--tls-client-ca");
     refused({"--address", "127.0.0.1", "--verbose", "1"}, "--verbose");
 }
 
