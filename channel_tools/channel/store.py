@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools import __version__
@@ -30,10 +28,12 @@ from channel_tools.channel.state import (
 from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
 from channel_tools.conda.repodata import SHARDS_FOLDER
 from channel_tools.system.errors import ChannelError, FoundationError
-from channel_tools.system.files import TEMPORARY_PREFIX, disk_full_reported, exclusive_lock, remove_leftovers
+from channel_tools.system.files import disk_full_reported, exclusive_lock, remove_leftovers
+from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
 
@@ -47,8 +47,8 @@ def create_channel(path: Path, foundation: Foundation, *, subdirs: Sequence[str]
         raise ChannelError(f"{path}: exists already", hint="open it as it is, or choose another place with --output")
     with disk_full_reported(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=path.parent) as holder:
-            made = Channel(path=Path(holder) / path.name, foundation=foundation)
+        with temporary_folder(path.parent) as holder:
+            made = Channel(path=holder / path.name, foundation=foundation)
             _fill_new(made, path.name, subdirs)
             _rename_new(made.path, path)
     return Channel(path=path, foundation=foundation)

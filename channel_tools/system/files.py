@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
+from channel_tools.system.temporary import PREFIX, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,28 +90,36 @@ def check_replaceable(destination: Path, *, folder: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def atomic_path(destination: Path, *, durable: bool = True) -> Iterator[Path]:
+def atomic_path(destination: Path, *, durable: bool = True, large: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``destination``; rename it there on success, remove it on failure.
 
     The caller creates a file or a folder at the yielded path. An existing file is replaced; an existing folder makes
     the rename fail (OSError), since folders cannot be replaced atomically. Without ``durable`` the file is not flushed
-    to the disk first: for caches, which may be lost with the power.
+    to the disk first: for caches, which may be lost with the power. With ``large``, what earlier processes left beside
+    ``destination`` when they were killed is removed first; elsewhere it is cleared under a lock, or small.
 
     Raises FileAccessError, before and after the block, where ``destination`` is a device, a pipe or a socket, or a
     folder that a file was to replace.
     """
     check_replaceable(destination, folder=True)
-    with disk_full_reported(destination.parent), _named_as(destination):
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        holder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=destination.parent))
-    temporary = holder / destination.name
-    try:
+    with contextlib.ExitStack() as stack:
+        with disk_full_reported(destination.parent), _named_as(destination):
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            holder = stack.enter_context((temporary_folder if large else _holder)(destination.parent))
+        temporary = holder / destination.name
         with disk_full_reported(destination.parent), _named_as(destination, holder):
             yield temporary
             if durable and temporary.is_file():
                 _sync_file(temporary)
             check_replaceable(destination, folder=temporary.is_dir())
             temporary.replace(destination)
+
+
+@contextlib.contextmanager
+def _holder(parent: Path) -> Iterator[Path]:
+    holder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=parent))
+    try:
+        yield holder
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 
@@ -118,11 +127,12 @@ def atomic_path(destination: Path, *, durable: bool = True) -> Iterator[Path]:
 @contextlib.contextmanager
 def _named_as(destination: Path, holder: Path | None = None) -> Iterator[None]:
     """Let errors name ``destination`` for what is below ``holder``, or for any temporary folder beside it."""
-    prefix = str(holder or destination.parent / TEMPORARY_PREFIX)
+    temporary = (holder,) if holder else (destination.parent / TEMPORARY_PREFIX, destination.parent / PREFIX)
+    prefixes = tuple(map(str, temporary))
     try:
         yield
     except OSError as err:
-        if isinstance(err.filename, str | os.PathLike) and os.fspath(err.filename).startswith(prefix):
+        if isinstance(err.filename, str | os.PathLike) and os.fspath(err.filename).startswith(prefixes):
             err.filename, err.filename2 = str(destination), None
         raise
 

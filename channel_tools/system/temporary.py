@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PREFIX = "channel_tools-tmp-"
+PREFIX = ".channel_tools-tmp-"
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 def _make_locked(place: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds its lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             descriptor = _open_folder(folder)
         except FileNotFoundError:  # another process took it for an abandoned one
@@ -62,7 +62,7 @@ def _remove_abandoned(place: Path) -> None:
     """Remove our folders that nobody holds the lock of; what cannot be looked at or removed stays."""
     with contextlib.suppress(OSError):
         for name in os.listdir(place):  # noqa: PTH208 - names only, of a folder that may hold many
-            if name.startswith(_PREFIX):
+            if name.startswith(PREFIX):
                 with contextlib.suppress(OSError):
                     _remove_if_abandoned(place / name)
 

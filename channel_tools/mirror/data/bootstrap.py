@@ -261,7 +261,7 @@ def temporary_folder(stack: contextlib.ExitStack) -> Path:
 
     That knows it by its name and by its lock: channel_tools/system/temporary.py.
     """
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="channel_tools-tmp-"))
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".channel_tools-tmp-"))
     descriptor = os.open(folder, os.O_RDONLY)
     stack.callback(os.close, descriptor)
     with contextlib.suppress(OSError):  # a file system without locks for folders

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.files import atomic_path
+from channel_tools.system.temporary import PREFIX, temporary_folder
 
 _WAITING = """
 import sys
@@ -49,10 +50,22 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_and_no_earlier(tm
             assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_large_file_is_written_in_place_of_what_a_killed_process_left_beside_it(tmp_path: Path) -> None:
+    left = tmp_path / f"{PREFIX}left"
+    left.mkdir()
+    with atomic_path(tmp_path / "small") as small:
+        small.touch()
+    assert left.is_dir()
+    with atomic_path(tmp_path / "large", large=True) as large:
+        large.touch()
+        assert not left.exists()
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "large", tmp_path / "small"]
+
+
 def test_only_folders_of_that_name_are_removed(tmp_path: Path) -> None:
     (tmp_path / "channel_tools-0").mkdir()
-    (tmp_path / "channel_tools-tmp-file").touch()
-    (tmp_path / "channel_tools-tmp-link").symlink_to("channel_tools-0")
+    (tmp_path / ".channel_tools-tmp-file").touch()
+    (tmp_path / ".channel_tools-tmp-link").symlink_to("channel_tools-0")
     before = set(tmp_path.iterdir())
     with temporary_folder(tmp_path):
         pass
