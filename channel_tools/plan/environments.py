@@ -34,7 +34,7 @@ from channel_tools.system.errors import NetworkError
 from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rattler import GenericVirtualPackage, PackageName, Subdir
 
@@ -218,6 +218,7 @@ class SolveCache:
     def __init__(self) -> None:
         self._solved: dict[_SolveKey, list[_Solved]] = {}
         self._indexes: dict[tuple[str, ...], list[SparseRepoData]] = {}
+        self._resolved: dict[str, Resolved] = {}
 
     def get(self, key: _SolveKey, own: OwnRecords) -> _Solved | None:
         """An earlier solve of the same requirements that saw the same own packages."""
@@ -236,6 +237,13 @@ class SolveCache:
                 subdirs.setdefault(package.subdir, []).append(package)
             self._indexes[place] = [_index(subdir, found) for subdir, found in subdirs.items()]
         return self._indexes[place]
+
+    def resolved(self, address: str, make: Callable[[], Resolved]) -> Resolved:
+        """What ``make`` gives for the package at an address; asked once, since records answer slowly."""
+        found = self._resolved.get(address)
+        if found is None:
+            found = self._resolved[address] = make()
+        return found
 
 
 class EnvironmentSolver:
@@ -334,7 +342,11 @@ class EnvironmentSolver:
         return ChannelPriority.Disabled if self._foundation.shares_channel else ChannelPriority.Strict
 
     def _resolved(self, record: RepoDataRecord) -> Resolved:
-        own = self.own.packages.get(record.file_name) if record.url.startswith(_OWN_CHANNEL) else None
+        address = record.url
+        return self._cache.resolved(address, lambda: self._resolved_anew(record, address))
+
+    def _resolved_anew(self, record: RepoDataRecord, address: str) -> Resolved:
+        own = self.own.packages.get(record.file_name) if address.startswith(_OWN_CHANNEL) else None
         exports = self._foundation.run_exports.get(f"{record.subdir}/{record.file_name}")
         return Resolved(
             name=record.name.normalized,
