@@ -68,7 +68,7 @@ def export_entries(store: SourceStore, entries: Sequence[Path], destination: Pat
     with (
         progress.task("writing sources", total=total, unit="bytes") as task,
         disk_full_reported(destination.parent),
-        atomic_path(destination, large=True) as temporary,
+        atomic_path(destination, clear_abandoned=True) as temporary,
         tarfile.open(temporary, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
         content = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=1)

@@ -90,13 +90,14 @@ def check_replaceable(destination: Path, *, folder: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def atomic_path(destination: Path, *, durable: bool = True, large: bool = False) -> Iterator[Path]:
+def atomic_path(destination: Path, *, durable: bool = True, clear_abandoned: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``destination``; rename it there on success, remove it on failure.
 
     The caller creates a file or a folder at the yielded path. An existing file is replaced; an existing folder makes
     the rename fail (OSError), since folders cannot be replaced atomically. Without ``durable`` the file is not flushed
-    to the disk first: for caches, which may be lost with the power. With ``large``, what earlier processes left beside
-    ``destination`` when they were killed is removed first; elsewhere it is cleared under a lock, or small.
+    to the disk first: for caches, which may be lost with the power. With ``clear_abandoned``, what earlier processes
+    left so beside ``destination`` when they were killed is removed first: for what is large or secret, in folders that
+    no lock guards.
 
     Raises FileAccessError, before and after the block, where ``destination`` is a device, a pipe or a socket, or a
     folder that a file was to replace.
@@ -105,7 +106,7 @@ def atomic_path(destination: Path, *, durable: bool = True, large: bool = False)
     with contextlib.ExitStack() as stack:
         with disk_full_reported(destination.parent), _named_as(destination):
             destination.parent.mkdir(parents=True, exist_ok=True)
-            holder = stack.enter_context((temporary_folder if large else _holder)(destination.parent))
+            holder = stack.enter_context((temporary_folder if clear_abandoned else _holder)(destination.parent))
         temporary = holder / destination.name
         with disk_full_reported(destination.parent), _named_as(destination, holder):
             yield temporary

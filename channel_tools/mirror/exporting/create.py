@@ -203,7 +203,7 @@ def _rename(folder: Path, destination: Path, names: Sequence[str]) -> None:
     if not _is_tar(destination):
         folder.rename(destination)
         return
-    with atomic_path(destination, large=True) as temporary, temporary.open("wb") as stream:
+    with atomic_path(destination, clear_abandoned=True) as temporary, temporary.open("wb") as stream:
         write_members(stream, ((name, folder / name) for name in names))
     shutil.rmtree(folder)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
 DEFAULT_EXPIRY_DAYS: dict[Role, int] = {"root": 1095, "targets": 180, "snapshot": 180, "timestamp": 180}
+_ROOT_KEYS_AT_MOST = 100
 """Long enough for a medium to travel and be imported; an importing site rejects what is older as frozen."""
 
 
@@ -63,15 +64,16 @@ def create_keys(
 ) -> KeyFolder:
     """Make a key folder with ``root_keys`` root keys, of which ``threshold`` must sign, and a key per other role.
 
-    The folder appears whole. Raises UsageError when something is there, the threshold cannot be met, or as expiry.
+    The folder appears whole. Raises UsageError when something is there, for too many keys, for a threshold that cannot
+    be met, and as expiry.
     """
-    _check_threshold(threshold, root_keys)
+    _check_counts(threshold, root_keys)
     if path.exists():
         hint = "channel_tools mirror keys rotate changes keys; --keys names another folder"
         raise UsageError(f"{path}: exists already; keys are never overwritten", hint=hint)
     days = {**DEFAULT_EXPIRY_DAYS, **expiry_days}
     check_expiry_days(now, days)
-    with atomic_path(path) as temporary:
+    with atomic_path(path, clear_abandoned=True) as temporary:  # which would be private keys
         folder = KeyFolder(path=temporary)
         folder.path.mkdir(mode=0o700)
         root = Root(version=1, expires=expiry(now, days["root"]), consistent_snapshot=True)
@@ -85,7 +87,9 @@ def create_keys(
     return KeyFolder(path=path)
 
 
-def _check_threshold(threshold: int, root_keys: int) -> None:
+def _check_counts(threshold: int, root_keys: int) -> None:
+    if root_keys > _ROOT_KEYS_AT_MOST:
+        raise UsageError(f"{root_keys} root keys: more than {_ROOT_KEYS_AT_MOST}", hint="make one for each who signs")
     if not 1 <= threshold <= root_keys:
         raise UsageError(f"{threshold} of {root_keys} root keys cannot sign; expected 1 <= threshold <= keys")
 
@@ -122,7 +126,8 @@ def rotate_keys(
 ) -> RootState:
     """Make the next root metadata and sign it with the root keys at hand; it waits as pending until enough did.
 
-    Raises UsageError when one is pending already, for a threshold that cannot be met, and as expiry and load_key.
+    Raises UsageError when one is pending already, for too many keys, for a threshold that cannot be met, and as expiry
+    and load_key.
     """
     with folder.locked():
         if folder.pending.exists():
@@ -146,7 +151,7 @@ def rotate_keys(
 def _change_roles(folder: KeyFolder, root: Root, rotation: Rotation, passphrase: bytes | None) -> None:
     count = rotation.root_keys or len(root.roles["root"].keyids)
     threshold = rotation.threshold or root.roles["root"].threshold
-    _check_threshold(threshold, count)
+    _check_counts(threshold, count)
     for role in rotation.roles:
         _give_keys(folder, root, role, count, threshold, passphrase)
     if "root" not in rotation.roles:

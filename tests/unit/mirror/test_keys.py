@@ -70,6 +70,16 @@ def test_days_that_no_date_has_room_for_change_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_more_root_keys_than_anybody_signs_with_are_an_error_at_once(tmp_path: Path) -> None:
+    keys = new_keys(tmp_path / "keys")
+    with pytest.raises(UsageError, match="more than 100"):
+        create_keys(tmp_path / "new", root_keys=2**31, threshold=1, expiry_days={}, passphrase=None, now=NOW)
+    rotation = Rotation(roles=("root",), root_keys=2**31)
+    with pytest.raises(UsageError, match="more than 100"):
+        rotate_keys(keys, rotation, root_files=root_files(keys), passphrase=None, now=NOW)
+    assert list(tmp_path.iterdir()) == [keys.path]
+
+
 @pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nxx\n-----END PRIVATE KEY-----\n"])
 def test_a_file_that_is_no_key(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key.pem").write_bytes(content)

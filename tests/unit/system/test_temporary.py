@@ -56,7 +56,7 @@ def test_a_large_file_is_written_in_place_of_what_a_killed_process_left_beside_i
     with atomic_path(tmp_path / "small") as small:
         small.touch()
     assert left.is_dir()
-    with atomic_path(tmp_path / "large", large=True) as large:
+    with atomic_path(tmp_path / "large", clear_abandoned=True) as large:
         large.touch()
         assert not left.exists()
     assert sorted(tmp_path.iterdir()) == [tmp_path / "large", tmp_path / "small"]
