@@ -138,12 +138,12 @@ def rotate_keys(
             days = {**settings.expiry_days, **rotation.expiry_days}
             check_expiry_days(now, days)
             settings = KeySettings(expiry_days=days, issued=settings.issued)
-            folder.write_settings(settings)
         before = folder.root().signed
         root = Root.from_dict(before.to_dict())
         root.version += 1
         root.expires = expiry(now, settings.expiry_days["root"])
         _change_roles(folder, root, rotation, passphrase)
+        folder.write_settings(settings)
         write_bytes_atomically(folder.pending, Metadata(root).to_bytes())
         return _sign(folder, root_files, passphrase)
 

@@ -74,9 +74,11 @@ def test_more_root_keys_than_anybody_signs_with_are_an_error_at_once(tmp_path: P
     keys = new_keys(tmp_path / "keys")
     with pytest.raises(UsageError, match="more than 100"):
         create_keys(tmp_path / "new", root_keys=2**31, threshold=1, expiry_days={}, passphrase=None, now=NOW)
-    rotation = Rotation(roles=("root",), root_keys=2**31)
+    before = keys.settings()
+    rotation = Rotation(roles=("root",), root_keys=2**31, expiry_days={"root": 30})
     with pytest.raises(UsageError, match="more than 100"):
         rotate_keys(keys, rotation, root_files=root_files(keys), passphrase=None, now=NOW)
+    assert keys.settings() == before
     assert list(tmp_path.iterdir()) == [keys.path]
 
 
