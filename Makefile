@@ -7,6 +7,7 @@
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
+# make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
 # make bench        what the commands take, beside other programs where they are at hand
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
@@ -20,7 +21,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench soak clean setup help
+.PHONY: simulate fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -65,6 +66,11 @@ fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	for target in packages records bundles requests documents; do \
 	  $(BIN)/python -m tests.fuzz $$target --minutes $(MINUTES) || exit 1; done
+
+SCHEDULES ?= 1000000
+simulate: setup
+	$(BIN)/channel_tools build --variant udp
+	$(BIN)/python -m tests.simulate --schedules $(SCHEDULES)
 
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet

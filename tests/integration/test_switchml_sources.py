@@ -19,12 +19,10 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.stacks import HEAVY_VARIABLE, install
+from tests.support.switchml_sources import COMPILE_LIMIT_S, LIBRARIES, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration
 
-TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "pkg-config"]
-LIBRARIES = ["libabseil", "libgrpc", "libprotobuf", "c-ares", "openssl", "re2", "zlib"]
-COMPILE_LIMIT_S = 600
 TEST_LIMIT_S = 600
 LIMIT_OF_ALL_PYTORCH_TESTS_S = 3600
 
@@ -49,15 +47,7 @@ def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeE
     prefix = tmp_path / "env"
     toolchain = make_environment(prefix, [*TOOLCHAIN, *LIBRARIES, "libswitchml * udp*"])
     build = tmp_path / "build"
-    run_command(
-        [
-            *("cmake", "-G", "Ninja", "-S", ROOT / "recipes" / "switchml-switch" / "src", "-B", build),
-            f"-DCMAKE_PREFIX_PATH={prefix}",
-        ],
-        env=toolchain,
-        timeout_s=COMPILE_LIMIT_S,
-    )
-    run_command(["cmake", "--build", build], env=toolchain, timeout_s=COMPILE_LIMIT_S)
+    compile_switch(build, prefix=prefix, toolchain=toolchain)
     result = run_command(
         ["ctest", "--test-dir", build, "--output-on-failure"], env=toolchain, check=False, timeout_s=TEST_LIMIT_S
     )
@@ -65,6 +55,7 @@ def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeE
     assert re.search(r"switch\.test_end_to_end \.+ +Passed", result.stdout)
     assert re.search(r"switch\.test_sessions \.+ +Passed", result.stdout)
     assert re.search(r"switch\.test_trouble \.+ +Passed", result.stdout)
+    assert re.search(r"switch\.simulation \.+ +Passed", result.stdout)
 
 
 def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
