@@ -114,10 +114,10 @@ class Reader:
                 yield place
 
     def _leftovers(self, name: str, content: BinaryIO, *, mode: int, size_bytes: int) -> Iterator[Place]:
-        content.seek(0)
-        head = content.read(_PROBE_BYTES)
         if not self.reads_leftovers or size_bytes > _TEXT_BYTES:
             return
+        content.seek(0)
+        head = content.read(_PROBE_BYTES)
         if steers(name, head, executable=bool(mode & 0o100)):
             text = (head + content.read()).decode(errors="replace")
             yield from (Place(text=found, offset=0, line=line) for line, found in leftover_paths(name, text))
@@ -264,10 +264,10 @@ def _isa_needed(elf: ELFFile) -> str:
 
 def steers(name: str, head: bytes, *, executable: bool) -> bool:
     """Whether a file of a package steers builds or programs, so that its text is searched."""
-    if b"\0" in head[:4096] or any(fnmatch.fnmatch(name, probe) for probe in _PROBES):
-        return False
     is_script = head.startswith(b"#!") and is_program(name, executable=executable)
-    return is_script or name.endswith(_MARKED) or name.startswith(_STEERING)
+    if not (is_script or name.endswith(_MARKED) or name.startswith(_STEERING)):
+        return False
+    return b"\0" not in head[:4096] and not any(fnmatch.fnmatch(name, probe) for probe in _PROBES)
 
 
 def leftover_paths(name: str, text: str) -> Iterator[tuple[int, str]]:

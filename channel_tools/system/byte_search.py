@@ -45,7 +45,7 @@ def _find(
     stream: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], ends: _Ends, chunk_bytes: int
 ) -> Iterator[Match]:
     left = set(needles)
-    margin = max((len(one) for one in (*needles, *allowed)), default=0) + 1
+    margin = max(map(len, (*needles, *allowed)), default=0) + 1
     for window in _windows(stream, margin, chunk_bytes):
         for needle in sorted(left):
             position = _first_in(window, needle, allowed, ends)
