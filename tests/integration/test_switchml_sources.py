@@ -18,6 +18,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.programs import program
 from tests.support.stacks import HEAVY_VARIABLE, install
 from tests.support.switchml_sources import COMPILE_LIMIT_S, LIBRARIES, TOOLCHAIN, compile_switch
 
@@ -56,6 +57,17 @@ def test_clients_and_switch_agree_under_loss_and_trouble(make_environment: MakeE
     assert re.search(r"switch\.test_sessions \.+ +Passed", result.stdout)
     assert re.search(r"switch\.test_trouble \.+ +Passed", result.stdout)
     assert re.search(r"switch\.simulation \.+ +Passed", result.stdout)
+
+
+def test_systemd_accepts_the_switchs_unit(make_environment: MakeEnvironment, tmp_path: Path) -> None:
+    systemd_analyze = program("systemd-analyze")
+    prefix = tmp_path / "env"
+    make_environment(prefix, ["switchml-switch"])
+    unit = prefix / "share" / "switchml-switch" / "switchml-switch.service"
+    assert f"ExecStart={prefix}/bin/switchml-switch " in unit.read_text()
+    result = run_command([systemd_analyze, "verify", "--man=no", unit], check=False, timeout_s=TEST_LIMIT_S)
+    assert result.returncode == 0, result.stderr
+    assert unit.name not in result.stderr
 
 
 def test_the_plugin_keeps_gloos_promises_over_the_real_switch(

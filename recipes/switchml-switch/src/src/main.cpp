@@ -15,6 +15,7 @@
 #include "data_plane.hpp"
 #include "metrics.hpp"
 #include "metrics_server.hpp"
+#include "notify.hpp"
 #include "options.hpp"
 #include "stats_file.hpp"
 
@@ -91,7 +92,9 @@ void run(const Options &options) {
                               plane);
         const auto metrics = serve_metrics(options, plane, controller);
         say(ready_line(options, plane, controller, metrics.get()));
+        notify_service_manager("READY=1");
         wait_for_signal(signals, plane);
+        notify_service_manager("STOPPING=1");
     }
     stats.reset();
     say("{\"event\": \"stopped\", \"stats\": " + to_json(plane.counters()) + "}");
