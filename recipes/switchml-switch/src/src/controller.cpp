@@ -15,8 +15,8 @@ namespace {
 constexpr const char *kRefusalKey = "switchml-refusal";
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr std::uint32_t kMaxThreads = 32;
-constexpr std::size_t kMaxMeetings = 1024;  // before those that nobody waits at are forgotten
-constexpr std::size_t kMaxNameBytes = 256;  // of a job's name and of its owner's
+constexpr std::size_t kMaxMeetings = 1024;   // before those that nobody waits at are forgotten
+constexpr std::size_t kMaxNameBytes = 1024;  // of a job's name and of its owner's
 // A request for 512 RDMA queue pairs, the longest, has some 6 kB.
 constexpr int kMaxMessageBytes = 64 * 1024;
 constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
