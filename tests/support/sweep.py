@@ -120,15 +120,13 @@ def sweeper(make_world: Callable[[Path], None]) -> Iterator[Sweeper]:
                 for name in (".", *files):
                     os.chown(os.path.join(parent, name), NOBODY, NOBODY, follow_symlinks=False)  # noqa: PTH118
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
-            assert process.stdin is not None
             try:
                 running = Sweeper(process)
                 if not running.has_mounts and os.getuid() == 0 and _hidden():
                     pytest.skip(f"{_hidden()}: runs of another user cannot read it")
                 yield running
             finally:
-                process.stdin.close()
-                process.wait()
+                process.communicate()  # after an interrupt there are outcomes yet that nobody has read
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
