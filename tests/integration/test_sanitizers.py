@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""C++ tests of libswitchml and of the switch under gcc's sanitizers, whose runtimes the foundation makes for this.
+
+Programs that talk gRPC are left out: its library is not compiled for the thread sanitizer, which then takes its locks
+for none, and its headers take long to compile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
+from tests.support.stacks import install
+from tests.support.switchml_sources import LIBRARIES, TOOLCHAIN, compile_switch
+
+pytestmark = pytest.mark.integration
+
+TEST_LIMIT_S = 1200
+LIBRARY_SOURCE = ROOT / "recipes" / "libswitchml" / "src"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Build:
+    sanitizers: str
+    tests: dict[str, str]
+    """CTest's names of tests, by the program that they run."""
+
+
+BUILDS = {
+    "addresses and undefined behaviour": Build(
+        sanitizers="address,undefined",
+        tests={"simulate": "switch.simulation", "test_data_plane": "switch.test_data_plane"},
+    ),
+    "threads": Build(
+        sanitizers="thread",
+        tests={"test_data_plane": "switch.test_data_plane", "test_rendezvous": "switch.test_rendezvous"},
+    ),
+}
+QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
+"""One compilation for each library: headers take longer than what includes them."""
+
+
+@pytest.fixture
+def prefix(own_settings: Settings, tmp_path: Path) -> Path:
+    made = build_into_output("foundation", "build", "--with", "libsanitizer")
+    assert made.returncode == 0, made.stderr
+    return install(own_settings, own_settings.foundation, tmp_path / "env", [*TOOLCHAIN, *LIBRARIES, "libsanitizer"])
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_sanitizers_find_nothing(name: str, prefix: Path, tmp_path: Path) -> None:
+    chosen = BUILDS[name]
+    toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}
+    build = tmp_path / "build"
+    options = [f"-DSWITCHML_SANITIZE={chosen.sanitizers}", f"-DSWITCHML_LIBRARY_SOURCE={LIBRARY_SOURCE}", *QUICK]
+    compile_switch(build, prefix=prefix, toolchain=toolchain, options=options, targets=list(chosen.tests))
+    wanted = "|".join(chosen.tests.values())
+    result = run_command(
+        ["ctest", "--test-dir", build, "--output-on-failure", "-R", f"^({wanted})$"],
+        env=toolchain,
+        check=False,
+        timeout_s=TEST_LIMIT_S,
+    )
+    assert result.returncode == 0, result.stdout
+    assert all(re.search(rf"{re.escape(test)} \.+ +Passed", result.stdout) for test in chosen.tests.values())
