@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 _MOST_BYTES = 16 << 10
 _MEMORY_MB = 3000
@@ -31,12 +31,20 @@ def main() -> None:
     import atheris  # noqa: PLC0415 - of the extra "fuzz"
 
     with atheris.instrument_imports(include=["channel_tools"]):
+        from channel_tools.system.temporary import temporary_folder  # noqa: PLC0415
         from tests.fuzz import requests, targets  # noqa: PLC0415
     corpus, found = given.corpus / given.target / "corpus", given.corpus / given.target / "findings"
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
     kind = getattr(requests if given.target == "requests" else targets, given.target.capitalize())
-    target = kind(Path(tempfile.mkdtemp(prefix=f"channel-tools-fuzz-{given.target}-")))
+    with temporary_folder() as work:  # libFuzzer ends the process: the next that makes one removes it
+        _fuzz(kind(work), corpus, found, minutes=given.minutes)
+
+
+def _fuzz(target: Any, corpus: Path, found: Path, *, minutes: float) -> None:  # noqa: ANN401 - one of the targets' classes
+    """Run the target on inputs from the corpus and changed ones; ends the process."""
+    import atheris  # noqa: PLC0415 - of the extra "fuzz"
+
     for seed in target.seeds():
         (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
 
@@ -46,7 +54,7 @@ def main() -> None:
         except Exception as err:  # noqa: BLE001 - each is a finding; the run goes on to find others
             _keep(found, data, err)
 
-    options = [f"-max_total_time={int(given.minutes * 60)}", f"-max_len={_MOST_BYTES}", f"-rss_limit_mb={_MEMORY_MB}"]
+    options = [f"-max_total_time={int(minutes * 60)}", f"-max_len={_MOST_BYTES}", f"-rss_limit_mb={_MEMORY_MB}"]
     options += [f"-timeout={_LONGEST_S}", f"-artifact_prefix={found}/", "-print_final_stats=1", "-len_control=0"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], run)
     atheris.Fuzz()
