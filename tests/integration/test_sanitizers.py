@@ -69,5 +69,7 @@ def test_sanitizers_find_nothing(name: str, prefix: Path, tmp_path: Path) -> Non
         check=False,
         timeout_s=TEST_LIMIT_S,
     )
+    if "unexpected memory mapping" in result.stdout:
+        pytest.skip("this kernel spreads addresses wider (vm.mmap_rnd_bits) than gcc 12's thread sanitizer allows")
     assert result.returncode == 0, result.stdout
     assert all(re.search(rf"{re.escape(test)} \.+ +Passed", result.stdout) for test in chosen.tests.values())

@@ -27,15 +27,8 @@ def compile_switch(
     ``prefix`` is an environment of TOOLCHAIN and LIBRARIES, ``toolchain`` its activation's variables, ``options`` are
     CMake's. Without ``targets`` everything is built. Raises CommandError with the compiler's last lines.
     """
-    configure: list[str | Path] = [
-        "cmake",
-        "-G",
-        "Ninja",
-        "-S",
-        ROOT / "recipes" / "switchml-switch" / "src",
-        "-B",
-        build,
-    ]
+    source = ROOT / "recipes" / "switchml-switch" / "src"
+    configure = ("cmake", "-G", "Ninja", "-S", source, "-B", build)
     run_command([*configure, f"-DCMAKE_PREFIX_PATH={prefix}", *options], env=toolchain, timeout_s=COMPILE_LIMIT_S)
     wanted = ["--target", *targets] if targets else []
     run_command(["cmake", "--build", build, *wanted], env=toolchain, timeout_s=COMPILE_LIMIT_S)
