@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Processes of the server are killed at random moments of uploads; readers notice nothing, publishers get through.
 
-``KILLS`` moments are spread over sending, waiting, auditing and indexing; ``pytest -s`` prints where they fell.
+``RANDOM_KILLS`` moments are spread over sending, waiting, auditing and indexing; ``pytest -s`` prints where they fell.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from channel_tools.serve.uploads.store import JobStore, jobs_folder
 from channel_tools.system.errors import NetworkError
 from channel_tools.system.http import Retry
 from channel_tools.system.progress import SilentProgress
+from tests.support.processes import RANDOM_KILLS
 from tests.support.readers import reader_faults
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -36,7 +37,6 @@ from tests.unit.publish.sets import package_file
 
 pytestmark = pytest.mark.integration
 
-KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "200"))
 _RUNS = 4
 
 
@@ -118,7 +118,7 @@ def test_uploads_survive_kills_of_the_servers_processes(tmp_path: Path) -> None:
         for number in range(3):
             Publisher(target, one(tmp_path, number)).thread.join()
         usual_s = (time.monotonic() - started) / 3
-        for number in range(3, 3 + KILLS):
+        for number in range(3, 3 + RANDOM_KILLS):
             publisher = Publisher(target, one(tmp_path, number))
             time.sleep(rng.uniform(0, usual_s))
             struck[strike(server, rng)] += 1
@@ -126,12 +126,12 @@ def test_uploads_survive_kills_of_the_servers_processes(tmp_path: Path) -> None:
             publisher.thread.join()
             assert publisher.failure is None
             struck["next run needed"] += publisher.runs - 1
-        assert listed(channel) == sorted(f"p{number}-1.0-0.conda" for number in range(3 + KILLS))
+        assert listed(channel) == sorted(f"p{number}-1.0-0.conda" for number in range(3 + RANDOM_KILLS))
     assert verify_channel(open_channel(channel)) == []
     JobStore(jobs_folder(server.root), clock=time.time).remove_stale()  # as the server does from time to time
     assert [path for path in (server.root / ".channel_tools").rglob("*.conda") if path.is_file()] == []
     print(f"kills by what the server was doing: {dict(struck)}")  # noqa: T201 - the figure for the documents
-    assert sum(count for moment, count in struck.items() if moment != "next run needed") == KILLS
+    assert sum(count for moment, count in struck.items() if moment != "next run needed") == RANDOM_KILLS
 
 
 def where(server: Server) -> str:

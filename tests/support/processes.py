@@ -12,6 +12,8 @@ from pathlib import Path
 from channel_tools.system.errors import IntegrityError
 
 PATIENCE_S = 60.0
+RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "60"))
+"""At how many random moments a test of kills strikes; docs/reference/reliability.md tells of runs with 200."""
 
 
 def assert_ended(process_ids: list[int]) -> None:

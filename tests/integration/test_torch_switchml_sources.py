@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tests that the plugin's sources have of their own, over the real switch, in an environment from the channel."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT
+from tests.support.stacks import HEAVY_VARIABLE, install
+from tests.support.switchml_sources import COMPILE_LIMIT_S, TOOLCHAIN
+
+pytestmark = pytest.mark.integration
+
+TEST_LIMIT_S = 1200
+LIMIT_OF_ALL_PYTORCH_TESTS_S = 3600
+
+
+def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
+    own_settings: Settings, stack_channel: Path, tmp_path: Path
+) -> None:
+    """The compiler builds the stand-in for libswitchml, which injects the faults that the real one does not have."""
+    prefix = tmp_path / "env"
+    specs = [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip", "numpy"]
+    install(own_settings, stack_channel, prefix, specs)
+    variables = activated_environment(prefix, environ=os.environ)
+    installed = run_command(
+        [prefix / "bin" / "python", "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
+        env=variables,
+        check=False,
+        timeout_s=COMPILE_LIMIT_S,
+    )
+    if installed.returncode != 0:
+        pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
+    heavy = bool(os.environ.get(HEAVY_VARIABLE))  # then all of PyTorch's own tests of process groups too
+    result = run_command(
+        [
+            *(prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", "--switchml", "real"),
+            *("--pytorch-tests", "all" if heavy else "chosen"),
+        ],
+        cwd=ROOT / "recipes" / "torch-switchml" / "src",
+        env={**variables, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")},
+        check=False,
+        timeout_s=TEST_LIMIT_S + (LIMIT_OF_ALL_PYTORCH_TESTS_S if heavy else 0),
+    )
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"\d+ passed", result.stdout)
