@@ -97,12 +97,13 @@ def test_the_metadata_of_what_was_built_names_nothing_of_this_machine(folder: Pa
 
 def test_the_stack_passes_the_audit(stack_channel: Path) -> None:
     """What it is built on is audited by the same rules in test_main_job.py, with `foundation verify`."""
-    packages = [path for name in STACK for path in packages_of(stack_channel, name)]
-    result = tool("audit", *packages, "--json")
-    report = json.loads(result.stdout)
-    assert [str(finding) for one in report["packages"] for finding in one["findings"]] == []
-    assert result.returncode == 0
-    assert {one["package"].rsplit("-", 2)[0] for one in report["packages"]} == set(STACK)
+    for name in STACK:
+        packages = list(packages_of(stack_channel, name))
+        assert packages
+        for package in packages:
+            result = tool("audit", package, "--json")
+            assert json.loads(result.stdout)["packages"][0]["findings"] == []
+            assert result.returncode == 0
 
 
 def test_installed_at_any_prefix_and_from_a_moved_channel_it_works(stack_channel: Path, tmp_path: Path) -> None:

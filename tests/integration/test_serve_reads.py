@@ -283,6 +283,7 @@ def test_counts_are_for_those_who_may_see_all(server: Server, bearer: dict[str, 
     assert server.ask("/metrics").status == 401
     assert server.ask("/metrics", headers=bearer).status == 401
     token = make_token(server.root)
+    assert server.ask(BIG, headers=bearer).status == 200
     answer = server.ask("/metrics", headers={"X-API-Key": token})
     assert answer.status == 200
     assert b'channel_tools_requests_total{kind="package",method="GET",status="200"}' in answer.body
