@@ -70,8 +70,7 @@ _DAMAGE = (
     msgspec.MsgspecError,
     struct.error,  # a field of a zip or tar header that ends too early
     EOFError,
-    NotImplementedError,  # a zip version that zipfile does not know
-    RuntimeError,  # an encrypted zip member; RecursionError: headers or JSON nested too deep
+    RuntimeError,  # an encrypted zip member; an unknown zip version, headers or JSON nested too deep (its subclasses)
     ValueError,  # bytes in a header or a zip directory that are no text or no number, numbers of 5,000 digits
     OverflowError,  # a number in a header that no file system takes
     MemoryError,  # a header or a document that asks for more than the process may have
