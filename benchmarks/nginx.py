@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from tests.support.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -41,8 +43,7 @@ _PATIENCE_S = 10.0
 @contextlib.contextmanager
 def nginx(root: Path, work: Path) -> Iterator[str]:
     """Serve ``root`` for the block, with its own files in the new folder ``work``; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     work.mkdir()
     (work / "conf").write_text(_CONFIGURATION.format(work=work, root=root, port=port), encoding="utf-8")
     process = subprocess.Popen(["nginx", "-c", str(work / "conf"), "-e", str(work / "errors")])
