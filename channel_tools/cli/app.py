@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -78,3 +80,17 @@ app.add_typer(export.app, name="export")
 app.command("serve")(serve.serve)
 app.add_typer(tokens.app, name="token")
 app.add_typer(mirror.app, name="mirror")
+
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The command tree with nothing but the command or group that the first argument names, else all of it.
+
+    Typer makes every command that it knows at each start, which takes longer than most of them run.
+    """
+    commands = [one for one in app.registered_commands if arguments[:1] == [one.name]]
+    groups = [one for one in app.registered_groups if arguments[:1] == [one.name]]
+    if not commands and not groups:
+        return app
+    chosen = copy.copy(app)
+    chosen.registered_commands, chosen.registered_groups = commands, groups
+    return chosen

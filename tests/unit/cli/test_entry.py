@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import channel_tools.system.errors
+from channel_tools.cli.app import app, app_for
 from channel_tools.system.errors import ChannelToolsError
 from tests.support.command_line import run_tool
 
@@ -82,6 +84,13 @@ def test_help_imports_no_stage(tmp_path: Path) -> None:
     assert {name.removeprefix("channel_tools.system").lstrip(".") for name in ours} == HELP_MODULES
     others = {name.partition(".")[0] for name in modules if not name.startswith("_")} - sys.stdlib_module_names
     assert others <= HELP_LIBRARIES
+
+
+def test_a_command_is_made_without_the_others() -> None:
+    named = get_command(app_for(["mirror", "keys", "create"]))
+    assert list(named.commands) == ["mirror"]  # type: ignore[attr-defined]
+    for others in (["pln"], ["-v", "plan"], ["--help"], []):
+        assert app_for(others) is app
 
 
 @pytest.mark.parametrize("command", SUBCOMMANDS)
