@@ -81,6 +81,18 @@ class Launcher:
             ended = self.server.launch(words, places, LIMIT_S)
         return [self._result(rank, one, ranks) for rank, one in enumerate(ended)]
 
+    def run_code(self, code: str) -> str:
+        """What a process of its own that runs this Python code prints; it must end well."""
+        assert self.server is not None
+        script = self.folder / "code.py"
+        script.write_text(code)
+        printed = self.folder / "printed.txt"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
+        (ended,) = self.server.launch([str(script)], [(environment, printed)], LIMIT_S)
+        assert ended is not None, f"it hung, and said {printed.read_text()}"
+        assert ended[0] == 0, printed.read_text()
+        return printed.read_text()
+
     def _result(self, rank: int, ended: tuple[int, float] | None, ranks: int) -> RankResult:
         if ended is None:
             said = "\n".join(self._stderr_file(one).read_text() for one in range(ranks))
@@ -121,15 +133,6 @@ def run_processes(command: Sequence[str], ranks: Sequence[tuple[Mapping[str, str
                 process.kill()
                 process.wait()
     return ended
-
-
-def run_python(code: str) -> str:
-    """What a process of its own says on stdout; not in the sources' folder, which would be imported from."""
-    process = subprocess.run(
-        [sys.executable, "-c", code], cwd=TESTS, check=False, capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
 
 
 def free_port() -> int:

@@ -82,7 +82,7 @@ def test_group_timeout_bounds_a_job(launcher: Launcher) -> None:
 
 
 def test_exit_without_destroy_ends_pending_jobs_first(launcher: Launcher) -> None:
-    for result in launcher.run("no_destroy", fresh=True):
+    for result in launcher.run("no_destroy"):
         assert result.code == 0, result.stderr
         assert result.seconds < 30
 
@@ -95,12 +95,12 @@ def test_python_callback_runs_before_the_interpreter_ends(launcher: Launcher) ->
 
 
 def test_child_by_fork_ends_and_leaves_the_parent_whole(launcher: Launcher) -> None:
-    for value in values(launcher.run("forked_child", fresh=True)):
+    for value in values(launcher.run("forked_child")):
         assert value == {"child": 0, "sum": 2}
 
 
 def test_exception_of_the_script_ends_it(launcher: Launcher) -> None:
-    for result in launcher.run("exception_in_script", fresh=True):
+    for result in launcher.run("exception_in_script"):
         assert result.code == 1
         assert "ValueError: the user's own mistake" in result.stderr
         assert result.seconds < 30
@@ -124,7 +124,7 @@ def test_group_is_made_again_after_a_failed_start(fake_launcher: Launcher) -> No
 
 
 def test_group_is_made_again_beside_a_child_by_fork(launcher: Launcher) -> None:
-    for value in values(launcher.run("forked_worker", fresh=True)):
+    for value in values(launcher.run("forked_worker")):
         assert value == {"child": 0, "sum": 2}
 
 
@@ -138,7 +138,7 @@ def test_interrupt_ends_the_wait_for_other_ranks(
 ) -> None:
     del phase
     environment = {"SCENARIO_DELAY_S": "1.5", "SWITCHML_JOB_TIMEOUT_MS": "9000"}
-    results = fake_launcher.run("interrupted_init", environment=environment, rank_environment={1: rank_1}, fresh=True)
+    results = fake_launcher.run("interrupted_init", environment=environment, rank_environment={1: rank_1})
     assert results[0].code == 0, results[0].stderr
     assert results[0].value["seconds"] < 3  # rank 1 takes longer
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plugin's decisions that need no group; one process each, since hooks and sessions are per process."""
 
+import importlib.util
 import os
 import re
 import sys
 from pathlib import Path
 
-from ranks import run_python
+import pytest
+from rank_server import RankServer
+from ranks import Launcher
 
 SOURCES = Path(__file__).resolve().parent.parent
 
@@ -28,19 +31,20 @@ def gloo(store):
 """
 
 
-def run(code: str) -> None:
-    run_python(PREAMBLE + code)
+@pytest.fixture
+def process(tmp_path: Path, rank_server: RankServer) -> Launcher:
+    return Launcher(folder=tmp_path, server=rank_server)
 
 
-def test_refuses_more_ranks_than_a_switch_serves() -> None:
-    run("""
+def test_refuses_more_ranks_than_a_switch_serves(process: Launcher) -> None:
+    process.run_code(PREAMBLE + """
 report = Plugin({"SWITCHML_CONTROLLER": "x"})._try_load(place(size=33))
 assert report.error == "the group has 33 ranks, a switch serves 32", report
 """)
 
 
-def test_job_timeout_is_the_environments_or_the_groups() -> None:
-    run("""
+def test_job_timeout_is_the_environments_or_the_groups(process: Launcher) -> None:
+    process.run_code(PREAMBLE + """
 minutes = timedelta(minutes=30)
 assert _job_timeout_ms(read_settings({}), place()) == 30_000
 assert _job_timeout_ms(read_settings({}), place(timeout=minutes)) == 1_800_000
@@ -52,8 +56,8 @@ assert _job_timeout_ms(named, place(timeout=timedelta(seconds=2))) == 90_000
 """)
 
 
-def test_reads_what_pytorch_keeps_private() -> None:
-    run("""
+def test_reads_what_pytorch_keeps_private(process: Launcher) -> None:
+    process.run_code(PREAMBLE + """
 store = dist.HashStore()
 group = dist.ProcessGroup(dist.PrefixStore("here", store), 0, 1)
 pytorch.store_of(group).set("key", "1")
@@ -67,8 +71,8 @@ assert not pytorch.has_default_group()
 """)
 
 
-def test_a_wrapped_backend_still_is_what_it_wraps() -> None:
-    run("""
+def test_a_wrapped_backend_still_is_what_it_wraps(process: Launcher) -> None:
+    process.run_code(PREAMBLE + """
 inner = gloo(dist.HashStore())
 backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(print), session=None, named=False, required=False)
 assert backend.name() == inner.name() == "gloo"
@@ -80,7 +84,7 @@ assert backend.supports_splitting == inner.supports_splitting
 
 
 def test_stats_hold_all_that_the_library_counts() -> None:
-    header = Path(run_python("import sys; print(sys.prefix)").strip(), "include", "switchml.h")
+    header = Path(sys.prefix, "include", "switchml.h")
     if named := os.environ.get("SWITCHML_INCLUDE_DIR"):
         header = Path(named, "switchml.h")
     (fields,) = re.findall(r"typedef struct switchml_stats \{(.*?)\} switchml_stats;", header.read_text(), re.DOTALL)
@@ -90,9 +94,9 @@ def test_stats_hold_all_that_the_library_counts() -> None:
     assert shown == counted
 
 
-def test_every_virtual_function_of_a_backend_is_forwarded() -> None:
+def test_every_virtual_function_of_a_backend_is_forwarded(process: Launcher) -> None:
     """A function that a new PyTorch adds, and that is not handed on, would answer for gloo with its default."""
-    folders = run_python("from torch.utils.cpp_extension import include_paths; print(*include_paths(), sep=chr(10))")
+    folders = process.run_code("from torch.utils.cpp_extension import include_paths; print(*include_paths(), sep=chr(10))")
     (header,) = {
         path.resolve()
         for folder in folders.split()
@@ -105,8 +109,8 @@ def test_every_virtual_function_of_a_backend_is_forwarded() -> None:
     assert declared <= forwarded, declared - forwarded
 
 
-def test_a_pytorch_without_the_hook_is_logged_and_left_alone() -> None:
-    run("""
+def test_a_pytorch_without_the_hook_is_logged_and_left_alone(process: Launcher) -> None:
+    process.run_code(PREAMBLE + """
 import logging, os, torch_switchml
 from torch._C import _distributed_c10d as c10d
 records = []
@@ -123,8 +127,10 @@ assert torch_switchml.stats()["active"] is False
 
 def test_the_extension_names_no_folder_of_the_machine() -> None:
     """It finds PyTorch's libraries and libswitchml relative to where it is installed."""
-    code = "import importlib.util; print(importlib.util.find_spec('torch_switchml._C').origin)"
-    content = Path(run_python(code).strip()).read_bytes()
+    found = importlib.util.find_spec("torch_switchml._C")
+    assert found is not None
+    assert found.origin is not None
+    content = Path(found.origin).read_bytes()
     assert b"$ORIGIN/" in content
     for folder in (sys.prefix, str(Path.home()), str(SOURCES)):
         assert folder.encode() not in content

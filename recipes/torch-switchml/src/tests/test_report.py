@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import tomllib
-from ranks import run_python
+from rank_server import RankServer
+from ranks import Launcher
 
 import torch_switchml
 from torch_switchml.report import write_report
@@ -25,14 +26,14 @@ def test_stats_of_a_process_that_never_delegated() -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-def test_counters_of_the_compiled_part_have_the_same_form() -> None:
+def test_counters_of_the_compiled_part_have_the_same_form(tmp_path: Path, rank_server: RankServer) -> None:
     code = (
         "import json, torch\n"
         "from torch_switchml import _C\n"
         "from torch_switchml.report import _nothing_counted\n"
         "assert _C.Counters(print).snapshot() == _nothing_counted(), _C.Counters(print).snapshot()"
     )
-    run_python(code)
+    Launcher(folder=tmp_path, server=rank_server).run_code(code)
 
 
 def test_write_replaces_the_whole_file(tmp_path: Path) -> None:

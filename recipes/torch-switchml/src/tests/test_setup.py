@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Transport
+from rank_server import RankServer
 from ranks import Launcher, RankResult, free_port
 
 QUICK = {"SWITCHML_CONNECT_TIMEOUT_MS": "1500", "SWITCHML_JOB_TIMEOUT_MS": "1500"}
@@ -23,13 +24,19 @@ def values(results: list[RankResult]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{}, {"SWITCHML_CONTROLLER": " "}, {"SWITCHML_CONTROLLER": "127.0.0.1:1", "SWITCHML_ENABLE": "0"}],
+    ("environment", "fresh"),
+    [
+        ({}, True),
+        ({"SWITCHML_CONTROLLER": " "}, False),
+        ({"SWITCHML_CONTROLLER": "127.0.0.1:1", "SWITCHML_ENABLE": "0"}, False),
+    ],
     ids=["unset", "blank", "disabled"],
 )
-def test_does_nothing_unless_asked(tmp_path: Path, environment: dict[str, str]) -> None:
-    launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": "", **environment})
-    for value in values(launcher.run("unconfigured", fresh=True)):
+def test_does_nothing_unless_asked(
+    tmp_path: Path, rank_server: RankServer, environment: dict[str, str], *, fresh: bool
+) -> None:
+    launcher = Launcher(folder=tmp_path, environment={"SWITCHML_CONTROLLER": "", **environment}, server=rank_server)
+    for value in values(launcher.run("unconfigured", fresh=fresh)):
         assert value["modules"] == LOADED_BY_AUTOLOAD
         assert value["hook"] != "function", "wrapped"
         assert value["backend"] == "ProcessGroupGloo"
@@ -38,7 +45,7 @@ def test_does_nothing_unless_asked(tmp_path: Path, environment: dict[str, str]) 
 
 
 def test_does_nothing_when_autoload_is_off(launcher: Launcher) -> None:
-    for value in values(launcher.run("unconfigured", fresh=True, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
+    for value in values(launcher.run("unconfigured", environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})):
         assert value["modules"] == []
         assert value["sum"] == 2
 
@@ -77,7 +84,7 @@ def test_delegates_again_after_destroy(launcher: Launcher) -> None:
 
 
 def test_delegates_under_pytorchs_debug_wrapper(launcher: Launcher) -> None:
-    for value in values(launcher.run("debug_detail", fresh=True, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})):
+    for value in values(launcher.run("debug_detail", environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})):
         assert value["debug"] == "DETAIL"
         assert value["stats"]["delegated"]["float32"]["jobs"] == 1
 
@@ -86,7 +93,7 @@ def test_delegates_under_pytorchs_debug_wrapper(launcher: Launcher) -> None:
 def test_ddp_logger_reads_gloos_own_object(launcher: Launcher, level: str) -> None:
     """It casts what the group has as gloo: with a delegating backend there, it read beyond it."""
     environment = {"TORCH_DISTRIBUTED_DEBUG": level}
-    for rank, value in enumerate(values(launcher.run("ddp_logging_data", fresh=True, environment=environment))):
+    for rank, value in enumerate(values(launcher.run("ddp_logging_data", environment=environment))):
         assert value == {"backend_name": "gloo", "gloo_num_threads": 2, "world_size": 2, "rank": rank}
 
 
