@@ -53,7 +53,7 @@ lint: setup
 SWITCHML := recipes/libswitchml/src
 SWITCH   := recipes/switchml-switch/src
 NEEDS_GRPC := $(SWITCHML)/src/controller_access.cpp $(SWITCHML)/src/controller_client.cpp $(SWITCHML)/src/udp/lease.cpp $(SWITCHML)/src/udp/session.cpp \
-  $(SWITCH)/src/access.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp
+  $(SWITCH)/src/access.cpp $(SWITCH)/src/controller.cpp $(SWITCH)/src/main.cpp $(SWITCH)/src/session_request.cpp
 lint-cpp: setup
 	$(BIN)/clang-tidy --quiet $(filter-out $(NEEDS_GRPC), $(wildcard $(SWITCHML)/src/*.cpp $(SWITCHML)/src/udp/*.cpp \
 	  $(SWITCHML)/wire/*.cpp $(SWITCH)/src/*.cpp)) -- -std=c++17 -DSWITCHML_VERSION='"1"' \

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "authorization.hpp"
 #include "controller_access.hpp"
 #include "wire/udp_socket.hpp"
 

@@ -1,76 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "access.hpp"
 
-#include <algorithm>
-#include <cstddef>
-#include <fstream>
-#include <iterator>
-#include <stdexcept>
+#include <optional>
 
 namespace switchml::softswitch {
-namespace {
 
-constexpr std::size_t kLeastTokenBytes = 16;
-constexpr std::size_t kMostTokenBytes = 1024;
-constexpr const char *kScheme = "Bearer ";
-
-std::string read_file(const std::string &option, const std::string &path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw std::runtime_error("cannot read " + path + " (" + option + ")");
-    return text;
-}
-
-bool is_token(const std::string &text) {
-    return text.size() >= kLeastTokenBytes && text.size() <= kMostTokenBytes &&
-           std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-}
-
-// How long it takes tells nothing about where they differ.
-bool equal(const std::string &token, const std::string &given) {
-    volatile unsigned char difference = token.size() == given.size() ? 0 : 1;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-        const auto bits = static_cast<unsigned char>(token[i % token.size()] ^ given[i]);
-        difference = static_cast<unsigned char>(difference | bits);
-    }
-    return difference == 0;
-}
-
-}  // namespace
-
-Tokens Tokens::read(const std::string &path) {
-    Tokens tokens;
-    const std::string text = read_file("--token-file", path);
-    for (std::size_t start = 0; start < text.size();) {
-        const std::size_t end = std::min(text.find('\n', start), text.size());
-        std::string line = text.substr(start, end - start);
-        start = end + 1;
-        if (!line.empty() && line.back() == '\r') line.pop_back();
-        if (line.empty()) continue;
-        if (!is_token(line)) {
-            throw std::runtime_error(path + " (--token-file): token " + std::to_string(tokens.tokens_.size() + 1) +
-                                     " must be " + std::to_string(kLeastTokenBytes) + " to " +
-                                     std::to_string(kMostTokenBytes) + " printable ASCII characters without spaces");
-        }
-        tokens.tokens_.push_back(line);
-    }
-    if (tokens.tokens_.empty()) throw std::runtime_error(path + " (--token-file) holds no token");
-    return tokens;
-}
-
-grpc::Status Tokens::check(const grpc::ServerContext &context) const {
-    if (tokens_.empty()) return grpc::Status::OK;
+grpc::Status check_token(const Tokens &tokens, const grpc::ServerContext &context) {
     const auto found = context.client_metadata().find("authorization");
-    if (found == context.client_metadata().end()) {
-        return {grpc::StatusCode::UNAUTHENTICATED,
-                "this switch wants a token: set SWITCHML_TOKEN_FILE to a file that holds it"};
-    }
-    const std::string given(found->second.data(), found->second.size());
-    bool right = false;
-    for (const std::string &token : tokens_) right = equal(kScheme + token, given) || right;
-    if (right) return grpc::Status::OK;
-    return {grpc::StatusCode::UNAUTHENTICATED,
-            "the token in the file that SWITCHML_TOKEN_FILE names is not this switch's"};
+    std::optional<std::string> given;
+    if (found != context.client_metadata().end()) given.emplace(found->second.data(), found->second.size());
+    const std::string refusal = tokens.refusal(given);
+    if (refusal.empty()) return grpc::Status::OK;
+    return {grpc::StatusCode::UNAUTHENTICATED, refusal};
 }
 
 std::shared_ptr<grpc::ServerCredentials> make_credentials(const AccessOptions &options) {

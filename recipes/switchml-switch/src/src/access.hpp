@@ -8,7 +8,8 @@
 
 #include <memory>
 #include <string>
-#include <vector>
+
+#include "tokens.hpp"
 
 namespace switchml::softswitch {
 
@@ -20,20 +21,8 @@ struct AccessOptions {
     std::string tls_client_ca;
 };
 
-class Tokens {
-  public:
-    Tokens() = default;  // everybody is let in
-
-    // One token a line; std::runtime_error, which names the file and never a token, when there is none or one is
-    // too short or has other characters than a header may carry.
-    static Tokens read(const std::string &path);
-
-    // OK, or UNAUTHENTICATED with what the client has to do. Takes the same time for every wrong token of a length.
-    grpc::Status check(const grpc::ServerContext &context) const;
-
-  private:
-    std::vector<std::string> tokens_;
-};
+// OK, or UNAUTHENTICATED with what the client has to do.
+grpc::Status check_token(const Tokens &tokens, const grpc::ServerContext &context);
 
 // Plaintext without a certificate. std::runtime_error when a file cannot be read.
 std::shared_ptr<grpc::ServerCredentials> make_credentials(const AccessOptions &options);

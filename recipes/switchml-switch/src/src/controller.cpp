@@ -6,17 +6,15 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "session_request.hpp"
 #include "wire/interfaces.hpp"
-#include "wire/packet.hpp"
 
 namespace switchml::softswitch {
 namespace {
 
 constexpr const char *kRefusalKey = "switchml-refusal";
 constexpr std::chrono::milliseconds kShutdownGrace{200};
-constexpr std::uint32_t kMaxThreads = 32;
-constexpr std::size_t kMaxMeetings = 1024;   // before those that nobody waits at are forgotten
-constexpr std::size_t kMaxNameBytes = 1024;  // of a job's name and of its owner's
+constexpr std::size_t kMaxMeetings = 1024;  // before those that nobody waits at are forgotten
 // A request for 512 RDMA queue pairs, the longest, has some 6 kB.
 constexpr int kMaxMessageBytes = 64 * 1024;
 constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
@@ -24,38 +22,10 @@ constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
 constexpr int kMaxCallsPerConnection = 16;
 constexpr int kSpareThreads = 64;  // beyond those of waiting calls: for renewals, and for saying no
 
-std::uint32_t requested_numel(const switchml_proto::UdpSessionRequest &request) {
-    const int size_class = static_cast<int>(request.packet_size());
-    return size_class >= 0 && size_class <= 3 ? wire::numel_of(static_cast<std::uint8_t>(size_class)) : 0;
-}
-
-std::string excess(const char *name, const std::string &value) {
-    if (value.size() <= kMaxNameBytes) return {};
-    return std::string(name) + " has " + std::to_string(value.size()) + " bytes, expected at most " +
-           std::to_string(kMaxNameBytes);
-}
-
 // Of "ipv4:10.0.0.7:4711": the host.
 std::string host_of(const grpc::ServerContext &context) {
     const std::string peer = context.peer();
     return peer.substr(0, peer.rfind(':'));
-}
-
-std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
-
-SessionRequest to_session_request(const switchml_proto::UdpSessionRequest &request) {
-    SessionRequest asked;
-    asked.session = {request.session_id(), request.num_workers(), requested_numel(request), std::nullopt};
-    if (request.window() > 0) {
-        asked.session.numbering =
-            Numbering{wire::first_number(request.session_id()), request.window(), request.num_threads()};
-    }
-    asked.rank = request.rank();
-    asked.member = {request.ipv4(), static_cast<std::uint16_t>(request.first_port()),
-                    static_cast<std::uint16_t>(request.num_threads()), request.takes_bursts()};
-    asked.job = request.job();
-    asked.owner = request.owner();
-    return asked;
 }
 
 // Published clients expect zeros, not an error; the reason travels beside them.
@@ -132,34 +102,9 @@ std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job) {
     return meeting;
 }
 
-std::string Controller::check_request(const switchml_proto::UdpSessionRequest &request) const {
-    if (request.num_workers() < 1 || request.num_workers() > options_.max_workers) {
-        return std::to_string(request.num_workers()) + " workers, expected 1 to " +
-               std::to_string(options_.max_workers);
-    }
-    if (request.rank() >= request.num_workers())
-        return who(request.rank()) + " of " + std::to_string(request.num_workers());
-    if (request.session_id() == 0) return "session id 0";
-    if (request.ipv4() == 0) return who(request.rank()) + " gives no IPv4 address";
-    if (request.first_port() > 65535 || request.num_threads() > kMaxThreads ||
-        std::uint64_t{request.window()} * request.num_threads() > wire::kNumSlots / 2) {
-        return who(request.rank()) + " has port " + std::to_string(request.first_port()) + ", " +
-               std::to_string(request.num_threads()) + " threads and a window of " + std::to_string(request.window()) +
-               "; expected ports up to 65535, at most " + std::to_string(kMaxThreads) + " threads and " +
-               std::to_string(wire::kNumSlots / 2) + " packets outstanding";
-    }
-    if ((request.window() == 0) != (request.num_threads() == 0) || (request.window() != 0 && request.first_port() == 0))
-        return who(request.rank()) + " numbers its packets without saying its window, threads and port";
-    for (const std::string &fault : {excess("the job's name", request.job()), excess("owner", request.owner())})
-        if (!fault.empty()) return fault;
-    if (requested_numel(request) == 0)
-        return who(request.rank()) + " asks for packets that are neither 256 nor 1024 bytes";
-    return {};
-}
-
 // Why the worker is refused, "" when it is in.
 std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) {
-    std::string reason = check_request(request);
+    std::string reason = check_request(request, options_.max_workers);
     if (!reason.empty()) return reason;
     const SessionRequest asked = to_session_request(request);
     const std::lock_guard lock(mutex_);
@@ -173,7 +118,7 @@ std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) 
 
 grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml_proto::UdpSessionRequest *request,
                                     switchml_proto::UdpSessionResponse *response) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     std::string reason;
     try {
         reason = admit(*request);
@@ -196,7 +141,7 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
 
 grpc::Status Controller::RdmaSession(grpc::ServerContext *context, const switchml_proto::RdmaSessionRequest *request,
                                      switchml_proto::RdmaSessionResponse *) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     const std::string reason = who(request->rank()) + " asks for RDMA, which the software switch does not speak";
     meeting_of({})->break_session(reason);
     return refuse(context, reason);
@@ -218,7 +163,7 @@ grpc::Status Controller::check_waiting(const WaitingCalls::Place &place, const s
 
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,
                                  switchml_proto::BarrierResponse *) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     const WaitingCalls::Place place(waiting_, host_of(*context));
     if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
@@ -228,7 +173,7 @@ grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_pr
 
 grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_proto::BroadcastRequest *request,
                                    switchml_proto::BroadcastResponse *response) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     if (request->rank() >= request->num_workers() || request->root() >= request->num_workers()) {
         return {grpc::StatusCode::INVALID_ARGUMENT, who(request->rank()) + " or root " +
@@ -247,7 +192,7 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
 
 grpc::Status Controller::Renew(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                                switchml_proto::RenewResponse *response) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     const auto now = Leases::Clock::now();
     const std::lock_guard lock(mutex_);
     response->set_lost(leases_.renew(request->session_id(), request->rank(), now));
@@ -258,7 +203,7 @@ grpc::Status Controller::Renew(grpc::ServerContext *context, const switchml_prot
 
 grpc::Status Controller::End(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                              switchml_proto::EndResponse *) {
-    if (grpc::Status status = tokens_.check(*context); !status.ok()) return status;
+    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     const std::lock_guard lock(mutex_);
     if (leases_.end(request->session_id(), request->rank())) plane_.close_session(request->session_id());
     return grpc::Status::OK;

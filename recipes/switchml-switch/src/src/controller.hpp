@@ -61,8 +61,6 @@ class Controller final : private switchml_proto::Session::Service,
                      switchml_proto::EndResponse *response) override;
 
     std::string admit(const switchml_proto::UdpSessionRequest &request);
-    std::string check_request(const switchml_proto::UdpSessionRequest &request) const;
-    void break_session(const switchml_proto::UdpSessionRequest &request, const std::string &reason);
     std::shared_ptr<Rendezvous> meeting_of(const std::string &job);
     grpc::Status check_group(std::uint32_t num_workers) const;
     grpc::Status check_waiting(const WaitingCalls::Place &place, const std::string &job) const;

@@ -36,6 +36,22 @@ std::string sources_json(const SourceReport &report) {
 
 }  // namespace
 
+std::string printable(const std::string &text) {
+    std::string shown;
+    for (const char c : text) {
+        if (c == '\\') {
+            shown += "\\\\";
+        } else if (c < ' ' || c > '~') {
+            char escape[8];
+            std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+            shown += escape;
+        } else {
+            shown += c;
+        }
+    }
+    return shown;
+}
+
 std::string json_string(const std::string &text) {
     std::string quoted = "\"";
     for (const char c : text) {

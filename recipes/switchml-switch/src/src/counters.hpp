@@ -68,6 +68,9 @@ struct Counters {
 // One line, keys in a fixed order.
 std::string to_json(const Counters &counters);
 
+// `text` for a message or a log: \xNN for each byte that is not printable ASCII, and two backslashes for one.
+std::string printable(const std::string &text);
+
 // `text` as a JSON string, quotes included.
 std::string json_string(const std::string &text);
 

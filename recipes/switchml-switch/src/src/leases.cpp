@@ -12,7 +12,10 @@ constexpr std::size_t kRememberedEnds = 256;
 
 std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
-std::string job_text(const std::string &job) { return job.empty() ? "a job without a name" : "job '" + job + "'"; }
+// What refusals quote travels as metadata, for which gRPC takes printable ASCII only.
+std::string job_text(const std::string &job) {
+    return job.empty() ? "a job without a name" : "job '" + printable(job) + "'";
+}
 
 std::string seconds_text(Leases::Clock::duration time) {
     const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(time).count() / 100;
@@ -137,7 +140,7 @@ std::string Leases::describe(const Session &session, Clock::time_point now) cons
     const auto first = session.seats.find(0);
     if (first != session.seats.end()) {
         text += ", rank 0 at " + endpoint_text(first->second.member);
-        if (!first->second.owner.empty()) text += ", " + first->second.owner;
+        if (!first->second.owner.empty()) text += ", " + printable(first->second.owner);
     }
     return text + ", heard of " + seconds_text(now - heard(session)) + " ago)";
 }

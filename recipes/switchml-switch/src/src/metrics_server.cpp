@@ -49,6 +49,26 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == 
 
 }  // namespace
 
+std::string answer_scrape(const std::string &request, const std::function<std::string()> &render) {
+    const std::string line = request.substr(0, request.find("\r\n"));
+    const std::size_t method_end = line.find(' ');
+    const std::size_t path_end = line.find(' ', method_end + 1);
+    if (method_end == std::string::npos || path_end == std::string::npos ||
+        line.compare(path_end + 1, 7, "HTTP/1.") != 0)
+        return http_response("400 Bad Request", kPlain, "expected an HTTP/1.1 request\n");
+    const std::string method = line.substr(0, method_end);
+    const std::string target = line.substr(method_end + 1, path_end - method_end - 1);
+    if (target.substr(0, target.find('?')) != "/metrics")
+        return http_response("404 Not Found", kPlain, "the counters are at /metrics\n");
+    if (method != "GET" && method != "HEAD")
+        return http_response("405 Method Not Allowed\r\nAllow: GET, HEAD", kPlain, "expected GET\n");
+    try {
+        return http_response("200 OK", kTextFormat, render(), method == "GET");
+    } catch (const std::exception &error) {
+        return http_response("503 Service Unavailable", kPlain, std::string(error.what()) + "\n");
+    }
+}
+
 MetricsServer::MetricsServer(const MetricsOptions &options, std::function<std::string()> render)
     : options_(options),
       render_(std::move(render)),
@@ -113,7 +133,7 @@ bool MetricsServer::advance(Connection &connection) {
     if (got <= 0) return got < 0 && would_block();
     connection.request.append(bytes, static_cast<std::size_t>(got));
     if (connection.request.find("\r\n\r\n") != std::string::npos) {
-        connection.response = respond(connection.request);
+        connection.response = answer_scrape(connection.request, [this] { return fresh_text(); });
     } else if (connection.request.size() > kMaxRequestBytes) {
         connection.response =
             http_response("431 Request Header Fields Too Large", kPlain, "at most 8192 bytes of headers\n");
@@ -134,33 +154,13 @@ bool MetricsServer::write_response(Connection &connection) {
     return false;
 }
 
-std::string MetricsServer::respond(const std::string &request) {
-    const std::string line = request.substr(0, request.find("\r\n"));
-    const std::size_t method_end = line.find(' ');
-    const std::size_t path_end = line.find(' ', method_end + 1);
-    if (method_end == std::string::npos || path_end == std::string::npos ||
-        line.compare(path_end + 1, 7, "HTTP/1.") != 0)
-        return http_response("400 Bad Request", kPlain, "expected an HTTP/1.1 request\n");
-    const std::string method = line.substr(0, method_end);
-    const std::string target = line.substr(method_end + 1, path_end - method_end - 1);
-    if (target.substr(0, target.find('?')) != "/metrics")
-        return http_response("404 Not Found", kPlain, "the counters are at /metrics\n");
-    if (method != "GET" && method != "HEAD")
-        return http_response("405 Method Not Allowed\r\nAllow: GET, HEAD", kPlain, "expected GET\n");
-    return metrics_response(method == "GET");
-}
-
-std::string MetricsServer::metrics_response(bool with_body) {
+const std::string &MetricsServer::fresh_text() {
     const auto now = Clock::now();
     if (text_.empty() || now - rendered_ >= options_.freshness) {
-        try {
-            text_ = render_();
-            rendered_ = now;
-        } catch (const std::exception &error) {
-            return http_response("503 Service Unavailable", kPlain, std::string(error.what()) + "\n");
-        }
+        text_ = render_();
+        rendered_ = now;
     }
-    return http_response("200 OK", kTextFormat, text_, with_body);
+    return text_;
 }
 
 }  // namespace switchml::softswitch

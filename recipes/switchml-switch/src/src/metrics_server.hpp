@@ -22,13 +22,16 @@ struct MetricsOptions {
     std::chrono::milliseconds freshness{250};  // a text this young is sent again
 };
 
+// The response to a request whose head is whole. `render` is called where that asks for the metrics; what it throws is
+// answered as 503.
+std::string answer_scrape(const std::string &request, const std::function<std::string()> &render);
+
 class MetricsServer {
   public:
     static constexpr std::size_t kMaxConnections = 16;
     static constexpr std::size_t kMaxRequestBytes = 8192;
 
-    // Listens; std::system_error when the address or port is not to be had. `render` makes the text; what it throws is
-    // answered as 503.
+    // Listens; std::system_error when the address or port is not to be had. `render` makes the text.
     MetricsServer(const MetricsOptions &options, std::function<std::string()> render);
     ~MetricsServer();
     MetricsServer(const MetricsServer &) = delete;
@@ -51,8 +54,7 @@ class MetricsServer {
     void accept_connection();
     bool advance(Connection &connection);
     bool write_response(Connection &connection);
-    std::string respond(const std::string &request);
-    std::string metrics_response(bool with_body);
+    const std::string &fresh_text();
 
     MetricsOptions options_;
     std::function<std::string()> render_;

@@ -94,6 +94,25 @@ class Flood {
     std::size_t ended_ = 0;
 };
 
+// Asks for a session of one worker in the name of `job`; gives what the switch says beside its answer.
+std::string refusal_of(const Switch &net, std::uint64_t id, std::uint32_t ipv4, const std::string &job) {
+    const auto stub = switchml_proto::Session::NewStub(connect_to(net));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    switchml_proto::UdpSessionRequest request;
+    request.set_session_id(id);
+    request.set_num_workers(1);
+    request.set_ipv4(ipv4);
+    request.set_packet_size(switchml_proto::PACKET_256_BYTES);
+    request.set_job(job);
+    switchml_proto::UdpSessionResponse response;
+    const grpc::Status status = stub->UdpSession(&context, request, &response);
+    if (!status.ok()) return "no answer: " + status.error_message();
+    const auto reason = context.GetServerTrailingMetadata().find("switchml-refusal");
+    if (reason == context.GetServerTrailingMetadata().end()) return {};
+    return {reason->second.data(), reason->second.size()};
+}
+
 void check_serves(const Switch &net) {
     Workers workers(net, 2);
     check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
@@ -115,6 +134,13 @@ TEST(a_long_name_is_refused_with_its_length) {
     CHECK_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     CHECK_MENTIONS(status.error_message(), "1025 bytes, expected at most 1024");
     CHECK(enter_barrier(net, std::string(1024, 'x')).ok());
+}
+
+TEST(a_refusal_quotes_names_of_any_characters) {
+    Switch net({"--max-sessions", "1"});
+    const std::string name = "caf\u00e9\n\x1b[2J\\";
+    CHECK_EQ(refusal_of(net, 1, 0x7F000002, name), "");
+    CHECK_MENTIONS(refusal_of(net, 2, 0x7F000003, "next"), "job 'caf\\xc3\\xa9\\x0a\\x1b[2J\\\\'");
 }
 
 TEST(thousands_of_calls_over_one_connection_leave_room_for_others) {
