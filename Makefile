@@ -66,6 +66,8 @@ fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	for target in packages records bundles requests documents; do \
 	  $(BIN)/python -m tests.fuzz $$target --minutes $(MINUTES) || exit 1; done
+	$(BIN)/channel_tools build --variant udp
+	$(BIN)/python -m tests.fuzz.switchml --minutes $(MINUTES)
 
 SCHEDULES ?= 1000000
 simulate: setup

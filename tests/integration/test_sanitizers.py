@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """C++ tests of libswitchml and of the switch under gcc's sanitizers, whose runtimes the foundation makes for this.
 
+Among them are the fuzzed programs, which replay their committed inputs.
+
 Programs that talk gRPC are left out: its library is not compiled for the thread sanitizer, which then takes its locks
 for none, and its headers take long to compile.
 """
@@ -19,7 +21,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.stacks import install
-from tests.support.switchml_sources import LIBRARIES, TOOLCHAIN, compile_switch
+from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration
 
@@ -34,10 +36,13 @@ class Build:
     """CTest's names of tests, by the program that they run."""
 
 
+FUZZED = tuple(path.name for path in sorted((FUZZ_SOURCE / "corpus").iterdir()))
+"""What tests/fuzz/switchml has inputs for."""
 BUILDS = {
     "addresses and undefined behaviour": Build(
         sanitizers="address,undefined",
-        tests={"simulate": "switch.simulation", "test_data_plane": "switch.test_data_plane"},
+        tests={"simulate": "switch.simulation", "test_data_plane": "switch.test_data_plane"}
+        | {f"fuzz_{name}": f"fuzz.{name}" for name in FUZZED},
     ),
     "threads": Build(
         sanitizers="thread",
@@ -61,7 +66,9 @@ def test_sanitizers_find_nothing(name: str, prefix: Path, tmp_path: Path) -> Non
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}
     build = tmp_path / "build"
     options = [f"-DSWITCHML_SANITIZE={chosen.sanitizers}", f"-DSWITCHML_LIBRARY_SOURCE={LIBRARY_SOURCE}", *QUICK]
-    compile_switch(build, prefix=prefix, toolchain=toolchain, options=options, targets=list(chosen.tests))
+    compile_switch(
+        build, prefix=prefix, toolchain=toolchain, options=options, targets=list(chosen.tests), source=FUZZ_SOURCE
+    )
     wanted = "|".join(chosen.tests.values())
     result = run_command(
         ["ctest", "--test-dir", build, "--output-on-failure", "-R", f"^({wanted})$"],

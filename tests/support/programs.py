@@ -69,8 +69,19 @@ _COMPILER = _Unpacked(
     sysroot=("libc6", "libc6-dev", "linux-libc-dev"),
     compilers=("gcc-12", "g++-12"),
 )
+_CLANG = _Unpacked(
+    packages=(
+        *("clang-14", "libclang-common-14-dev", "libclang-cpp14", "libclang-rt-14-dev", "libllvm14"),
+        *("libbsd0", "libedit2", "libffi8", "libgcc-s1", "libicu72", "liblzma5", "libmd0", "libstdc++6", "libtinfo6"),
+        *("libxml2", "libz3-4", *_BINUTILS),
+    ),
+    sysroot=("libc6", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev", "linux-libc-dev"),
+    compilers=("clang-14", "clang++-14"),
+)
 _DEBIAN = {
     "ar": ("usr/bin/ar", _COMPILER),
+    "clang": ("relocated/clang-14", _CLANG),
+    "clang++": ("relocated/clang++-14", _CLANG),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),
     "ip": (

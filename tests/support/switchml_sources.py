@@ -10,6 +10,9 @@ from channel_tools.system.processes import run_command
 
 ROOT = Path(__file__).parents[2]
 TOOLCHAIN = ("gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "pkg-config")
+SWITCH_SOURCE = ROOT / "recipes" / "switchml-switch" / "src"
+FUZZ_SOURCE = ROOT / "tests" / "fuzz" / "switchml"
+"""A CMake project of the fuzzed programs, which contains the switch's."""
 LIBRARIES = ("libabseil", "libgrpc", "libprotobuf", "c-ares", "openssl", "re2", "zlib")
 COMPILE_LIMIT_S = 1800
 
@@ -21,13 +24,13 @@ def compile_switch(
     toolchain: Mapping[str, str],
     options: Sequence[str] = (),
     targets: Sequence[str] = (),
+    source: Path = SWITCH_SOURCE,
 ) -> None:
-    """Configure and build the switch's sources in ``build``, with their tests.
+    """Configure and build ``source``, the switch's sources or a project that contains them, in ``build``.
 
     ``prefix`` is an environment of TOOLCHAIN and LIBRARIES, ``toolchain`` its activation's variables, ``options`` are
     CMake's. Without ``targets`` everything is built. Raises CommandError with the compiler's last lines.
     """
-    source = ROOT / "recipes" / "switchml-switch" / "src"
     configure = ("cmake", "-G", "Ninja", "-S", source, "-B", build)
     run_command([*configure, f"-DCMAKE_PREFIX_PATH={prefix}", *options], env=toolchain, timeout_s=COMPILE_LIMIT_S)
     wanted = ["--target", *targets] if targets else []

@@ -39,10 +39,28 @@ int listen_at(wire::Endpoint &local) {
     return fd;
 }
 
-std::string http_response(const char *status, const char *type, const std::string &body, bool with_body = true) {
-    return std::string("HTTP/1.1 ") + status + "\r\nContent-Type: " + type +
-           "\r\nContent-Length: " + std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" +
-           (with_body ? body : "");
+struct Response {
+    const char *status;
+    const char *type;
+    std::string body;
+};
+
+std::string to_text(const Response &response, bool with_body = true) {
+    return std::string("HTTP/1.1 ") + response.status + "\r\nContent-Type: " + response.type +
+           "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\nConnection: close\r\n\r\n" +
+           (with_body ? response.body : "");
+}
+
+Response respond(const std::string &method, const std::string &target, const std::function<std::string()> &render) {
+    if (target.substr(0, target.find('?')) != "/metrics")
+        return {"404 Not Found", kPlain, "the counters are at /metrics\n"};
+    if (method != "GET" && method != "HEAD")
+        return {"405 Method Not Allowed\r\nAllow: GET, HEAD", kPlain, "expected GET\n"};
+    try {
+        return {"200 OK", kTextFormat, render()};
+    } catch (const std::exception &error) {
+        return {"503 Service Unavailable", kPlain, std::string(error.what()) + "\n"};
+    }
 }
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -55,18 +73,10 @@ std::string answer_scrape(const std::string &request, const std::function<std::s
     const std::size_t path_end = line.find(' ', method_end + 1);
     if (method_end == std::string::npos || path_end == std::string::npos ||
         line.compare(path_end + 1, 7, "HTTP/1.") != 0)
-        return http_response("400 Bad Request", kPlain, "expected an HTTP/1.1 request\n");
+        return to_text({"400 Bad Request", kPlain, "expected an HTTP/1.1 request\n"});
     const std::string method = line.substr(0, method_end);
     const std::string target = line.substr(method_end + 1, path_end - method_end - 1);
-    if (target.substr(0, target.find('?')) != "/metrics")
-        return http_response("404 Not Found", kPlain, "the counters are at /metrics\n");
-    if (method != "GET" && method != "HEAD")
-        return http_response("405 Method Not Allowed\r\nAllow: GET, HEAD", kPlain, "expected GET\n");
-    try {
-        return http_response("200 OK", kTextFormat, render(), method == "GET");
-    } catch (const std::exception &error) {
-        return http_response("503 Service Unavailable", kPlain, std::string(error.what()) + "\n");
-    }
+    return to_text(respond(method, target, render), method != "HEAD");
 }
 
 MetricsServer::MetricsServer(const MetricsOptions &options, std::function<std::string()> render)
@@ -136,7 +146,7 @@ bool MetricsServer::advance(Connection &connection) {
         connection.response = answer_scrape(connection.request, [this] { return fresh_text(); });
     } else if (connection.request.size() > kMaxRequestBytes) {
         connection.response =
-            http_response("431 Request Header Fields Too Large", kPlain, "at most 8192 bytes of headers\n");
+            to_text({"431 Request Header Fields Too Large", kPlain, "at most 8192 bytes of headers\n"});
     } else {
         return true;
     }

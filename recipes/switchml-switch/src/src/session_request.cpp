@@ -31,14 +31,15 @@ std::string check_request(const switchml_proto::UdpSessionRequest &request, std:
         return who(request.rank()) + " of " + std::to_string(request.num_workers());
     if (request.session_id() == 0) return "session id 0";
     if (request.ipv4() == 0) return who(request.rank()) + " gives no IPv4 address";
-    if (request.first_port() > 65535 || request.num_threads() > kMaxThreads ||
+    if (request.num_threads() > kMaxThreads || std::uint64_t{request.first_port()} + request.num_threads() > 65536 ||
         std::uint64_t{request.window()} * request.num_threads() > wire::kNumSlots / 2) {
         return who(request.rank()) + " has port " + std::to_string(request.first_port()) + ", " +
                std::to_string(request.num_threads()) + " threads and a window of " + std::to_string(request.window()) +
                "; expected ports up to 65535, at most " + std::to_string(kMaxThreads) + " threads and " +
                std::to_string(wire::kNumSlots / 2) + " packets outstanding";
     }
-    if ((request.window() == 0) != (request.num_threads() == 0) || (request.window() != 0 && request.first_port() == 0))
+    const bool numbered = request.window() != 0;
+    if (numbered != (request.num_threads() != 0) || numbered != (request.first_port() != 0))
         return who(request.rank()) + " numbers its packets without saying its window, threads and port";
     for (const std::string &fault : {excess("the job's name", request.job()), excess("owner", request.owner())})
         if (!fault.empty()) return fault;

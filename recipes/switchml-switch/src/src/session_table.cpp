@@ -23,6 +23,7 @@ void SessionTable::open(const SessionOptions &options) {
 void SessionTable::set_worker(std::uint64_t session_id, std::uint32_t rank, const Member &member) {
     OpenSession &session = *sessions_.at(session_id);
     SessionWorker &worker = session.workers.at(rank);
+    forget_routes([&](const Route &route) { return route.session == &session && route.rank == rank; });
     worker.member = member;
     worker.counters.ipv4 = member.ipv4;
     if (member.first_port == 0) {
@@ -37,7 +38,7 @@ void SessionTable::set_worker(std::uint64_t session_id, std::uint32_t rank, cons
 void SessionTable::close(std::uint64_t session_id) {
     const auto found = sessions_.find(session_id);
     if (found == sessions_.end()) return;
-    forget_routes(*found->second);
+    forget_routes([&](const Route &route) { return route.session == found->second.get(); });
     spare_ = std::move(found->second);
     sessions_.erase(found);
 }
@@ -47,9 +48,9 @@ const OpenSession *SessionTable::find(std::uint64_t session_id) const {
     return found == sessions_.end() ? nullptr : found->second.get();
 }
 
-void SessionTable::forget_routes(const OpenSession &session) {
+void SessionTable::forget_routes(const std::function<bool(const Route &)> &concerned) {
     for (auto route = routes_.begin(); route != routes_.end();) {
-        route = route->second.session == &session ? routes_.erase(route) : std::next(route);
+        route = concerned(route->second) ? routes_.erase(route) : std::next(route);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,12 +71,15 @@ class SessionTable {
 
     // Replaces a session of the same id.
     void open(const SessionOptions &options);
-    // std::out_of_range for a session that is not open and for a rank that it does not have.
+    // In the place of what the worker said before. std::out_of_range for a session that is not open and for a rank that
+    // it does not have.
     void set_worker(std::uint64_t session_id, std::uint32_t rank, const Member &member);
     void close(std::uint64_t session_id);
     // Null where there is none. Stays valid until the session is closed.
     const OpenSession *find(std::uint64_t session_id) const;
     std::size_t size() const noexcept { return sessions_.size(); }
+    // Places that packets may come from.
+    std::size_t num_routes() const noexcept { return routes_.size(); }
 
     // Sums a packet up in its session and counts it for its worker; nothing, and the reason counted, for a packet of
     // no session or one that is malformed.
@@ -87,7 +91,7 @@ class SessionTable {
 
   private:
     std::optional<Route> route_of(const wire::Endpoint &source) const;
-    void forget_routes(const OpenSession &session);
+    void forget_routes(const std::function<bool(const Route &)> &concerned);
 
     std::map<std::uint64_t, std::unique_ptr<OpenSession>> sessions_;  // by id
     std::unique_ptr<OpenSession> spare_;                              // a closed one, for its memory

@@ -244,14 +244,13 @@ TEST(injected_loss_follows_the_seed) {
 TEST(an_unreachable_worker_does_not_stop_the_others) {
     DataPlane plane{local()};
     plane.open_session({kSession, 2, 64, std::nullopt});
-    plane.set_worker(kSession, 0, {address(2), 0, 0, false});
-    plane.set_worker(kSession, 1, {address(3), 0, 0, false});  // where its packets come from
-    plane.set_worker(kSession, 1, {0xFFFFFFFF, 0, 0, false});  // where results go: broadcast, which the system refuses
-    Worker first(2, 4242, plane);
-    Worker second(3, 4242, plane);
+    plane.set_worker(kSession, 0, {address(2), 4242, 2, false});
+    plane.set_worker(kSession, 1, {address(3), 65535, 1, false});  // results of lane 1 go to port 0: the system refuses
+    Worker first(2, 4243, plane);
+    Worker second(3, 65535, plane);
     const Bytes sent = packet({0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1);
-    first.send(sent);
     second.send(sent);
+    first.send(sent);
     first.receive();
     CHECK_EQ(plane.counters().results_undeliverable, 1U);
     first.send(sent);
