@@ -88,6 +88,7 @@ void ControllerClient::barrier() {
     switchml_proto::BarrierRequest request;
     request.set_num_workers(settings_.num_workers);
     request.set_job(settings_.job_name);
+    request.set_rank(settings_.rank);
     switchml_proto::BarrierResponse response;
     const auto context = make_context();
     check(sync_->Barrier(context.get(), request, &response), "Sync.Barrier");
@@ -187,6 +188,7 @@ void ControllerClient::check(const grpc::Status &status, const char *method) con
                         where + "not all of " + std::to_string(settings_.num_workers) +
                             " workers opened the session within connect_timeout_ms + job_timeout_ms, " +
                             std::to_string(settings_.connect_timeout_ms + settings_.job_timeout_ms) + " ms");
+        case grpc::StatusCode::NOT_FOUND: throw Error(SWITCHML_ETIMEDOUT, where + status.error_message());
         case grpc::StatusCode::UNAVAILABLE:
             throw Error(SWITCHML_EUNREACHABLE,
                         where + "the connection to the controller was lost: " + status.error_message());

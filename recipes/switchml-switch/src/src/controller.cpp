@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "controller.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 
 #include "session_request.hpp"
@@ -38,6 +40,7 @@ grpc::Status refuse(grpc::ServerContext *context, const std::string &reason) {
 grpc::Status to_status(const Outcome &outcome) {
     switch (outcome.kind) {
         case Outcome::Kind::kFailed: return {grpc::StatusCode::ABORTED, outcome.reason};
+        case Outcome::Kind::kAbsent: return {grpc::StatusCode::NOT_FOUND, outcome.reason};
         case Outcome::Kind::kCancelled: return {grpc::StatusCode::CANCELLED, "the caller has gone"};
         case Outcome::Kind::kDone: break;
     }
@@ -83,6 +86,10 @@ void Controller::set_limits(grpc::ServerBuilder &builder) const {
     quota.Resize(kMaxMemoryBytes);
     quota.SetMaxThreads(2 * most_waiting() + kSpareThreads);
     builder.SetResourceQuota(quota);
+    // A host that is switched off does not say good-bye: who answers no ping has gone.
+    const int half_lease = static_cast<int>(std::max<std::int64_t>(options_.lease.count() / 2, 1));
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, half_lease);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, half_lease);
 }
 
 std::vector<SessionState> Controller::sessions() {
@@ -98,7 +105,7 @@ std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job) {
             meeting = meeting->second.use_count() == 1 ? meetings_.erase(meeting) : std::next(meeting);
     }
     std::shared_ptr<Rendezvous> &meeting = meetings_[job];
-    if (meeting == nullptr) meeting = std::make_shared<Rendezvous>();
+    if (meeting == nullptr) meeting = std::make_shared<Rendezvous>(options_.lease);
     return meeting;
 }
 
@@ -165,10 +172,16 @@ grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_pr
                                  switchml_proto::BarrierResponse *) {
     if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
+    if (request->rank() >= request->num_workers()) {
+        return {grpc::StatusCode::INVALID_ARGUMENT,
+                who(request->rank()) + " is not below " + std::to_string(request->num_workers())};
+    }
     const WaitingCalls::Place place(waiting_, host_of(*context));
     if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
     const auto meeting = meeting_of(request->job());
-    return to_status(meeting->barrier(request->num_workers(), [context] { return context->IsCancelled(); }));
+    std::optional<std::uint32_t> rank;
+    if (request->has_rank()) rank = request->rank();
+    return to_status(meeting->barrier(request->num_workers(), [context] { return context->IsCancelled(); }, rank));
 }
 
 grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_proto::BroadcastRequest *request,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rendezvous.hpp"
 
+#include <set>
+
 namespace switchml::softswitch {
 namespace {
 
@@ -10,6 +12,8 @@ constexpr std::chrono::milliseconds kCancellationPoll{5};
 constexpr std::chrono::milliseconds kGrace{20};
 
 Outcome failure(const std::string &reason) { return {Outcome::Kind::kFailed, 0, reason}; }
+
+Outcome absence(const std::string &reason) { return {Outcome::Kind::kAbsent, 0, reason}; }
 
 std::string disagreement(std::uint32_t older, std::uint32_t newer) {
     return "this worker expects " + std::to_string(older) + " workers, a later one " + std::to_string(newer) +
@@ -24,6 +28,7 @@ void Rendezvous::settle(Group &group, const Outcome &outcome) {
         call->settled = true;
     }
     group.calls.clear();
+    group.left.clear();
     changed_.notify_all();
 }
 
@@ -32,9 +37,12 @@ Outcome Rendezvous::wait(std::unique_lock<std::mutex> &lock, Group &group, std::
     while (!changed_.wait_for(lock, kCancellationPoll, [&] { return call->settled; })) {
         if (cancelled()) {
             group.calls.erase(key);  // not settled, so still there
+            group.left[key] = Clock::now();
+            if (group.calls.empty()) group.left.clear();
             return {Outcome::Kind::kCancelled, 0, {}};
         }
         complete_broadcast_when_due();
+        fail_without_the_absent();
     }
     return call->outcome;
 }
@@ -48,7 +56,34 @@ void Rendezvous::complete_broadcast_when_due() {
     settle(broadcast_, {Outcome::Kind::kDone, broadcast_.value, {}});
 }
 
-Outcome Rendezvous::barrier(std::uint32_t num_workers, const Cancelled &cancelled) {
+// Asked as often.
+void Rendezvous::fail_without_the_absent() {
+    const auto now = Clock::now();
+    for (const auto &[rank, since] : broadcast_.left) {
+        if (now - since < patience_) continue;
+        settle(broadcast_, absence("rank " + std::to_string(rank) + " left while the session was being opened"));
+        break;
+    }
+    if (barrier_.calls.empty() || now - barrier_.latest < patience_) return;
+    const std::string absent = absent_of(barrier_);
+    if (!absent.empty()) settle(barrier_, absence(absent + " did not go on with opening the session"));
+}
+
+// The ranks that are missing, "" where somebody has not said his.
+std::string Rendezvous::absent_of(const Group &barrier) {
+    std::set<std::uint32_t> present;
+    for (const auto &[key, call] : barrier.calls) {
+        if (!call->rank) return {};
+        present.insert(*call->rank);
+    }
+    std::string text;
+    for (std::uint32_t rank = 0; rank < barrier.num_workers; ++rank) {
+        if (present.count(rank) == 0) text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
+    return text;
+}
+
+Outcome Rendezvous::barrier(std::uint32_t num_workers, const Cancelled &cancelled, std::optional<std::uint32_t> rank) {
     std::unique_lock lock(mutex_);
     if (!broken_.empty()) return failure(broken_);
     if (!barrier_.calls.empty() && barrier_.num_workers != num_workers) {
@@ -56,7 +91,10 @@ Outcome Rendezvous::barrier(std::uint32_t num_workers, const Cancelled &cancelle
     }
     barrier_.num_workers = num_workers;
     const std::uint64_t key = arrivals_++;
-    const auto call = barrier_.calls.emplace(key, std::make_shared<Call>()).first->second;
+    const auto call = std::make_shared<Call>();
+    call->rank = rank;
+    barrier_.calls[key] = call;
+    barrier_.latest = Clock::now();
     if (barrier_.calls.size() == num_workers) settle(barrier_, {});
     return wait(lock, barrier_, key, call, cancelled);
 }
@@ -76,9 +114,11 @@ Outcome Rendezvous::broadcast(const BroadcastCall &request, const Cancelled &can
         place->outcome = failure("another worker came with rank " + std::to_string(request.rank) +
                                  " as well; each rank must be started once");
         place->settled = true;
+        broadcast_.left.clear();  // another job's
         changed_.notify_all();
     }
     place = call;
+    broadcast_.left.erase(request.rank);
     broadcast_.latest = Clock::now();
     return wait(lock, broadcast_, request.rank, call, cancelled);
 }

@@ -8,6 +8,9 @@
 //   news that a caller has gone may come later than the call of its successor,
 // - when a broadcast completes, every call still waiting in a barrier belongs to
 //   an older session and fails,
+// - a caller that left a broadcast and does not come back for some time fails it
+//   for the others, and so does one that is missing in a barrier for as long,
+//   where the others say their ranks (published clients do not),
 // - after a refusal all waiting and coming barrier calls fail with its reason,
 //   until the next broadcast completes.
 #pragma once
@@ -19,15 +22,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace switchml::softswitch {
 
 struct Outcome {
-    enum class Kind { kDone, kFailed, kCancelled };
+    enum class Kind { kDone, kFailed, kCancelled, kAbsent };
     Kind kind = Kind::kDone;
     std::uint64_t value = 0;  // of a broadcast
-    std::string reason;       // of a failure
+    std::string reason;       // of a failure, and who is absent
 };
 
 // Whether the caller has gone; asked every few milliseconds while waiting.
@@ -42,7 +46,11 @@ struct BroadcastCall {
 
 class Rendezvous {
   public:
-    Outcome barrier(std::uint32_t num_workers, const Cancelled &cancelled);
+    // `patience`: how long who is missing is waited for.
+    explicit Rendezvous(std::chrono::milliseconds patience) : patience_(patience) {}
+
+    // `rank` is below num_workers.
+    Outcome barrier(std::uint32_t num_workers, const Cancelled &cancelled, std::optional<std::uint32_t> rank = {});
     Outcome broadcast(const BroadcastCall &call, const Cancelled &cancelled);
 
     // A worker was refused: the session being set up will not come about.
@@ -52,6 +60,7 @@ class Rendezvous {
     using Clock = std::chrono::steady_clock;
 
     struct Call {
+        std::optional<std::uint32_t> rank;
         bool settled = false;
         Outcome outcome;
     };
@@ -63,14 +72,18 @@ class Rendezvous {
         std::uint32_t root = 0;
         std::uint64_t value = 0;
         std::map<std::uint64_t, CallPointer> calls;
-        Clock::time_point latest;  // when the latest call came
+        Clock::time_point latest;                         // when the latest call came
+        std::map<std::uint64_t, Clock::time_point> left;  // callers that have gone, and when
     };
 
     void settle(Group &group, const Outcome &outcome);
     void complete_broadcast_when_due();
+    void fail_without_the_absent();
+    static std::string absent_of(const Group &barrier);
     Outcome wait(std::unique_lock<std::mutex> &lock, Group &group, std::uint64_t key, const CallPointer &call,
                  const Cancelled &cancelled);
 
+    const std::chrono::milliseconds patience_;
     std::mutex mutex_;
     std::condition_variable changed_;
     Group barrier_;

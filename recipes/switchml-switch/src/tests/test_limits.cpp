@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Clients that ask too much of the controller get errors, and jobs go on.
+// Clients that ask too much of the controller get errors, and so do those that wait for one that stops half-way; jobs
+// go on.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -141,6 +142,27 @@ TEST(a_refusal_quotes_names_of_any_characters) {
     const std::string name = "caf\u00e9\n\x1b[2J\\";
     CHECK_EQ(refusal_of(net, 1, 0x7F000002, name), "");
     CHECK_MENTIONS(refusal_of(net, 2, 0x7F000003, "next"), "job 'caf\\xc3\\xa9\\x0a\\x1b[2J\\\\'");
+}
+
+TEST(a_worker_that_dies_while_the_session_opens_is_named_within_the_lease) {
+    Switch net({"--lease-ms", "1000"});
+    const auto start = Clock::now();
+    auto waiting = open_failure_async(net, 0, 2, patient);
+    {
+        const auto stub = switchml_proto::Sync::NewStub(connect_to(net));
+        grpc::ClientContext context;
+        switchml_proto::BroadcastRequest request;
+        request.set_rank(1);
+        request.set_num_workers(2);
+        request.set_job("dead");
+        switchml_proto::BroadcastResponse response;
+        CHECK(stub->Broadcast(&context, request, &response).ok());
+    }
+    const OpenFailed failure = waiting.get();
+    CHECK_EQ(failure.status, SWITCHML_ETIMEDOUT);
+    CHECK_MENTIONS(failure.what(), "rank 1 did not go on with opening the session");
+    CHECK(seconds_since(start) < 10);  // of 30 s and more that the worker would wait
+    check_serves(net);
 }
 
 TEST(thousands_of_calls_over_one_connection_leave_room_for_others) {

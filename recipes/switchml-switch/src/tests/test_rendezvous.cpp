@@ -15,6 +15,8 @@ namespace {
 
 using Pending = std::future<Outcome>;
 
+constexpr std::chrono::milliseconds kPatience{200};
+
 // Callers as threads. A call "arrives" when it first asks whether its caller has gone.
 struct Meeting {
     Pending barrier(std::uint32_t workers, std::atomic<bool> &gone) {
@@ -23,9 +25,17 @@ struct Meeting {
 
     Pending barrier(std::uint32_t workers) { return barrier(workers, never); }
 
-    Pending broadcast(const BroadcastCall &call) {
-        return start([this, call](const Cancelled &poll) { return rendezvous.broadcast(call, poll); }, never);
+    // Of a caller that says who it is.
+    Pending barrier_of(std::uint32_t rank, std::uint32_t workers) {
+        return start([this, rank, workers](const Cancelled &poll) { return rendezvous.barrier(workers, poll, rank); },
+                     never);
     }
+
+    Pending broadcast(const BroadcastCall &call, std::atomic<bool> &gone) {
+        return start([this, call](const Cancelled &poll) { return rendezvous.broadcast(call, poll); }, gone);
+    }
+
+    Pending broadcast(const BroadcastCall &call) { return broadcast(call, never); }
 
     template <class Body>
     Pending start(Body body, std::atomic<bool> &gone) {
@@ -45,7 +55,7 @@ struct Meeting {
     }
 
     std::atomic<bool> never{false};
-    Rendezvous rendezvous;
+    Rendezvous rendezvous{kPatience};
 };
 
 Outcome ended(Pending &pending) {
@@ -147,6 +157,59 @@ TEST(a_refusal_fails_the_barriers_until_the_next_session) {
     expect(root, Outcome::Kind::kDone);
     Pending alone = meeting.barrier(1);
     expect(alone, Outcome::Kind::kDone);
+}
+
+TEST(a_caller_that_leaves_a_broadcast_and_stays_away_fails_it) {
+    Meeting meeting;
+    std::atomic<bool> gone{false};
+    Pending root = meeting.broadcast({7, 0, 3, 0});
+    Pending dying = meeting.broadcast({0, 2, 3, 0}, gone);
+    gone = true;
+    expect(dying, Outcome::Kind::kCancelled);
+    expect(root, Outcome::Kind::kAbsent, "rank 2 left while the session was being opened");
+    Pending next[] = {meeting.broadcast({8, 0, 2, 0}), meeting.broadcast({0, 1, 2, 0})};
+    for (Pending &pending : next) expect(pending, Outcome::Kind::kDone);
+}
+
+TEST(a_caller_that_comes_back_to_a_broadcast_is_taken) {
+    Meeting meeting;
+    std::atomic<bool> gone{false};
+    Pending root = meeting.broadcast({7, 0, 2, 0});
+    Pending dying = meeting.broadcast({0, 1, 2, 0}, gone);
+    gone = true;
+    expect(dying, Outcome::Kind::kCancelled);
+    Pending again = meeting.broadcast({0, 1, 2, 0});
+    for (Pending *pending : {&root, &again}) expect(*pending, Outcome::Kind::kDone);
+}
+
+TEST(callers_of_another_job_do_not_answer_for_who_left_the_one_before) {
+    Meeting meeting;
+    std::atomic<bool> gone{false};
+    Pending older = meeting.broadcast({7, 0, 2, 0});
+    Pending dying = meeting.broadcast({0, 1, 2, 0}, gone);
+    gone = true;
+    expect(dying, Outcome::Kind::kCancelled);
+    Pending newer = meeting.broadcast({8, 0, 2, 0});
+    expect(older, Outcome::Kind::kFailed, "another worker came with rank 0");
+    CHECK(newer.wait_for(2 * kPatience) != std::future_status::ready);
+    Pending late = meeting.broadcast({0, 1, 2, 0});
+    for (Pending *pending : {&newer, &late}) expect(*pending, Outcome::Kind::kDone);
+}
+
+TEST(a_barrier_that_a_rank_does_not_come_to_names_it) {
+    Meeting meeting;
+    Pending first = meeting.barrier_of(0, 3);
+    Pending third = meeting.barrier_of(2, 3);
+    for (Pending *pending : {&first, &third})
+        expect(*pending, Outcome::Kind::kAbsent, "rank 1 did not go on with opening the session");
+}
+
+TEST(a_barrier_of_callers_without_ranks_waits) {
+    Meeting meeting;
+    Pending first = meeting.barrier(2);
+    CHECK(first.wait_for(2 * kPatience) != std::future_status::ready);
+    Pending second = meeting.barrier(2);
+    for (Pending *pending : {&first, &second}) expect(*pending, Outcome::Kind::kDone);
 }
 
 CHECK_MAIN()
