@@ -12,6 +12,9 @@
 namespace torch_switchml {
 
 struct CompletionPool::State {
+  explicit State(std::size_t most) : most_threads(most) {}
+
+  const std::size_t most_threads;
   std::mutex mutex;
   std::condition_variable changed;
   std::unique_ptr<Task> first;
@@ -39,7 +42,8 @@ struct CompletionPool::State {
   }
 };
 
-CompletionPool::CompletionPool() : state_(std::make_shared<State>()) {}
+CompletionPool::CompletionPool(std::size_t most_threads)
+    : state_(std::make_shared<State>(most_threads)) {}
 
 CompletionPool::~CompletionPool() {
   stop();
@@ -47,7 +51,7 @@ CompletionPool::~CompletionPool() {
 
 bool CompletionPool::post(std::unique_ptr<Task>& task) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  if (state_->waiting >= state_->idle) {
+  if (state_->waiting >= state_->idle && state_->threads.size() < state_->most_threads) {
     try {
       state_->threads.reserve(state_->threads.size() + 1);
       state_->threads.emplace_back([state = state_] { run(state); });
@@ -58,6 +62,11 @@ bool CompletionPool::post(std::unique_ptr<Task>& task) noexcept {
   state_->push(task);
   state_->changed.notify_one();
   return true;
+}
+
+bool CompletionPool::busy() const noexcept {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->first != nullptr || state_->idle < state_->threads.size();
 }
 
 void CompletionPool::run(const std::shared_ptr<State>& state) {

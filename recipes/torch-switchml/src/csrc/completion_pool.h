@@ -4,6 +4,8 @@
 // which must not hold up the transport's own threads.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace torch_switchml {
@@ -25,7 +27,8 @@ class CompletionPool {
     std::unique_ptr<Task> next_;
   };
 
-  CompletionPool();
+  // With 1 as `most_threads` the tasks run in the order they were posted in.
+  explicit CompletionPool(std::size_t most_threads = SIZE_MAX);
   ~CompletionPool();
   CompletionPool(const CompletionPool&) = delete;
   CompletionPool& operator=(const CompletionPool&) = delete;
@@ -33,6 +36,9 @@ class CompletionPool {
   // Takes the task and returns true; returns false, and leaves it to the
   // caller, when no thread is idle and the system gives no new one.
   bool post(std::unique_ptr<Task>& task) noexcept;
+
+  // Whether a task waits or runs.
+  bool busy() const noexcept;
 
   // Runs what was posted, then ends the threads. Safe to call from one of them
   // and more than once; the caller must not hold Python's interpreter lock.

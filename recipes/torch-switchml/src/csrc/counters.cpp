@@ -28,7 +28,7 @@ const char* explain_fallback(Fallback reason) {
       "its tensors are several, not of one dtype, or none",
       "its operation is not SUM (nor AVG or PREMUL_SUM of floats)",
       "its tensor is sparse",
-      "its tensor is not on the CPU",
+      "its tensors are on several devices, or on one whose streams SwitchML cannot use",
       "its dtype is none of float32, float16, bfloat16 and int32"};
   return kTexts.at(index(reason));
 }
@@ -73,6 +73,10 @@ void Counters::count_copied() {
   copied_jobs_.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Counters::count_device_job() {
+  device_jobs_.fetch_add(1, std::memory_order_relaxed);
+}
+
 CountersSnapshot Counters::snapshot() const {
   CountersSnapshot result;
   for (std::size_t i = 0; i < delegated_.size(); ++i) {
@@ -90,6 +94,7 @@ CountersSnapshot Counters::snapshot() const {
   }
   result.failed_jobs = failed_jobs_.load(std::memory_order_relaxed);
   result.copied_jobs = copied_jobs_.load(std::memory_order_relaxed);
+  result.device_jobs = device_jobs_.load(std::memory_order_relaxed);
   return result;
 }
 

@@ -21,7 +21,7 @@ enum class Fallback : std::size_t {
   kSeveralTensors, // a list of other than one tensor, or coalesced ones of several dtypes
   kReduceOp,       // other than SUM, or AVG and PREMUL_SUM of floats
   kSparse,         // any layout but the dense one
-  kDevice,         // not on the CPU
+  kDevice,         // on several devices, or on one without streams of its own
   kDtype,          // other than float32, float16, bfloat16 and int32
   kCount,
 };
@@ -50,6 +50,7 @@ struct CountersSnapshot {
   std::map<std::string, uint64_t> gloo_collectives;   // by name
   uint64_t failed_jobs;
   uint64_t copied_jobs;
+  uint64_t device_jobs;
 };
 
 class Counters {
@@ -65,6 +66,8 @@ class Counters {
   // A job whose tensors went through a copy: several, of another dtype than the
   // wire's, not contiguous, or to be multiplied.
   void count_copied();
+  // A job of a device's tensors, which went through the host's memory.
+  void count_device_job();
 
   CountersSnapshot snapshot() const;
 
@@ -80,6 +83,7 @@ class Counters {
   const std::function<void(const std::string&)> on_first_collective_;
   std::atomic<uint64_t> failed_jobs_{0};
   std::atomic<uint64_t> copied_jobs_{0};
+  std::atomic<uint64_t> device_jobs_{0};
 };
 
 } // namespace torch_switchml

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "eligibility.h"
 
+#include "device_lane.h"
+
 namespace torch_switchml {
 
 std::optional<Dtype> wire_dtype_of(at::ScalarType type) {
@@ -46,7 +48,7 @@ std::optional<Fallback> reason_to_fall_back(
     if (tensor.layout() != at::kStrided) {
       return Fallback::kSparse;
     }
-    if (!tensor.device().is_cpu()) {
+    if (tensor.device() != first.device() || !(first.is_cpu() || has_lane(first.device().type()))) {
       return Fallback::kDevice;
     }
     if (tensor.scalar_type() != first.scalar_type()) {

@@ -75,6 +75,7 @@ py::dict counters_to_dict(const Counters& counters) {
   result["gloo_collectives"] = py::cast(snapshot.gloo_collectives);
   result["failed_jobs"] = snapshot.failed_jobs;
   result["copied_jobs"] = snapshot.copied_jobs;
+  result["device_jobs"] = snapshot.device_jobs;
   return result;
 }
 

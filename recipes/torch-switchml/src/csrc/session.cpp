@@ -8,8 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
+
+#include "job.h"
 
 namespace torch_switchml {
 
@@ -19,89 +20,10 @@ switchml_dtype wire_dtype(Dtype dtype) {
   return dtype == Dtype::kFloat32 ? SWITCHML_FLOAT32 : SWITCHML_INT32;
 }
 
-std::exception_ptr backend_error(const std::string& message) {
-  return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
-}
-
-at::ScalarType type_on_wire(Dtype dtype) {
-  return dtype == Dtype::kFloat32 ? at::kFloat : at::kInt;
-}
-
 // Python's signals are looked for this often while the library opens.
 constexpr std::chrono::milliseconds kSignalPeriod(50);
 
-// The one tensor itself where it can travel as it is.
-bool travels_as_it_is(const std::vector<at::Tensor>& tensors, Dtype wire, const Reduction& reduction) {
-  const at::Tensor& first = tensors.front();
-  return tensors.size() == 1 && !reduction.factor && first.scalar_type() == type_on_wire(wire) &&
-      first.is_contiguous();
-}
-
-// Calls `action(tensor, its part of flat)` for each tensor.
-template <typename Action>
-void for_each_part(const std::vector<at::Tensor>& tensors, const at::Tensor& flat, Action action) {
-  int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    action(tensor, flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
-  }
-}
-
-// One buffer of the wire's type with all elements, multiplied by the factor.
-at::Tensor flatten(const std::vector<at::Tensor>& tensors, Dtype wire, const Reduction& reduction) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  int64_t numel = 0;
-  for (const at::Tensor& tensor : tensors) {
-    numel += tensor.numel();
-  }
-  at::Tensor flat = at::empty({numel}, at::TensorOptions().dtype(type_on_wire(wire)));
-  for_each_part(
-      tensors, flat, [](const at::Tensor& tensor, const at::Tensor& part) { part.copy_(tensor); });
-  if (reduction.factor) {
-    flat.mul_(*reduction.factor);
-  }
-  return flat;
-}
-
 } // namespace
-
-// Owned by the library until it calls back, then by the pool.
-struct Session::Job final : CompletionPool::Task {
-  std::shared_ptr<Session> session; // a callback may drop every other reference
-  c10::intrusive_ptr<DelegatedWork> work;
-  std::vector<at::Tensor> tensors;
-  at::Tensor wire; // what travels: the tensor itself, or a copy
-  bool is_copy = false;
-  bool average = false;
-  Dtype dtype = Dtype::kFloat32;
-  std::exception_ptr error;
-
-  void run() noexcept override { session->complete(*this); }
-
-  uint64_t numel() const { return static_cast<uint64_t>(wire.numel()); }
-
-  void* data() {
-    static float nothing = 0; // the library takes no null buffer, also for no elements
-    return wire.numel() == 0 ? &nothing : wire.mutable_data_ptr();
-  }
-
-  // Works run below autograd, so that writing a result back neither records a
-  // gradient nor refuses a leaf or an inference tensor.
-  void write_back() {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    if (average) {
-      wire.div_(session->options_.size);
-    }
-    if (is_copy) {
-      for_each_part(
-          tensors, wire, [](const at::Tensor& tensor, const at::Tensor& part) { tensor.copy_(part); });
-    }
-  }
-
-  std::string describe() const {
-    return "SwitchML allreduce of " + std::to_string(numel()) + " " + dtype_name(dtype) + " elements";
-  }
-};
 
 // A call of switchml_open on a thread of its own, which its caller may abandon.
 struct Session::Opening {
@@ -170,7 +92,8 @@ Session::Session(
       options_(options),
       owner_(getpid()),
       on_closed_(std::move(on_closed)),
-      pool_(std::make_unique<CompletionPool>()) {
+      pool_(std::make_unique<CompletionPool>()),
+      feeder_(std::make_unique<CompletionPool>(1)) {
   last_stats_.struct_size = sizeof(last_stats_);
 }
 
@@ -207,21 +130,26 @@ c10::intrusive_ptr<c10d::Work> Session::submit(
     const Reduction& reduction,
     uint64_t sequence_number,
     const char* title) {
-  auto job = std::make_unique<Job>();
-  job->session = shared_from_this();
+  auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
+  const c10::Device device = tensors.front().device();
   job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
-  job->tensors = tensors;
-  job->is_copy = !travels_as_it_is(tensors, wire, reduction);
-  job->wire = job->is_copy ? flatten(tensors, wire, reduction) : tensors.front();
-  job->average = reduction.average;
-  job->dtype = wire;
   if (job->is_copy) {
     counters_->count_copied();
+  }
+  if (device.is_cpu()) {
+    job->prepare();
+  } else {
+    counters_->count_device_job();
+    use_lane(*job, device);
   }
   c10::intrusive_ptr<c10d::Work> work = job->work;
   const std::lock_guard<std::mutex> lock(context_mutex_);
   check_usable();
-  hand_over(std::move(job));
+  if (job->lane || feeder_->busy()) {
+    hand_to_feeder(std::move(job));
+  } else {
+    hand_over(std::move(job));
+  }
   return work;
 }
 
@@ -240,75 +168,91 @@ void Session::check_usable() const {
       "); destroy the process group on all ranks and initialise it again");
 }
 
+void Session::enter(const Job& job) {
+  const std::lock_guard<std::mutex> lock(jobs_mutex_);
+  pending_.insert(job.work);
+  ++submitted_;
+}
+
 void Session::hand_over(std::unique_ptr<Job> job) {
-  {
-    const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    pending_.insert(job->work);
-    ++in_library_;
-    ++submitted_;
-  }
-  void* const data = job->data();
-  const switchml_status status = library_->allreduce_submit(
-      context_, data, data, job->numel(), wire_dtype(job->dtype), &Session::on_done, job.get());
-  if (status == SWITCHML_OK) {
-    job.release(); // the library's until on_done
+  enter(*job);
+  if (send(*job)) {
+    (void)job.release(); // the library's until on_done
     return;
   }
-  record_end(*job, status, library_->last_error());
+  counters_->count_failed();
   {
-    const std::lock_guard<std::mutex> lock_jobs(jobs_mutex_);
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
     pending_.erase(job->work);
   }
   std::rethrow_exception(job->error);
 }
 
+bool Session::send(Transfer& transfer) {
+  add_busy(1);
+  void* const data = transfer.data();
+  const switchml_status status = library_->allreduce_submit(
+      context_, data, data, transfer.numel(), wire_dtype(transfer.dtype), &Session::on_done, &transfer);
+  if (status == SWITCHML_OK) {
+    return true;
+  }
+  record_end(transfer, status, library_->last_error());
+  return false;
+}
+
+void Session::add_busy(int change) noexcept {
+  const std::lock_guard<std::mutex> lock(jobs_mutex_);
+  busy_ += change;
+  drained_.notify_all();
+}
+
 // On a thread of the library, which must neither wait for a user's callback
 // nor meet an exception: nothing here fails for want of memory.
 void Session::on_done(void* user, switchml_status status, const char* message) noexcept {
-  auto* const job = static_cast<Job*>(user);
-  std::unique_ptr<CompletionPool::Task> task(job);
-  const std::shared_ptr<Session> session = job->session;
-  session->record_end(*job, status, message);
-  if (!session->pool_->post(task)) {
-    session->fail_for_want_of_a_thread(*job);
+  auto* const transfer = static_cast<Transfer*>(user);
+  const std::shared_ptr<Session> session = transfer->session;
+  session->record_end(*transfer, status, message);
+  session->run_on_pool(std::unique_ptr<Transfer>(transfer));
+}
+
+void Session::run_on_pool(std::unique_ptr<Transfer> transfer) noexcept {
+  Transfer& kept = *transfer;
+  std::unique_ptr<CompletionPool::Task> task = std::move(transfer);
+  if (!pool_->post(task)) {
+    fail_for_want_of_a_thread(kept);
     task->run();
   }
 }
 
-void Session::record_end(Job& job, switchml_status status, const char* message) noexcept {
-  if (status == SWITCHML_OK) {
-    counters_->count_completed(job.dtype, job.numel());
-  } else {
-    counters_->count_failed();
+void Session::record_end(Transfer& transfer, switchml_status status, const char* message) noexcept {
+  if (status != SWITCHML_OK) {
     try {
       const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt; // why it was aborted
       const std::string error =
-          job.describe() + " failed: " + reason.value_or(library_->explain(status, message));
-      job.error = backend_error(error);
+          transfer.describe() + " failed: " + reason.value_or(library_->explain(status, message));
+      transfer.error = backend_error(error);
       fail(error);
     } catch (...) {
-      job.error = std::current_exception();
+      transfer.error = std::current_exception();
       fail("out of memory");
     }
   }
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  --in_library_;
-  drained_.notify_all();
+  add_busy(-1);
 }
 
 // The callbacks run on the library's thread, which must not wait: so whatever
 // they may wait for ends first.
-void Session::fail_for_want_of_a_thread(Job& job) noexcept {
+void Session::fail_for_want_of_a_thread(Transfer& transfer) noexcept {
   try {
-    const std::string error = job.describe() +
+    const std::string error = transfer.describe() +
         " cannot be completed: the system gives no thread for callbacks; see the limits of processes and of "
         "memory (ulimit -u, ulimit -v), or let fewer callbacks wait at a time";
     fail(error);
-    if (!job.error) {
-      job.error = backend_error(error);
+    if (!transfer.error) {
+      transfer.error = backend_error(error);
     }
   } catch (...) {
-    job.error = std::current_exception();
+    transfer.error = std::current_exception();
     fail("out of memory");
   }
   abort();
@@ -327,12 +271,21 @@ void Session::fail(const std::string& reason) noexcept {
 }
 
 void Session::complete(Job& job) noexcept {
+  c10::OptionalStreamGuard guard; // whose work the future's users wait for
   try {
+    if (job.lane) {
+      guard.reset_stream(job.lane->back());
+    }
     if (!job.error) {
       job.write_back();
     }
   } catch (...) {
     job.error = std::current_exception();
+  }
+  if (job.error) {
+    counters_->count_failed();
+  } else {
+    counters_->count_completed(job.dtype, job.total());
   }
   {
     // Before its callbacks run: one that calls barrier() must not wait for itself.
@@ -384,12 +337,15 @@ void Session::close() {
     }
   }
   if (owner_ != getpid()) {
-    (void)pool_.release(); // its threads exist in the parent only
+    (void)pool_.release(); // their threads exist in the parent only
+    (void)feeder_.release();
     return;
   }
   drain();
+  feeder_->stop();
   end_context();
   pool_->stop();
+  lanes_.clear();
   if (on_closed_) {
     std::exchange(on_closed_, nullptr)();
   }
@@ -397,7 +353,7 @@ void Session::close() {
 
 void Session::drain() {
   std::unique_lock<std::mutex> lock(jobs_mutex_);
-  drained_.wait(lock, [this] { return in_library_ == 0; });
+  drained_.wait(lock, [this] { return busy_ == 0; });
 }
 
 void Session::end_context() {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,6 +22,7 @@
 
 #include "completion_pool.h"
 #include "counters.h"
+#include "device_lane.h"
 #include "library.h"
 #include "work.h"
 
@@ -57,7 +59,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Reduces `tensors` (dense, CPU, one dtype that travels as `wire`) over all
+  // Reduces `tensors` (dense, on the CPU or one device that has_lane knows, of
+  // one dtype that travels as `wire`) over all
   // ranks in place, as one job. Jobs reach the wire in the order of these
   // calls. Tensors that are not one contiguous buffer of the wire's type go
   // through a copy rather than to the wrapped backend, because another rank's
@@ -93,7 +96,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
 
  private:
+  struct Transfer;
   struct Job;
+  struct Part;
+  struct Feeding;
   struct Opening;
 
   Session(
@@ -104,12 +110,27 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void open_context(const std::function<void()>& check_signals);
   void check_usable() const;
+  void enter(const Job& job);
   void hand_over(std::unique_ptr<Job> job);
+  bool send(Transfer& transfer);
+  void add_busy(int change) noexcept;
   static void on_done(void* user, switchml_status status, const char* message) noexcept;
-  void record_end(Job& job, switchml_status status, const char* message) noexcept;
-  void fail_for_want_of_a_thread(Job& job) noexcept;
+  void run_on_pool(std::unique_ptr<Transfer> transfer) noexcept;
+  void record_end(Transfer& transfer, switchml_status status, const char* message) noexcept;
+  void fail_for_want_of_a_thread(Transfer& transfer) noexcept;
   void fail(const std::string& reason) noexcept;
   void complete(Job& job) noexcept;
+
+  // Tensors of devices: device_jobs.cpp.
+  void use_lane(Job& job, c10::Device device);
+  void hand_to_feeder(std::unique_ptr<Job> job);
+  void feed(std::unique_ptr<Job> job) noexcept;
+  void send_parts(Job& job);
+  void send_part(Job& job, int64_t offset, int64_t numel);
+  void complete_part(Part& part) noexcept;
+  static bool close_part(Job& job) noexcept;
+  void fail_copy(Job& job, std::exception_ptr error) noexcept;
+
   void drain();
   void end_context();
 
@@ -119,6 +140,11 @@ class Session : public std::enable_shared_from_this<Session> {
   const pid_t owner_;
   std::function<void()> on_closed_;
   std::unique_ptr<CompletionPool> pool_;
+  // Waits for devices' copies and hands the jobs on in the callers' order; idle
+  // where all tensors are on the CPU.
+  std::unique_ptr<CompletionPool> feeder_;
+  std::mutex lanes_mutex_;
+  std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
 
   // Guards the context, and is held while a job enters the library so that
   // jobs keep the callers' order. The library's threads take it only where no
@@ -132,7 +158,7 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable std::mutex jobs_mutex_;
   std::condition_variable drained_;
   std::unordered_set<c10::intrusive_ptr<DelegatedWork>> pending_;
-  uint64_t in_library_ = 0;
+  int64_t busy_ = 0; // jobs in the library and on the feeder
   uint64_t submitted_ = 0;
   std::optional<std::string> failure_;
 };

@@ -10,8 +10,13 @@ namespace torch_switchml {
 namespace {
 
 // The type gloo's works use: DDP and users' hooks read the first tensor.
-c10::intrusive_ptr<c10::ivalue::Future> make_future() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::Device device) {
+  std::vector<c10::Device> devices;
+  if (!device.is_cpu()) {
+    devices.push_back(device);
+  }
+  return c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::create(c10::TensorType::get()), std::move(devices));
 }
 
 } // namespace
@@ -24,7 +29,7 @@ DelegatedWork::DelegatedWork(
     : Work(rank, c10d::OpType::ALLREDUCE, title, std::optional<std::vector<at::Tensor>>(tensors)),
       tensors_(std::move(tensors)),
       sequence_number_(sequence_number),
-      future_(make_future()) {}
+      future_(make_future(tensors_.front().device())) {}
 
 std::vector<at::Tensor> DelegatedWork::result() {
   TORCH_CHECK(isCompleted(), "Work needs to be completed before calling result().");
@@ -33,6 +38,10 @@ std::vector<at::Tensor> DelegatedWork::result() {
 
 c10::intrusive_ptr<c10::ivalue::Future> DelegatedWork::getFuture() {
   return future_;
+}
+
+void DelegatedWork::synchronize() {
+  future_->wait(); // complete by now: this is about streams
 }
 
 uint64_t DelegatedWork::getSequencenumber() const {

@@ -23,9 +23,14 @@ class DelegatedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override;
 
+  // Has the calling thread's current stream wait for a device's tensors; wait()
+  // calls it.
+  void synchronize() override;
+
   // Ends the work, once: the future first, as gloo does, so that whoever
   // returns from wait() finds the future complete. What a callback in C++
-  // throws, and want of memory, become the work's error.
+  // throws, and want of memory, become the work's error. For tensors of a device
+  // the current stream is the one that completes them.
   void complete(std::exception_ptr error) noexcept;
 
  private:

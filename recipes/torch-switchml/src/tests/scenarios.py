@@ -57,12 +57,27 @@ def error_of(action: Callable[[], Value]) -> tuple[str, str, float]:
 
 
 def all_operations() -> Value:
+    return run_checks("operations", "collectives", backend="gloo")
+
+
+def device_operations() -> Value:
+    import devices
+
+    name = devices.load().type
+    return run_checks("device_operations", backend=f"cpu:gloo,{name}:gloo")
+
+
+def cuda_available() -> Value:
+    return torch.cuda.is_available()
+
+
+def run_checks(*modules: str, backend: str) -> Value:
     """Every check in order, up to the first that fails on this rank."""
     from checks import CHECKS
 
-    for module in ("operations", "collectives"):
+    for module in modules:
         importlib.import_module(module)  # enters its checks
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group(backend, timeout=timedelta(seconds=60))
     passed = []
     for name, check in CHECKS.items():
         print(f"check {name}", file=sys.stderr, flush=True)
@@ -423,6 +438,37 @@ def other_numel() -> Value:
     """Rank 1 sends more packets than rank 0."""
     dist.init_process_group("gloo")
     tensor = ones(numel=1000 * (1 + 9 * dist.get_rank()))
+    return {"error": error_of(lambda: dist.all_reduce(tensor))}
+
+
+def lost_device() -> Value:
+    """One rank's device fails at a copy of a tensor of several chunks; later allreduces fail at once."""
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:gloo")
+    dist.all_reduce(ones().to(device))
+    tensor = ones(numel=3 * devices.CHUNK_NUMEL).to(device)
+    if dist.get_rank() == 0:
+        devices.lose_after(int(os.environ["SCENARIO_COPIES"]))
+    error = error_of(lambda: reduce_until_error(tensor))
+    after = error_of(lambda: dist.all_reduce(ones()))
+    dist.destroy_process_group()
+    return {"error": error, "after": after, "stats": stats()}
+
+
+def reduce_until_error(tensor: torch.Tensor) -> None:
+    """The rank that does not fail itself may have its sum by then: it learns of the failure with the next one."""
+    for _ in range(2):
+        dist.all_reduce(tensor)
+
+
+def other_numel_of_device() -> Value:
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:gloo")
+    tensor = torch.empty(devices.CHUNK_NUMEL * (1 + dist.get_rank()), device=device)
     return {"error": error_of(lambda: dist.all_reduce(tensor))}
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from ranks import Launcher, RankResult
 
-SOURCES = [Path(__file__).with_name(name) for name in ("operations.py", "collectives.py")]
+TESTS = Path(__file__).resolve().parent
 
 
-def check_names() -> list[str]:
-    """The checks, read without importing torch into the test runner."""
+def check_names(*sources: str) -> list[str]:
+    """The checks in these files, read without importing torch into the test runner."""
     return [
         node.name
-        for source in SOURCES
-        for node in ast.parse(source.read_text()).body
+        for source in sources
+        for node in ast.parse((TESTS / source).read_text()).body
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(mark, ast.Name) and mark.id == "check" for mark in node.decorator_list)
     ]
@@ -29,7 +29,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return launcher.run("all_operations", ranks=request.param)
 
 
-@pytest.mark.parametrize("name", check_names())
+@pytest.mark.parametrize("name", check_names("operations.py", "collectives.py"))
 def test_operation(name: str, results: list[RankResult]) -> None:
     for result in results:
         assert result.value is not None, result.stderr

@@ -63,10 +63,10 @@ def stats() -> dict[str, Any]:
     ``dtype``, ``group``, ``reduce_op``, ``several_tensors``, ``sparse``); ``gloo_collectives``: the
     default group's ``all_gather`` and ``reduce_scatter`` calls; ``failed_jobs``; ``copied_jobs``:
     delegated ones that went through a copy (several tensors, not contiguous, of 16 bits, to be
-    multiplied); ``library``: ``path``,
-    ``version``, ``transport``, ``abi_version`` of libswitchml; ``transport``: its own counters;
-    ``failure``: why the session accepts no more; ``controller``, ``rank``, ``world_size``,
-    ``version``, ``schema``.
+    multiplied); ``device_jobs``: delegated ones of a device's tensors, each of which is a job of
+    the transport for every 2 MiB; ``library``: ``path``, ``version``, ``transport``,
+    ``abi_version`` of libswitchml; ``transport``: its own counters; ``failure``: why the session
+    accepts no more; ``controller``, ``rank``, ``world_size``, ``version``, ``schema``.
     """
     if _plugin is not None:
         return _plugin.report()

@@ -77,4 +77,5 @@ def _nothing_counted() -> dict[str, Any]:
         "gloo_collectives": dict.fromkeys(_COLLECTIVES, 0),
         "failed_jobs": 0,
         "copied_jobs": 0,
+        "device_jobs": 0,
     }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How a session reduces tensors of a device: one thread copies them to the
+// host, a chunk at a time, and hands each chunk to the library; what came back
+// is copied to the device by the pool's threads meanwhile.
+#include "job.h"
+#include "session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+namespace torch_switchml {
+
+namespace {
+
+std::string message_of(const std::exception_ptr &error) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const c10::Error &known) {
+        return known.what_without_backtrace();
+    } catch (const std::exception &known) {
+        return known.what();
+    } catch (...) {
+        return "an unknown exception";
+    }
+}
+
+}  // namespace
+
+void Session::use_lane(Job &job, c10::Device device) {
+    {
+        const std::lock_guard<std::mutex> lock(lanes_mutex_);
+        std::shared_ptr<DeviceLane> &lane = lanes_[device];
+        if (!lane) {
+            lane = std::make_shared<DeviceLane>(device);
+        }
+        job.lane = lane;
+    }
+    job.ready.emplace(job.lane->mark_current());
+    for (const at::Tensor &tensor : job.tensors) {
+        job.lane->hold(tensor);
+    }
+}
+
+void Session::hand_to_feeder(std::unique_ptr<Job> job) {
+    const Job &entered = *job;
+    std::unique_ptr<CompletionPool::Task> task = std::make_unique<Feeding>(std::move(job));
+    enter(entered);
+    add_busy(1);
+    if (feeder_->post(task)) {
+        return;
+    }
+    const std::string reason = entered.describe() + " failed: the system gives no thread to copy to the host";
+    fail(reason);
+    add_busy(-1);
+    {
+        const std::lock_guard<std::mutex> lock(jobs_mutex_);
+        pending_.erase(entered.work);
+    }
+    counters_->count_failed();
+    TORCH_CHECK_WITH(DistBackendError, false, reason);
+}
+
+void Session::Feeding::run() noexcept {
+    const std::shared_ptr<Session> session = job->session;
+    session->feed(std::move(job));
+    session->add_busy(-1);
+}
+
+void Session::feed(std::unique_ptr<Job> job) noexcept {
+    if (!job->lane) {  // it came after one of a device
+        std::unique_lock<std::mutex> lock(context_mutex_);
+        const bool sent = send(*job);
+        lock.unlock();
+        if (sent) {
+            (void)job.release();
+        } else {
+            run_on_pool(std::move(job));
+        }
+        return;
+    }
+    try {
+        send_parts(*job);
+    } catch (...) {
+        fail_copy(*job, std::current_exception());
+    }
+    Job *const shared = job.release();
+    if (close_part(*shared)) {
+        run_on_pool(std::unique_ptr<Transfer>(shared));
+    }
+}
+
+// Full chunks, and a last part that is less than one: see kChunkNumel.
+void Session::send_parts(Job &job) {
+    job.prepare();
+    const int64_t total = job.flat.numel();
+    for (int64_t offset = 0; offset <= total; offset += DeviceLane::kChunkNumel) {
+        if (const auto reason = failure()) {
+            C10_THROW_ERROR(DistBackendError, *reason);
+        }
+        send_part(job, offset, std::min(DeviceLane::kChunkNumel, total - offset));
+    }
+}
+
+void Session::send_part(Job &job, int64_t offset, int64_t numel) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    auto part = std::make_unique<Part>(job, job.flat.narrow(0, offset, numel), job.lane->take_chunk());
+    bool sent = false;
+    try {
+        part->wire = job.lane->copy_out(part->target, *part->chunk);
+        const std::lock_guard<std::mutex> lock(context_mutex_);
+        job.open_parts.fetch_add(1);
+        sent = send(*part);
+    } catch (...) {
+        job.lane->return_chunk(std::move(part->chunk));
+        throw;
+    }
+    if (sent) {
+        (void)part.release();
+        return;
+    }
+    job.open_parts.fetch_sub(1);
+    job.lane->return_chunk(std::move(part->chunk));
+    std::rethrow_exception(part->error);
+}
+
+void Session::complete_part(Part &part) noexcept {
+    Job *const whole = part.whole;
+    if (part.error) {
+        whole->add_error(part.error);
+    } else {
+        try {
+            whole->lane->copy_back(part.wire, part.target, *part.chunk);
+        } catch (...) {
+            fail_copy(*whole, std::current_exception());
+        }
+    }
+    whole->lane->return_chunk(std::move(part.chunk));
+    if (close_part(*whole)) {
+        const std::unique_ptr<Job> last(whole);
+        complete(*last);
+    }
+}
+
+// Whether it was the last, whose closer ends the job.
+bool Session::close_part(Job &job) noexcept { return job.open_parts.fetch_sub(1) == 1; }
+
+// The other ranks' sums would lack what this one cannot send: none may follow.
+void Session::fail_copy(Job &job, std::exception_ptr error) noexcept {
+    try {
+        const std::string reason = failure().value_or(job.describe() + " failed: " + message_of(error));
+        fail(reason);
+        error = backend_error(reason);
+    } catch (...) {
+        error = std::current_exception();
+        fail("out of memory");
+    }
+    job.add_error(error);
+    abort();
+}
+
+}  // namespace torch_switchml
