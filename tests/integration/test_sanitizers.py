@@ -21,7 +21,7 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.stacks import install
-from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, TOOLCHAIN, compile_switch
+from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, QUICK, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration
 
@@ -49,8 +49,6 @@ BUILDS = {
         tests={"test_data_plane": "switch.test_data_plane", "test_rendezvous": "switch.test_rendezvous"},
     ),
 }
-QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
-"""One compilation for each library: headers take longer than what includes them."""
 
 
 @pytest.fixture

@@ -37,14 +37,19 @@ def process(tmp_path: Path, rank_server: RankServer) -> Launcher:
 
 
 def test_refuses_more_ranks_than_a_switch_serves(process: Launcher) -> None:
-    process.run_code(PREAMBLE + """
+    process.run_code(
+        PREAMBLE
+        + """
 report = Plugin({"SWITCHML_CONTROLLER": "x"})._try_load(place(size=33))
 assert report.error == "the group has 33 ranks, a switch serves 32", report
-""")
+"""
+    )
 
 
 def test_job_timeout_is_the_environments_or_the_groups(process: Launcher) -> None:
-    process.run_code(PREAMBLE + """
+    process.run_code(
+        PREAMBLE
+        + """
 minutes = timedelta(minutes=30)
 assert _job_timeout_ms(read_settings({}), place()) == 30_000
 assert _job_timeout_ms(read_settings({}), place(timeout=minutes)) == 1_800_000
@@ -53,11 +58,14 @@ assert _job_timeout_ms(read_settings({}), place(timeout=timedelta(microseconds=1
 assert _job_timeout_ms(read_settings({}), place(timeout=timedelta.max)) == 2**32 - 1
 named = read_settings({"SWITCHML_JOB_TIMEOUT_MS": "90000"})
 assert _job_timeout_ms(named, place(timeout=timedelta(seconds=2))) == 90_000
-""")
+"""
+    )
 
 
 def test_reads_what_pytorch_keeps_private(process: Launcher) -> None:
-    process.run_code(PREAMBLE + """
+    process.run_code(
+        PREAMBLE
+        + """
 store = dist.HashStore()
 group = dist.ProcessGroup(dist.PrefixStore("here", store), 0, 1)
 pytorch.store_of(group).set("key", "1")
@@ -68,11 +76,14 @@ assert pytorch.is_gloo(backend) and not pytorch.is_gloo(group)
 assert pytorch.group_timeout(backend) == timedelta(seconds=7)
 assert pytorch.group_timeout(group) is None
 assert not pytorch.has_default_group()
-""")
+"""
+    )
 
 
 def test_a_wrapped_backend_still_is_what_it_wraps(process: Launcher) -> None:
-    process.run_code(PREAMBLE + """
+    process.run_code(
+        PREAMBLE
+        + """
 inner = gloo(dist.HashStore())
 backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(print), session=None, named=False, required=False)
 assert backend.name() == inner.name() == "gloo"
@@ -80,7 +91,8 @@ assert (backend.rank(), backend.size()) == (0, 1)
 assert backend.options._timeout == timedelta(seconds=7)
 assert isinstance(backend.wrapped, dist.ProcessGroupGloo)
 assert backend.supports_splitting == inner.supports_splitting
-""")
+"""
+    )
 
 
 def test_stats_hold_all_that_the_library_counts() -> None:
@@ -96,7 +108,9 @@ def test_stats_hold_all_that_the_library_counts() -> None:
 
 def test_every_virtual_function_of_a_backend_is_forwarded(process: Launcher) -> None:
     """A function that a new PyTorch adds, and that is not handed on, would answer for gloo with its default."""
-    folders = process.run_code("from torch.utils.cpp_extension import include_paths; print(*include_paths(), sep=chr(10))")
+    folders = process.run_code(
+        "from torch.utils.cpp_extension import include_paths; print(*include_paths(), sep=chr(10))"
+    )
     (header,) = {
         path.resolve()
         for folder in folders.split()
@@ -110,7 +124,9 @@ def test_every_virtual_function_of_a_backend_is_forwarded(process: Launcher) -> 
 
 
 def test_a_pytorch_without_the_hook_is_logged_and_left_alone(process: Launcher) -> None:
-    process.run_code(PREAMBLE + """
+    process.run_code(
+        PREAMBLE
+        + """
 import logging, os, torch_switchml
 from torch._C import _distributed_c10d as c10d
 records = []
@@ -122,7 +138,8 @@ os.environ["SWITCHML_CONTROLLER"] = "x"
 torch_switchml.autoload()
 assert [record.levelname for record in records] == ["ERROR"], records
 assert torch_switchml.stats()["active"] is False
-""")
+"""
+    )
 
 
 def test_the_extension_names_no_folder_of_the_machine() -> None:
