@@ -2,7 +2,8 @@
 """Runs of the command line with hostile arguments: many, each in a world of its own, without rights.
 
 A server process imports the command line once and forks for every run. Before that it moves to namespaces of its own,
-without a network and with two small file systems: one that is full, one that nobody may write to.
+without a network and with small file systems in memory: one for the runs, which flush their files all the time, one that is
+full, one that nobody may write to.
 A run belongs to a user id that nobody has, works in a folder with a copy of the test's world, and
 is judged by what it leaves: its exit code, what it says, processes, and files in places that its arguments do not name.
 """
@@ -158,8 +159,8 @@ def _enter_namespaces(folder: Path) -> bool:
     """Whether there are file systems of its own; where this user may make no namespaces, the runs go without."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what runs leave behind is waited for here
-    (folder / "full").mkdir()
-    (folder / "readonly").mkdir()
+    for name in ("full", "readonly", "runs"):
+        (folder / name).mkdir()
     user, group = os.getuid(), os.getgid()
     if libc.unshare((0 if user == 0 else _CLONE_NEWUSER) | _CLONE_NEWNS | _CLONE_NEWNET) != 0:
         (folder / "readonly").chmod(0o555)
@@ -177,6 +178,7 @@ def _enter_namespaces(folder: Path) -> bool:
     libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
     if _IS_ROOT:
         _show_hidden(folder, mount)
+    mount(folder / "runs", 0, "mode=755")
     mount(folder / "readonly", _MS_RDONLY, "mode=777")
     mount(folder / "full", 0, f"mode=777,size={_FULL_BYTES}")
     try:
@@ -262,7 +264,7 @@ def _is_serving(child: _Child) -> bool:
 
 
 def _start(number: int, run: Run, folder: Path) -> _Child:
-    place = folder / f"run{number}"
+    place = folder / "runs" / str(number)
     here, there = socket.socketpair()
     place.mkdir()
     if _IS_ROOT:
