@@ -24,7 +24,7 @@ const char* fallback_name(Fallback reason) {
 
 const char* explain_fallback(Fallback reason) {
   static constexpr std::array<const char*, index(Fallback::kCount)> kTexts = {
-      "it is of another group than the default one",
+      "it is of another group than the default one, and that has no session",
       "its tensors are several, not of one dtype, or none",
       "its operation is not SUM (nor AVG or PREMUL_SUM of floats)",
       "its tensor is sparse",

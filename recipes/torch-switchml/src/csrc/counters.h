@@ -17,7 +17,7 @@ namespace torch_switchml {
 // Why an allreduce stayed with the wrapped backend. Each reason depends on the
 // call alone and not on this rank's data, so all ranks decide alike.
 enum class Fallback : std::size_t {
-  kGroup = 0,      // another group than the default one
+  kGroup = 0,      // a group without a session
   kSeveralTensors, // a list of other than one tensor, or coalesced ones of several dtypes
   kReduceOp,       // other than SUM, or AVG and PREMUL_SUM of floats
   kSparse,         // any layout but the dense one

@@ -102,6 +102,9 @@ void check_python_signals() {
   }
 }
 
+// Ends the wait for a rank that will not come.
+struct AnotherRankFailed {};
+
 std::shared_ptr<Session> open_session(
     std::shared_ptr<Library> library,
     std::shared_ptr<Counters> counters,
@@ -109,10 +112,22 @@ std::shared_ptr<Session> open_session(
     int size,
     uint32_t job_timeout_ms,
     const std::string& job_name,
+    uint32_t worker_port,
+    const std::function<bool()>& has_failed,
     std::function<void()> on_closed) {
-  const SessionOptions options{rank, size, job_timeout_ms, job_name};
-  return Session::open(
-      std::move(library), std::move(counters), options, &check_python_signals, std::move(on_closed));
+  const SessionOptions options{rank, size, job_timeout_ms, job_name, worker_port};
+  const auto keep_on = [&has_failed] {
+    check_python_signals();
+    if (has_failed && has_failed()) {
+      throw AnotherRankFailed();
+    }
+  };
+  try {
+    return Session::open(
+        std::move(library), std::move(counters), options, keep_on, std::move(on_closed));
+  } catch (const AnotherRankFailed&) {
+    return nullptr;
+  }
 }
 
 void bind_library(py::module_& module) {
@@ -139,6 +154,8 @@ void bind_session(py::module_& module) {
           py::arg("size"),
           py::arg("job_timeout_ms"),
           py::arg("job_name"),
+          py::arg("worker_port"),
+          py::arg("has_failed").none(true),
           py::arg("on_closed"),
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("failure", &Session::failure)
@@ -153,17 +170,18 @@ void bind_backend(py::module_& module) {
       .def(
           py::init([](c10::intrusive_ptr<c10d::Backend> inner,
                       std::shared_ptr<Counters> counters,
-                      std::shared_ptr<Session> session,
-                      bool named,
-                      bool required) {
-            return c10::make_intrusive<SwitchMLBackend>(
-                std::move(inner), std::move(counters), std::move(session), named, required);
+                      bool named) {
+            return c10::make_intrusive<SwitchMLBackend>(std::move(inner), std::move(counters), named);
           }),
           py::kw_only(),
           py::arg("inner"),
           py::arg("counters"),
+          py::arg("named"))
+      .def(
+          "attach",
+          &SwitchMLBackend::attach,
+          py::kw_only(),
           py::arg("session").none(true),
-          py::arg("named"),
           py::arg("required"))
       .def_property_readonly("wrapped", &SwitchMLBackend::inner)
       .def_property_readonly("options", [](const SwitchMLBackend& self) {

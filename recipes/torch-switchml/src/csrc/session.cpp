@@ -108,6 +108,7 @@ void Session::open_context(const std::function<void()>& check_signals) {
   config.num_workers = static_cast<uint32_t>(options_.size);
   config.job_timeout_ms = options_.job_timeout_ms;
   config.job_name = options_.job_name.c_str();
+  config.worker_port = options_.worker_port;
   const auto opening = std::make_shared<Opening>();
   std::thread([opening, library = library_, config] { opening->run(*library, config); }).detach();
   try {
@@ -133,13 +134,9 @@ c10::intrusive_ptr<c10d::Work> Session::submit(
   auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
   const c10::Device device = tensors.front().device();
   job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
-  if (job->is_copy) {
-    counters_->count_copied();
-  }
   if (device.is_cpu()) {
     job->prepare();
   } else {
-    counters_->count_device_job();
     use_lane(*job, device);
   }
   c10::intrusive_ptr<c10d::Work> work = job->work;
@@ -157,18 +154,21 @@ void Session::check_usable() const {
   TORCH_CHECK_WITH(
       DistBackendError,
       !closed_ && owner_ == getpid(),
-      "SwitchML: the session of the default process group is closed in this process; "
+      "SwitchML: the session of the process group is closed in this process; "
       "initialise the process group again");
   const auto reason = failure();
   TORCH_CHECK_WITH(
       DistBackendError,
       !reason,
-      "SwitchML: the session of the default process group failed before (",
+      "SwitchML: the session of the process group failed before (",
       reason.value_or(""),
       "); destroy the process group on all ranks and initialise it again");
 }
 
 void Session::enter(const Job& job) {
+  if (job.is_copy) {
+    counters_->count_copied();
+  }
   const std::lock_guard<std::mutex> lock(jobs_mutex_);
   pending_.insert(job.work);
   ++submitted_;
@@ -286,6 +286,9 @@ void Session::complete(Job& job) noexcept {
     counters_->count_failed();
   } else {
     counters_->count_completed(job.dtype, job.total());
+    if (job.lane) {
+      counters_->count_device_job();
+    }
   }
   {
     // Before its callbacks run: one that calls barrier() must not wait for itself.
@@ -339,6 +342,7 @@ void Session::close() {
   if (owner_ != getpid()) {
     (void)pool_.release(); // their threads exist in the parent only
     (void)feeder_.release();
+    (void)new auto(std::move(lanes_)); // nor can it wait for the parent's streams
     return;
   }
   drain();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One open SwitchML session: the order of its jobs, their completion, and its
-// end. There is one per process, since the switch serves one session at a time.
+// One open SwitchML session, which is one process group's: the order of its
+// jobs, their completion, and its end.
 #pragma once
 
 #include <sys/types.h>
@@ -33,6 +33,7 @@ struct SessionOptions {
   int size = 1;
   uint32_t job_timeout_ms = 0; // 0: the library's environment variable or default
   std::string job_name; // the same on all ranks, and no other job's
+  uint32_t worker_port = 0; // 0: as job_timeout_ms; no other open session's on this rank
 };
 
 // What becomes of the sum.

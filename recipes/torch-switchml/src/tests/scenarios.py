@@ -12,6 +12,7 @@ import os
 import resource
 import runpy
 import signal
+import socket
 import sys
 import threading
 import time
@@ -176,6 +177,76 @@ def required() -> Value:
     dist.barrier()
     dist.destroy_process_group()
     return {"sum": tensor[0].item(), "errors": errors, "stats": stats()}
+
+
+def group_of_all_ranks() -> Value:
+    """Two groups whose allreduces, of equal sizes, each rank calls in another order; then DDP over the second."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    group = dist.new_group()
+    tensors = [torch.full((1000,), index, dtype=torch.int32) for index in range(20)]
+    in_second = [index for index in range(20) if index % 2]
+    in_first = [index for index in range(20) if not index % 2]
+    order = in_first + in_second if RANK == 0 else in_second + in_first
+    works = [dist.all_reduce(tensors[index], group=group if index % 2 else None, async_op=True) for index in order]
+    for work in works:
+        work.wait()
+    model = torch.nn.Linear(4, 4)
+    parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+    parallel(torch.full((2, 4), float(RANK))).sum().backward()
+    part_of_them = dist.new_group([0])
+    sessions = stats()["sessions"]
+    dist.destroy_process_group(group)
+    last = ones()
+    dist.all_reduce(last)
+    dist.destroy_process_group()
+    assert model.weight.grad is not None
+    return {
+        "sums": [tensor.unique().tolist() for tensor in tensors],
+        "gradient": model.weight.grad.unique().tolist(),
+        "last": last[0].item(),
+        "sessions": sessions,
+        "members": part_of_them is not dist.GroupMember.NON_GROUP_MEMBER,
+        "stats": stats(),
+    }
+
+
+def groups_one_after_another() -> Value:
+    """More than the switch has places for at a time."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    for _ in range(4):
+        reduce_in_new_group()
+    dist.destroy_process_group()
+    return stats()
+
+
+def refused_group() -> Value:
+    """The switch has no place for another session, or rank 1 no port, which the next group has."""
+    dist.init_process_group("gloo")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        if RANK == 1 and "SCENARIO_TAKE_PORT" in os.environ:
+            taken.bind(("127.0.83.2", int(os.environ["SWITCHML_WORKER_PORT"]) + 1))
+        started = time.monotonic()
+        error = None
+        try:
+            reduce_in_new_group()
+        except RuntimeError as err:
+            error = str(err)
+        seconds = time.monotonic() - started
+    refused = stats()
+    dist.all_reduce(ones())
+    if "SCENARIO_TAKE_PORT" in os.environ:
+        reduce_in_new_group()
+    after = stats()["delegated"]["float32"]["jobs"]
+    dist.destroy_process_group()
+    return {"error": error, "seconds": seconds, "refused": refused, "jobs_after": after}
+
+
+def reduce_in_new_group() -> None:
+    group = dist.new_group()
+    tensor = ones()
+    dist.all_reduce(tensor, group=group)
+    assert tensor[0].item() == dist.get_world_size()
+    dist.destroy_process_group(group)
 
 
 def ddp_logging_data() -> Value:
@@ -470,6 +541,19 @@ def other_numel_of_device() -> Value:
     dist.init_process_group(f"cpu:gloo,{device.type}:gloo")
     tensor = torch.empty(devices.CHUNK_NUMEL * (1 + dist.get_rank()), device=device)
     return {"error": error_of(lambda: dist.all_reduce(tensor))}
+
+
+def named_backend_of_device() -> Value:
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:switchml")
+    sums = []
+    for tensor in (ones(), ones().to(device)):
+        dist.all_reduce(tensor)
+        sums.append(tensor.cpu()[0].item())
+    dist.destroy_process_group()
+    return {"cpu": sums[0], "device": sums[1], "sessions": stats()["sessions"]}
 
 
 def abort_pending() -> Value:

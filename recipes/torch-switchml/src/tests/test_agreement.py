@@ -90,6 +90,21 @@ def test_ranks_that_do_not_report_are_named() -> None:
     assert "ranks 1, 2 did not report within 0.2 s: is torch-switchml installed there" in texts[0]
 
 
+def test_what_all_ranks_reported_is_told_from_what_one_may_miss() -> None:
+    """All decide alike on the first; a rank that comes late would see other reports than the one that gave up."""
+    store = MemoryStore()
+    agreement = Agreement.begin(store=store, rank=0, size=1)
+    assert not agreement.has_failed("open")
+    with pytest.raises(SwitchMLError) as caught:
+        agreement.settle(stage="open", report=Report(error="x"), timeout=LATE)
+    assert caught.value.unanimous
+    assert agreement.has_failed("open")
+    alone = Agreement.begin(store=store, rank=0, size=2)
+    with pytest.raises(SwitchMLError) as caught:
+        alone.settle(stage="open", report=Report(error="x"), timeout=SOON)
+    assert not caught.value.unanimous
+
+
 def test_an_earlier_group_on_the_same_store_does_not_answer_for_this_one() -> None:
     store = MemoryStore()
     assert settle_all(store, [Report()] * 2) == [None] * 2

@@ -81,7 +81,7 @@ def test_device_that_is_lost_fails_all_ranks(launcher: Launcher, slow_device: Pa
     environment = {**QUICK, "SCENARIO_DEVICE_LIBRARY": str(slow_device), "SCENARIO_COPIES": str(copies)}
     failing, waiting = values(launcher.run("lost_device", environment=environment))
     assert "elements failed: the device is lost" in failing["error"][1]
-    assert "the session of the default process group failed before" in failing["after"][1]
+    assert "the session of the process group failed before" in failing["after"][1]
     for value in (failing, waiting):
         assert value["error"][0] == "DistBackendError"
         assert value["error"][2] < 10
@@ -93,3 +93,9 @@ def test_tensors_that_do_not_match_fail_on_all_ranks(launcher: Launcher, slow_de
     environment = {**QUICK, "SCENARIO_DEVICE_LIBRARY": str(slow_device)}
     for value in values(launcher.run("other_numel_of_device", environment=environment)):
         assert value["error"][0] == "DistBackendError"
+
+
+def test_named_backend_carries_device_tensors(launcher: Launcher, slow_device: Path) -> None:
+    environment = {"SCENARIO_DEVICE_LIBRARY": str(slow_device)}
+    for value in values(launcher.run("named_backend_of_device", environment=environment)):
+        assert value == {"cpu": 2, "device": 2, "sessions": 1}

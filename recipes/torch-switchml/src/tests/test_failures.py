@@ -31,7 +31,7 @@ def test_job_that_fails_on_one_rank_fails_on_all(fake_launcher: Launcher) -> Non
     assert_failed(failing["first"], what + "input or output error: injected fault")
     assert_failed(waiting["first"], what + "the job timed out: no progress for 1500 ms")
     for value in (waiting, failing):
-        assert_failed(value["after"], "the session of the default process group failed before", within_s=1)
+        assert_failed(value["after"], "the session of the process group failed before", within_s=1)
         assert "destroy the process group on all ranks" in value["after"][1]
         assert value["gloo"] == 2
         assert value["stats"]["failed_jobs"] == 1

@@ -85,7 +85,7 @@ def test_a_wrapped_backend_still_is_what_it_wraps(process: Launcher) -> None:
         PREAMBLE
         + """
 inner = gloo(dist.HashStore())
-backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(print), session=None, named=False, required=False)
+backend = _C.SwitchMLBackend(inner=inner, counters=_C.Counters(print), named=False)
 assert backend.name() == inner.name() == "gloo"
 assert (backend.rank(), backend.size()) == (0, 1)
 assert backend.options._timeout == timedelta(seconds=7)

@@ -34,6 +34,8 @@ def test_reads_every_variable() -> None:
             "SWITCHML_CONNECT_TIMEOUT_MS": "1",
             "SWITCHML_JOB_TIMEOUT_MS": "4294967295",
             "SWITCHML_NUM_THREADS": "2",
+            "SWITCHML_WORKER_PORT": "5000",
+            "SWITCHML_NEW_GROUPS": "1",
         }
     )
     assert settings.controller == "switch:50099"
@@ -43,6 +45,7 @@ def test_reads_every_variable() -> None:
     assert settings.job_timeout_ms == 2**32 - 1
     assert settings.job_timeout_set
     assert settings.common["SWITCHML_NUM_THREADS"] == "2"
+    assert (settings.worker_port, settings.num_threads, settings.new_groups) == (5000, 2, True)
 
 
 def test_defaults_are_the_librarys() -> None:
@@ -50,6 +53,7 @@ def test_defaults_are_the_librarys() -> None:
     assert DEFAULT_SETTINGS.connect_timeout_ms == 10_000
     assert DEFAULT_SETTINGS.job_timeout_ms == 30_000
     assert not DEFAULT_SETTINGS.job_timeout_set
+    assert (DEFAULT_SETTINGS.worker_port, DEFAULT_SETTINGS.num_threads, DEFAULT_SETTINGS.new_groups) == (4000, 1, False)
     assert DEFAULT_SETTINGS.stats_path(0) is None
 
 

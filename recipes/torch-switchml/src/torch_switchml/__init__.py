@@ -58,18 +58,20 @@ def install() -> None:
 def stats() -> dict[str, Any]:
     """What this process delegated and what it left to gloo, since it started; plain JSON values.
 
-    ``active``: whether a session was opened; ``delegated``: completed ``jobs``, ``elements`` and
-    ``bytes`` by dtype; ``fallbacks``: allreduces that gloo carried, by reason (``device``,
-    ``dtype``, ``group``, ``reduce_op``, ``several_tensors``, ``sparse``); ``gloo_collectives``: the
-    default group's ``all_gather`` and ``reduce_scatter`` calls; ``failed_jobs``; ``copied_jobs``:
-    delegated ones that went through a copy (several tensors, not contiguous, of 16 bits, to be
-    multiplied); ``device_jobs``: delegated ones of a device's tensors, each of which is a job of
-    the transport for every 2 MiB; ``library``: ``path``, ``version``, ``transport``,
-    ``abi_version`` of libswitchml; ``transport``: its own counters; ``failure``: why the session
-    accepts no more; ``controller``, ``rank``, ``world_size``, ``version``, ``schema``.
+    ``active``: whether a session was opened; ``sessions``: how many, the default group's and those
+    of groups made beside it; ``refused_groups``: groups that were to have one and stay with gloo;
+    ``delegated``: completed ``jobs``, ``elements`` and ``bytes`` by dtype; ``fallbacks``:
+    allreduces that gloo carried, by reason (``device``, ``dtype``, ``group``, ``reduce_op``,
+    ``several_tensors``, ``sparse``); ``gloo_collectives``: the ``all_gather`` and
+    ``reduce_scatter`` calls of groups with a session; ``failed_jobs``; ``copied_jobs``: delegated
+    ones that went through a copy (several tensors, not contiguous, of 16 bits, to be multiplied);
+    ``device_jobs``: delegated ones of a device's tensors, each of which is a job of the transport
+    for every 2 MiB; ``library``: ``path``, ``version``, ``transport``, ``abi_version`` of
+    libswitchml; ``transport``: its own counters, of all sessions together; ``failure``: why a
+    session accepts no more; ``controller``, ``rank``, ``world_size``, ``version``, ``schema``.
     """
     if _plugin is not None:
         return _plugin.report()
     from torch_switchml.report import build_report
 
-    return build_report(settings=None, place=None, counters=None, library=None, session=None)
+    return build_report(settings=None, place=None, counters=None, library=None)

@@ -74,18 +74,25 @@ class Agreement:
         """Return if every rank reported success and the same facts, else raise on every rank.
 
         The SwitchMLError names each rank that failed with its reason, the ranks that did not
-        report within `timeout`, or the facts that differ.
+        report within `timeout`, or the facts that differ. It is unanimous where all reported.
         """
         prefix = f"switchml/{self.generation}/{stage}"
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
+        if report.error:
+            self.store.set(f"{prefix}/failed", "1")
         self.store.set(keys[self.rank], json.dumps(asdict(report)))
-        complaints = self._complaints(keys, timeout)
+        missing = self._missing(keys, timeout)
+        complaints = self._complaints(keys, missing, timeout)
         if complaints:
             self._say_farewell(prefix)
-            raise SwitchMLError("SwitchML was asked for but cannot be used: " + "; ".join(complaints))
+            text = "SwitchML was asked for but cannot be used: " + "; ".join(complaints)
+            raise SwitchMLError(text, unanimous=not missing)
 
-    def _complaints(self, keys: list[str], timeout: timedelta) -> list[str]:
-        missing = self._missing(keys, timeout)
+    def has_failed(self, stage: str) -> bool:
+        """Whether a rank has already reported that it failed in the stage."""
+        return self.store.check([f"switchml/{self.generation}/{stage}/failed"])
+
+    def _complaints(self, keys: list[str], missing: list[int], timeout: timedelta) -> list[str]:
         reports = {rank: _parse_report(self.store.get(key)) for rank, key in enumerate(keys) if rank not in missing}
         failures = [f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error]
         if missing:

@@ -3,7 +3,14 @@
 
 
 class SwitchMLError(RuntimeError):
-    """The default process group cannot use SwitchML although it was asked to."""
+    """A process group cannot use SwitchML although it was asked to.
+
+    `unanimous` where all its ranks know that, so that all can go on without SwitchML alike.
+    """
+
+    def __init__(self, message: str, *, unanimous: bool = False) -> None:
+        super().__init__(message)
+        self.unanimous = unanimous
 
 
 class SettingsError(SwitchMLError):

@@ -4,17 +4,18 @@
 It wraps ``ProcessGroup._register_backend`` because everything that makes a
 group with gloo passes there with the real gloo in hand, after PyTorch's own
 checks of its type, options and sequence numbers. Every registered gloo is
-wrapped, so that allreduces of other groups are counted too, but only the
-default group's opens a session: the switch serves one at a time.
+wrapped, so that allreduces of other groups are counted too. The default group
+has a session; other groups of all ranks have one each where that is asked for.
 """
 
 import atexit
 import logging
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 # The bitmap of workers that the switch keeps per slot.
 _MAX_WORKERS = 32
+# A switch serves as many at most (`--max-sessions` of switchml-switch).
+_MOST_SESSIONS = 64
 # What the library's configuration can hold.
 _LONGEST_TIMEOUT_MS = 2**32 - 1
 # Beyond the library's own limits: ranks come here out of gloo's rendezvous, so they are not far apart.
@@ -56,8 +59,12 @@ class Plugin:
         self._settings: Settings | None = None
         self._counters: _C.Counters | None = None
         self._library: _C.Library | None = None
-        self._session: _C.Session | None = None
-        self._place: GroupPlace | None = None
+        self._place: GroupPlace | None = None  # in the default group, as those below
+        self._sessions: list[_C.Session] = []  # its own, and those of groups made beside it
+        self._groups_beside = 0
+        self._refused_groups = 0
+        self._names_in_use = False
+        self._session_of: WeakKeyDictionary[object, _C.Session | None] = WeakKeyDictionary()
         self._adopted: WeakKeyDictionary[object, _C.SwitchMLBackend] = WeakKeyDictionary()
 
     def install(self) -> None:
@@ -71,26 +78,36 @@ class Plugin:
 
         Raises SwitchMLError on all ranks if the default group's session cannot be had on one.
         """
-        if not is_requested(self._environ) or not pytorch.is_gloo(backend):
+        if not is_requested(self._environ):
+            return None
+        if self._is_named(pytorch.unwrapped(backend)):
+            self._attach(group, cast("_C.SwitchMLBackend", pytorch.unwrapped(backend)))
+            return None
+        if not pytorch.is_gloo(backend):
             return None
         if backend not in self._adopted:  # one gloo may be registered for several devices
-            self._adopted[backend] = self._wrap(pytorch.store_of(group), backend, named=False)
+            self._adopted[backend] = self._wrap(backend, named=False)
+            self._attach(group, self._adopted[backend])
         return self._adopted[backend]
 
     def create(self, store: object, rank: int, size: int, timeout: timedelta) -> "_C.SwitchMLBackend":
-        """The backend of a group that is asked for by name, over a gloo of its own; raises as `adopt`."""
+        """The backend of a group that is asked for by name, over a gloo of its own; SwitchMLError where none can be.
+
+        It gets its session when it is registered with the group.
+        """
         if not is_requested(self._environ):
             raise SwitchMLError(
                 f"the backend {BACKEND_NAME!r} needs SWITCHML_CONTROLLER, host[:port] of the controller, in the "
                 "environment of every rank, and SWITCHML_ENABLE not 0"
             )
         gloo = pytorch.make_gloo(store, rank, size, timeout)
-        return self._wrap(cast("Store", store), gloo, named=True)
+        self._names_in_use = True
+        return self._wrap(gloo, named=True)
 
     def close(self) -> None:
-        """End the session, once what is pending is done, and write the report."""
-        if self._session is not None:
-            self._session.close()
+        """End the sessions, once what is pending is done, and write the report."""
+        for session in self._sessions:
+            session.close()
 
     def report(self) -> dict[str, Any]:
         """What was delegated so far; see :func:`torch_switchml.stats`."""
@@ -99,23 +116,53 @@ class Plugin:
             place=self._place,
             counters=self._counters,
             library=self._library,
-            session=self._session,
+            sessions=self._sessions,
+            refused_groups=self._refused_groups,
         )
 
-    def _wrap(self, store: Store, backend: object, *, named: bool) -> "_C.SwitchMLBackend":
+    def _wrap(self, gloo: object, *, named: bool) -> "_C.SwitchMLBackend":
         from torch_switchml import _C
 
-        session = None
-        if not pytorch.has_default_group():  # else this is another group than the default one
-            self.close()  # the one before, if PyTorch 2.5 or 2.6 left that to us
-            self._place = place = _place_in(cast("pytorch.Backend", backend))
-            self._session = session = self._open_together(store, place)
-        return _C.SwitchMLBackend(
-            inner=backend,
-            counters=self._get_counters(),
-            session=session,
-            named=named,
-            required=self._settings is not None and self._settings.require,
+        return _C.SwitchMLBackend(inner=gloo, counters=self._get_counters(), named=named)
+
+    def _is_named(self, backend: object) -> bool:
+        if not self._names_in_use:  # the compiled part need not be there yet
+            return False
+        from torch_switchml import _C
+
+        return isinstance(backend, _C.SwitchMLBackend)
+
+    def _attach(self, group: object, backend: "_C.SwitchMLBackend") -> None:
+        """Give it the session of its group, which backends of several devices may share."""
+        if group not in self._session_of:
+            place = _place_in(cast("pytorch.Backend", backend))
+            self._session_of[group] = self._open_session(pytorch.store_of(group), place)
+        required = self._settings is not None and self._settings.require
+        backend.attach(session=self._session_of[group], required=required)
+
+    def _open_session(self, store: Store, place: GroupPlace) -> "_C.Session | None":
+        """The default group's, or where that is asked for one of another group's own; None for other groups."""
+        session: _C.Session | None
+        if not pytorch.has_default_group():
+            self.close()  # those before, if PyTorch 2.5 or 2.6 left that to us
+            self._sessions, self._groups_beside, self._refused_groups = [], 0, 0
+            self._place = place
+            session = self._open_together(store, place)
+        elif self._serves_beside(place):
+            session = self._open_beside(store, place)
+        else:
+            return None
+        if session is not None:
+            self._sessions.append(session)
+        return session
+
+    def _serves_beside(self, place: GroupPlace) -> bool:
+        """Whether it is a group of all ranks, and such groups are to have sessions; the same on all ranks."""
+        return (
+            self._settings is not None
+            and self._settings.new_groups
+            and self._place is not None
+            and self._place.size == place.size
         )
 
     def _get_counters(self) -> "_C.Counters":
@@ -128,13 +175,36 @@ class Plugin:
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
         report = self._try_load(place)
+        agreement.settle(stage="load", report=report, timeout=_opening_limit(self._settings))
+        return self._open(agreement, place, worker_port=0)
+
+    def _open_beside(self, store: Store, place: GroupPlace) -> "_C.Session | None":
+        """A session of the group's own; None on all ranks where one was refused it, unless that is an error."""
+        self._groups_beside += 1
+        agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
         settings = self._settings or DEFAULT_SETTINGS
-        limit = timedelta(milliseconds=settings.connect_timeout_ms + settings.job_timeout_ms) + _MARGIN
-        agreement.settle(stage="load", report=report, timeout=limit)
-        job_name = agreement.share("job", _make_job_name(self._environ))
-        session, report = self._try_open(settings, place, job_name)
+        number = 1 + (self._groups_beside - 1) % (_MOST_SESSIONS - 1)
         try:
-            agreement.settle(stage="open", report=report, timeout=limit)
+            # the switch knows a worker by its address and port
+            return self._open(agreement, place, worker_port=settings.worker_port + number * settings.num_threads)
+        except SwitchMLError as err:
+            if settings.require or not err.unanimous:
+                raise
+            self._refused_groups += 1
+            logger.log(
+                logging.WARNING if place.rank == 0 else logging.INFO,
+                "allreduces of a group of all ranks stay with gloo: %s",
+                err,
+            )
+            return None
+
+    def _open(self, agreement: Agreement, place: GroupPlace, *, worker_port: int) -> "_C.Session":
+        job_name = agreement.share("job", _make_job_name(self._environ))
+        # who waits for a rank that cannot come would give the library's thread up: only where ranks can go on without
+        has_failed = partial(agreement.has_failed, "open") if worker_port else None
+        session, report = self._try_open(place, job_name, worker_port, has_failed)
+        try:
+            agreement.settle(stage="open", report=report, timeout=_opening_limit(self._settings))
         except SwitchMLError:
             if session is not None:
                 session.close()
@@ -160,9 +230,12 @@ class Plugin:
         }
         return Report(facts=facts)
 
-    def _try_open(self, settings: Settings, place: GroupPlace, job_name: str) -> tuple["_C.Session | None", Report]:
+    def _try_open(
+        self, place: GroupPlace, job_name: str, worker_port: int, has_failed: Callable[[], bool] | None
+    ) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 
+        settings = self._settings or DEFAULT_SETTINGS
         if self._library is None:
             raise AssertionError("settled although this rank has no library")
         try:
@@ -173,12 +246,17 @@ class Plugin:
                 size=place.size,
                 job_timeout_ms=_job_timeout_ms(settings, place),
                 job_name=job_name,
+                worker_port=worker_port,
+                has_failed=has_failed,
                 on_closed=self._write_report,
             )
         except RuntimeError as err:
             return None, Report(error=str(err))
+        if session is None:  # another rank failed, and says why
+            return None, Report()
         logger.info(
-            "allreduces of the default group go through %s (%s, controller %s)",
+            "allreduces of %s go through %s (%s, controller %s)",
+            "the default group" if worker_port == 0 else "a group of all ranks",
             self._library.path,
             self._library.transport,
             settings.controller,
@@ -203,6 +281,12 @@ def _say_left_to_gloo(collective: str) -> None:
 
 def _place_in(backend: pytorch.Backend) -> GroupPlace:
     return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
+
+
+def _opening_limit(settings: Settings | None) -> timedelta:
+    """How long the ranks wait for each other while they open a session."""
+    read = settings or DEFAULT_SETTINGS
+    return timedelta(milliseconds=read.connect_timeout_ms + read.job_timeout_ms) + _MARGIN
 
 
 def _make_job_name(environ: Mapping[str, str]) -> str:

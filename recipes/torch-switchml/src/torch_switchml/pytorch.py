@@ -44,7 +44,7 @@ def hook_into_groups(adopt: Callable[[object, object], "_C.SwitchMLBackend | Non
             return
         from torch_switchml import _C
 
-        _C.delegate(group=group, device=device, gloo=_unwrapped(backend), delegating=delegating)
+        _C.delegate(group=group, device=device, gloo=unwrapped(backend), delegating=delegating)
 
     def _get_sequence_number_for_group(group: object) -> int:
         """PyTorch asks gloo, which does not know of the delegated ones."""
@@ -61,7 +61,7 @@ def register_backend_name(name: str, create: Callable[[object, int, int, timedel
     from torch.distributed import Backend
 
     if name not in Backend.backend_list:
-        Backend.register_backend(name, create, devices=["cpu"])
+        Backend.register_backend(name, create, devices=["cpu", "cuda"])
 
 
 def make_gloo(store: object, rank: int, size: int, timeout: timedelta) -> object:
@@ -73,10 +73,11 @@ def make_gloo(store: object, rank: int, size: int, timeout: timedelta) -> object
 
 def is_gloo(backend: object) -> bool:
     """Whether this is gloo, also inside the checking wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL."""
-    return isinstance(_unwrapped(backend), c10d.ProcessGroupGloo)
+    return isinstance(unwrapped(backend), c10d.ProcessGroupGloo)
 
 
-def _unwrapped(backend: object) -> object:
+def unwrapped(backend: object) -> object:
+    """The backend inside the checking wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL, or itself."""
     return backend.wrapped_pg if isinstance(backend, c10d._ProcessGroupWrapper) else backend
 
 

@@ -4,7 +4,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,20 +28,26 @@ def build_report(
     place: "GroupPlace | None",
     counters: "_C.Counters | None",
     library: "_C.Library | None",
-    session: "_C.Session | None",
+    sessions: Sequence["_C.Session"] = (),
+    refused_groups: int = 0,
 ) -> dict[str, Any]:
-    """The report of a process; all arguments None where the plugin did nothing."""
+    """The report of a process; all arguments None where the plugin did nothing.
+
+    `sessions` are the default group's and those of groups that were made beside it.
+    """
     counts = counters.snapshot() if counters is not None else _nothing_counted()
     return {
         "schema": SCHEMA,
         "version": __version__,
-        "active": session is not None,
+        "active": bool(sessions),
         "controller": settings.controller if settings else None,
         "rank": place.rank if place else None,
         "world_size": place.size if place else None,
         "library": _describe_library(library),
-        "failure": session.failure if session is not None else None,
-        "transport": session.library_stats() if session is not None else None,
+        "sessions": len(sessions),
+        "refused_groups": refused_groups,
+        "failure": next((session.failure for session in sessions if session.failure), None),
+        "transport": _add_up([session.library_stats() for session in sessions]),
         **counts,
     }
 
@@ -57,6 +63,10 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _add_up(counts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
+    return {name: sum(one[name] for one in counts) for name in counts[0]} if counts else None
 
 
 def _describe_library(library: "_C.Library | None") -> dict[str, Any] | None:

@@ -20,9 +20,13 @@ BACKEND_NAME = "switchml"
 _DEFAULT_CONNECT_TIMEOUT_MS = 10_000
 _DEFAULT_JOB_TIMEOUT_MS = 30_000
 
+# The library's default (switchml.h), from which the sessions of further groups count on.
+_DEFAULT_WORKER_PORT = 4000
+
 # A slot of the switch is used by all workers in the same way, and a call that is an error must be one on all ranks.
 _COMMON_VARIABLES = (
     "SWITCHML_MAX_OUTSTANDING_PACKETS",
+    "SWITCHML_NEW_GROUPS",
     "SWITCHML_NUM_THREADS",
     "SWITCHML_PACKET_NUMEL",
     "SWITCHML_REQUIRE",
@@ -44,6 +48,9 @@ class Settings:
     job_timeout_ms: int
     job_timeout_set: bool
     require: bool
+    new_groups: bool
+    worker_port: int
+    num_threads: int
     common: dict[str, str]
 
     def stats_path(self, rank: int) -> Path | None:
@@ -65,6 +72,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         job_timeout_ms=_read_milliseconds(environ, "SWITCHML_JOB_TIMEOUT_MS", _DEFAULT_JOB_TIMEOUT_MS),
         job_timeout_set=bool(job_timeout),
         require=_read_switch(environ, "SWITCHML_REQUIRE", default=False),
+        new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
+        worker_port=_read_number(environ, "SWITCHML_WORKER_PORT", _DEFAULT_WORKER_PORT),
+        num_threads=_read_number(environ, "SWITCHML_NUM_THREADS", 1),
         common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
 
@@ -93,6 +103,12 @@ def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> i
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**32:
         raise SettingsError(variable=name, found=text, expected="a whole number of milliseconds above 0")
     return int(text)
+
+
+def _read_number(environ: Mapping[str, str], name: str, default: int) -> int:
+    """One of the library's own settings, which is the library's to judge: what is no number is the default here."""
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else default
 
 
 DEFAULT_SETTINGS = read_settings({})
