@@ -15,7 +15,7 @@ namespace {
 
 void check(const Options &options) {
     if (options.help || options.version) return;
-    REQUIRE(!options.address.empty());
+    REQUIRE(!options.address.is_unspecified());
     REQUIRE(options.max_workers >= 1 && options.max_workers <= wire::kMaxWorkers);
     REQUIRE(options.max_sessions >= 1 && options.max_sessions <= 64);
     REQUIRE(options.lease_ms >= 10 && options.lease_ms <= 86400000);

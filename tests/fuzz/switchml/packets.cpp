@@ -87,7 +87,7 @@ class Account {
     void check(const Packet &packet, const SessionTable::Taken &taken) {
         const wire::Header &header = taken.header;
         REQUIRE(packet.bytes.size() == wire::packet_bytes(kNumel) && header.slot < wire::kNumSlots);
-        REQUIRE(packet.source.ipv4 == kNetwork + (session_ == kNumbered ? 1 : 3) + taken.route.rank);
+        REQUIRE(packet.source.ip.ipv4() == kNetwork + (session_ == kNumbered ? 1 : 3) + taken.route.rank);
         const Verdict verdict = session_ == kNumbered ? numbered(header, taken.route.rank, packet)
                                                       : published(header, taken.route.rank, packet);
         REQUIRE(taken.verdict == verdict);

@@ -96,7 +96,7 @@ class Controller {
         for (std::uint32_t lane = 0; lane < std::max<std::uint32_t>(member.num_ports, 1); ++lane) {
             const std::uint32_t port = member.first_port == 0 ? 4000 : member.first_port + lane;
             REQUIRE(port <= 65535);
-            const auto taken = table().take({member.ipv4, static_cast<std::uint16_t>(port)}, packet.data(),
+            const auto taken = table().take({member.ip, static_cast<std::uint16_t>(port)}, packet.data(),
                                             wire::packet_bytes(asked.session.packet_numel));
             REQUIRE(taken && taken->route.session->id == asked.session.id && taken->route.rank == asked.rank);
             REQUIRE(taken->route.lane == (member.first_port == 0 ? 4000 : lane));

@@ -61,13 +61,15 @@ typedef struct switchml_config {
     size_t struct_size;
     uint32_t rank;                    /* 0 .. num_workers - 1 */
     uint32_t num_workers;             /* 1 .. 32 (the switch keeps a 32-bit bitmap) */
-    const char *controller;           /* SWITCHML_CONTROLLER, "host[:port]", default port 50099 */
-    const char *local_address;        /* SWITCHML_LOCAL_ADDRESS, IPv4 this worker sends from; default:
+    const char *controller;           /* SWITCHML_CONTROLLER, "host[:port]", default port 50099; an IPv6 address
+                                         in brackets */
+    const char *local_address;        /* SWITCHML_LOCAL_ADDRESS, IPv4 or IPv6 this worker sends from; default:
                                          the address the kernel routes to the controller from; when that is
-                                         loopback, 127.0.83.(rank + 1), since the switch tells workers apart
-                                         by source address */
+                                         IPv4's loopback, 127.0.83.(rank + 1), since the switch tells workers
+                                         apart by source address */
     uint32_t worker_port;             /* SWITCHML_WORKER_PORT, base UDP source port, default 4000; the same on
-                                         all workers, thread t uses worker_port + t */
+                                         all workers, thread t uses worker_port + t (on ::1, which all workers
+                                         share, worker_port + rank * num_threads + t) */
     uint32_t num_threads;             /* SWITCHML_NUM_THREADS, default 1 */
     uint32_t max_outstanding_packets; /* SWITCHML_MAX_OUTSTANDING_PACKETS, all threads together, 1 .. 4096, a
                                          multiple of num_threads, default 256 */

@@ -5,7 +5,6 @@
 
 #include "authorization.hpp"
 #include "controller_access.hpp"
-#include "wire/udp_socket.hpp"
 
 namespace switchml {
 namespace {
@@ -35,6 +34,12 @@ std::uint64_t random_number() {
     return std::uint64_t{device()} << 32 | device();
 }
 
+std::string target_of(const Settings &settings) {
+    const bool ipv6 = settings.controller_host.find(':') != std::string::npos;
+    return (ipv6 ? "[" + settings.controller_host + "]" : settings.controller_host) + ":" +
+           std::to_string(settings.controller_port);
+}
+
 template <class Request>
 void name_worker(Request &request, const Settings &settings) {
     request.set_rank(settings.rank);
@@ -45,7 +50,7 @@ void name_worker(Request &request, const Settings &settings) {
 
 ControllerClient::ControllerClient(const Settings &settings)
     : settings_(settings),
-      target_(settings.controller_host + ":" + std::to_string(settings.controller_port)),
+      target_(target_of(settings)),
       connect_deadline_(Clock::now() + std::chrono::milliseconds(settings.connect_timeout_ms)),
       deadline_(connect_deadline_ + std::chrono::milliseconds(settings.job_timeout_ms)) {}
 
@@ -101,7 +106,8 @@ switchml_proto::UdpSessionResponse ControllerClient::request_session(std::uint64
     switchml_proto::UdpSessionResponse response;
     const auto context = make_context();
     check(session_->UdpSession(context.get(), request, &response), "Session.UdpSession");
-    if (response.session_id() != session_id || response.ipv4() == 0) throw refusal(*context, request.ipv4());
+    if (response.session_id() != session_id || address_in(response).is_unspecified())
+        throw refusal(*context, address_in(request));
     if (response.data_port() > 65535) {
         throw Error(SWITCHML_EREFUSED, "the switch controller at " + target_ + " named UDP port " +
                                            std::to_string(response.data_port()) + ", expected at most 65535");
@@ -170,11 +176,11 @@ void ControllerClient::prepare(grpc::ClientContext &context, std::chrono::system
     if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
 }
 
-Error ControllerClient::refusal(const grpc::ClientContext &context, std::uint32_t local_address) const {
+Error ControllerClient::refusal(const grpc::ClientContext &context, const wire::IpAddress &local_address) const {
     const auto &metadata = context.GetServerTrailingMetadata();
     const auto reason = metadata.find("switchml-refusal");
     const std::string text = "the switch controller at " + target_ + " refused rank " + std::to_string(settings_.rank) +
-                             " of " + std::to_string(settings_.num_workers) + " at " + wire::ipv4_text(local_address);
+                             " of " + std::to_string(settings_.num_workers) + " at " + wire::to_text(local_address);
     if (reason == metadata.end()) return {SWITCHML_EREFUSED, text + " without saying why"};
     return {SWITCHML_EREFUSED, text + ": " + std::string(reason->second.data(), reason->second.size())};
 }

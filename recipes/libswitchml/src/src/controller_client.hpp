@@ -17,6 +17,7 @@
 #include "error.hpp"
 #include "settings.hpp"
 #include "switchml.grpc.pb.h"
+#include "wire/address.hpp"
 
 namespace switchml {
 
@@ -48,7 +49,7 @@ class ControllerClient {
     std::unique_ptr<grpc::ClientContext> make_context() const;
     void prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const;
     void check(const grpc::Status &status, const char *method) const;
-    Error refusal(const grpc::ClientContext &context, std::uint32_t local_address) const;
+    Error refusal(const grpc::ClientContext &context, const wire::IpAddress &local_address) const;
 
     Settings settings_;
     std::string target_;
@@ -63,6 +64,12 @@ class ControllerClient {
     grpc::ClientContext *renewal_ = nullptr;
     bool no_renewals_ = false;
 };
+
+// What the fields ipv4 and ipv6 of a request or response for UDP say.
+template <class Message>
+wire::IpAddress address_in(const Message &message) {
+    return wire::IpAddress::from_message(message.ipv6()).value_or(message.ipv4());
+}
 
 // The session id: a random number of rank 0, whose low 18 bits carry the
 // parameters that all workers must share and that no message has a field for.

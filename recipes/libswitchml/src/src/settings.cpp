@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "settings.hpp"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -19,7 +17,7 @@ constexpr std::uint32_t kMaxWorkers = 32;
 constexpr std::uint32_t kMaxThreads = 32;
 constexpr std::uint32_t kMaxOutstanding = 4096;  // two sets' worth of ring positions in 8192 slots
 constexpr std::uint32_t kMaxTimeoutMs = 24U * 3600U * 1000U;
-constexpr std::uint32_t kDefaultControllerPort = 50099;
+constexpr std::uint16_t kDefaultControllerPort = 50099;
 
 struct Range {
     const char *field;     // of switchml_config
@@ -72,6 +70,26 @@ std::optional<Sourced> text_setting(const char *given, const char *field, const 
     return std::nullopt;
 }
 
+struct HostPort {
+    std::string host;
+    std::uint16_t port;
+};
+
+// "switch", "10.0.0.5:50099", "[fd00::5]:50099": nothing where it is none of these.
+std::optional<HostPort> parse_host_port(const std::string &text) {
+    const bool bracketed = !text.empty() && text.front() == '[';
+    const std::size_t end = bracketed ? text.find(']') : std::min(text.find(':'), text.size());
+    if (end == std::string::npos) return std::nullopt;
+    const std::string host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
+    const std::string rest = text.substr(bracketed ? end + 1 : end);
+    if (host.empty() || host.find_first_of(" \t/@[]") != std::string::npos) return std::nullopt;
+    if (bracketed && (host.find(':') == std::string::npos || !wire::IpAddress::parse(host))) return std::nullopt;
+    if (rest.empty()) return HostPort{host, kDefaultControllerPort};
+    const auto port = rest.front() == ':' ? parse_number(rest.substr(1)) : std::nullopt;
+    if (!port || *port == 0 || *port > 65535) return std::nullopt;
+    return HostPort{host, static_cast<std::uint16_t>(*port)};
+}
+
 void resolve_controller(const switchml_config &config, const Environment &environment, bool needed,
                         Settings &settings) {
     const auto controller = text_setting(config.controller, "controller", "SWITCHML_CONTROLLER", environment);
@@ -79,27 +97,25 @@ void resolve_controller(const switchml_config &config, const Environment &enviro
     if (!controller) {
         throw Error(SWITCHML_ECONFIG, "no controller: set SWITCHML_CONTROLLER to the switch controller's host[:port]");
     }
-    const std::string &text = controller->text;
-    const std::size_t colon = text.find(':');
-    std::optional<std::uint32_t> port = kDefaultControllerPort;
-    if (colon != std::string::npos) port = parse_number(text.substr(colon + 1));
-    settings.controller_host = text.substr(0, colon);
-    const bool odd = text.find_first_of(" \t/@[]") != std::string::npos;
-    if (settings.controller_host.empty() || odd || !port || *port == 0 || *port > 65535) {
-        throw Error(controller->blame, controller->name + "='" + text +
-                                           "', expected host or host:port with a name or an IPv4 address as host");
+    const std::optional<HostPort> parsed = parse_host_port(controller->text);
+    if (!parsed) {
+        throw Error(controller->blame, controller->name + "='" + controller->text +
+                                           "', expected host or host:port with a name, an IPv4 address, or an IPv6 "
+                                           "address in brackets as host");
     }
-    settings.controller_port = static_cast<std::uint16_t>(*port);
+    settings.controller_host = parsed->host;
+    settings.controller_port = parsed->port;
 }
 
 void resolve_local_address(const switchml_config &config, const Environment &environment, Settings &settings) {
     const auto local = text_setting(config.local_address, "local_address", "SWITCHML_LOCAL_ADDRESS", environment);
     if (!local) return;
-    in_addr address{};
-    if (inet_pton(AF_INET, local->text.c_str(), &address) != 1 || address.s_addr == INADDR_ANY) {
-        throw Error(local->blame, local->name + "='" + local->text + "', expected one of this host's IPv4 addresses");
+    const auto address = wire::IpAddress::parse(local->text);
+    if (!address || address->is_unspecified()) {
+        throw Error(local->blame,
+                    local->name + "='" + local->text + "', expected one of this host's IPv4 or IPv6 addresses");
     }
-    settings.local_address = ntohl(address.s_addr);
+    settings.local_address = address;
 }
 
 bool resolve_switch(const char *variable, const Environment &environment) {

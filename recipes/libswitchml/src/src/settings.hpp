@@ -10,16 +10,17 @@
 #include <string>
 
 #include "switchml.h"
+#include "wire/address.hpp"
 
 namespace switchml {
 
 struct Settings {
     std::uint32_t rank = 0;
     std::uint32_t num_workers = 0;
-    std::string controller_host;
+    std::string controller_host;  // a name or an address, without brackets
     std::uint16_t controller_port = 0;
-    std::optional<std::uint32_t> local_address;  // host order; nothing: chosen by the route to the controller
-    std::uint16_t worker_port = 0;               // of thread 0; thread t uses worker_port + t
+    std::optional<wire::IpAddress> local_address;  // nothing: chosen by the route to the controller
+    std::uint16_t worker_port = 0;                 // of thread 0; thread t uses worker_port + t
     std::uint32_t num_threads = 0;
     std::uint32_t max_outstanding_packets = 0;  // all threads together, a multiple of num_threads
     std::uint32_t packet_numel = 0;

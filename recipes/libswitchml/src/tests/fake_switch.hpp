@@ -29,14 +29,14 @@ class FakeController final : public switchml_proto::Session::Service, public swi
   public:
     explicit FakeController(std::uint32_t address) : address_(address) {
         grpc::ServerBuilder builder;
-        builder.AddListeningPort(wire::ipv4_text(address) + ":0", grpc::InsecureServerCredentials(), &port_);
+        builder.AddListeningPort(wire::to_text(address) + ":0", grpc::InsecureServerCredentials(), &port_);
         builder.RegisterService(static_cast<switchml_proto::Session::Service *>(this));
         builder.RegisterService(static_cast<switchml_proto::Sync::Service *>(this));
         server_ = builder.BuildAndStart();
         if (server_ == nullptr || port_ == 0) throw std::runtime_error("the fake controller cannot listen");
     }
 
-    std::string target() const { return wire::ipv4_text(address_) + ":" + std::to_string(port_); }
+    std::string target() const { return wire::to_text(address_) + ":" + std::to_string(port_); }
 
     bool refuse = false;          // answer with zeros
     std::uint32_t data_port = 0;  // 0: as published controllers, which do not say
@@ -84,23 +84,20 @@ inline Packet next_packet(const wire::UdpSocket &socket) {
     if (poll(&waited, 1, 5000) != 1) throw std::runtime_error("no packet came");
     Packet packet;
     packet.bytes.resize(4096);
-    sockaddr_in source{};
-    socklen_t size = sizeof source;
-    const ssize_t got = recvfrom(socket.fd(), packet.bytes.data(), packet.bytes.size(), 0,
-                                 reinterpret_cast<sockaddr *>(&source), &size);
+    wire::SocketAddress source;
+    socklen_t size = source.size();
+    const ssize_t got = recvfrom(socket.fd(), packet.bytes.data(), packet.bytes.size(), 0, source.get(), &size);
     if (got < 0) throw std::runtime_error("a packet could not be received");
     packet.bytes.resize(static_cast<std::size_t>(got));
-    packet.source = wire::to_endpoint(source);
+    packet.source = source.endpoint();
     return packet;
 }
 
 inline void send_packet(const wire::UdpSocket &socket, const wire::Endpoint &to,
                         const std::vector<std::uint8_t> &bytes) {
-    const sockaddr_in address = wire::to_sockaddr(to);
-    if (sendto(socket.fd(), bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&address),
-               sizeof address) < 0) {
+    const wire::SocketAddress address(to);
+    if (sendto(socket.fd(), bytes.data(), bytes.size(), 0, address.get(), address.size()) < 0)
         throw std::runtime_error("a packet could not be sent");
-    }
 }
 
 }  // namespace switchml::testing

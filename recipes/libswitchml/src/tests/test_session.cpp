@@ -48,9 +48,9 @@ Error failure_of(Body &&body) {
 
 TEST(the_calls_come_in_the_published_order) {
     FakeController controller(private_address(1));
-    const wire::Endpoint data = open_session(settings_for(controller), private_address(2)).data_plane;
+    const wire::Endpoint data = open_session(settings_for(controller), {private_address(2), 4000}).data_plane;
     CHECK_EQ(controller.calls, "VSBB");
-    CHECK_EQ(data.ipv4, private_address(1));
+    CHECK_EQ(data.ip.ipv4(), private_address(1));
     CHECK_EQ(data.port, 48864);
     CHECK_EQ(controller.seen.rank(), 0U);
     CHECK_EQ(controller.seen.num_workers(), 1U);
@@ -67,7 +67,7 @@ TEST(later_ranks_wait_for_the_first_before_they_ask) {
     settings.rank = 1;
     settings.max_outstanding_packets = 1;  // with one thread and 64 values: parameters that pack to 0, the
     settings.packet_numel = 64;            // value that the fake controller hands back to a rank that sends 0
-    open_session(settings, private_address(3));
+    open_session(settings, {private_address(3), 4000});
     CHECK_EQ(controller.calls, "VBSB");
     CHECK_EQ(static_cast<int>(controller.seen.packet_size()), 1);
 }
@@ -75,16 +75,16 @@ TEST(later_ranks_wait_for_the_first_before_they_ask) {
 TEST(a_data_port_that_the_switch_names_is_used) {
     FakeController controller(private_address(1));
     controller.data_port = 50001;
-    CHECK_EQ(open_session(settings_for(controller), private_address(2)).data_plane.port, 50001);
+    CHECK_EQ(open_session(settings_for(controller), {private_address(2), 4000}).data_plane.port, 50001);
     controller.data_port = 70000;
-    CHECK_EQ(failure_of([&] { open_session(settings_for(controller), private_address(2)); }).status(),
+    CHECK_EQ(failure_of([&] { open_session(settings_for(controller), {private_address(2), 4000}); }).status(),
              SWITCHML_EREFUSED);
 }
 
 TEST(zeros_are_a_refusal) {
     FakeController controller(private_address(1));
     controller.refuse = true;
-    const Error error = failure_of([&] { open_session(settings_for(controller), private_address(2)); });
+    const Error error = failure_of([&] { open_session(settings_for(controller), {private_address(2), 4000}); });
     CHECK_EQ(error.status(), SWITCHML_EREFUSED);
     CHECK_MENTIONS(error.what(), controller.target());
     CHECK_MENTIONS(error.what(), "rank 0");
@@ -116,9 +116,22 @@ TEST(on_loopback_each_rank_gets_an_address_of_its_own) {
     Settings settings = settings_for(controller);
     settings.num_workers = 32;
     settings.rank = 31;
-    CHECK_EQ(wire::ipv4_text(choose_local_address(settings)), "127.0.83.32");
+    CHECK_EQ(wire::to_text(choose_local_address(settings)), "127.0.83.32");
     settings.local_address = private_address(9);
-    CHECK_EQ(choose_local_address(settings), private_address(9));
+    CHECK_EQ(choose_local_address(settings).ipv4(), private_address(9));
+}
+
+TEST(on_the_loopback_address_of_ipv6_each_rank_gets_ports_of_its_own) {
+    Settings settings;
+    settings.rank = 3;
+    settings.worker_port = 4000;
+    settings.num_threads = 2;
+    const wire::IpAddress loopback = wire::IpAddress::parse("::1").value();
+    CHECK_EQ(first_port(settings, loopback), 4006);
+    CHECK_EQ(first_port(settings, wire::IpAddress::parse("fd00::1").value()), 4000);
+    CHECK_EQ(first_port(settings, 0x7F000001), 4000);
+    settings.worker_port = 65530;
+    CHECK_MENTIONS(failure_of([&] { first_port(settings, loopback); }).what(), "SWITCHML_WORKER_PORT");
 }
 
 TEST(an_unknown_host_is_unreachable) {
@@ -134,11 +147,12 @@ TEST(a_port_in_use_and_a_foreign_address_are_told_apart) {
     settings.num_threads = 2;
     settings.worker_port = 4100;
     const wire::UdpSocket taken({private_address(5), 4101}, 64);
-    const Error in_use = failure_of([&] { bind_sockets(settings, private_address(5)); });
+    const Error in_use = failure_of([&] { bind_sockets(settings, {private_address(5), settings.worker_port}); });
     CHECK_EQ(in_use.status(), SWITCHML_EIO);
-    CHECK_MENTIONS(in_use.what(), wire::ipv4_text(private_address(5)) + ":4101");
+    CHECK_MENTIONS(in_use.what(), wire::to_text(private_address(5)) + ":4101");
     CHECK_MENTIONS(in_use.what(), "SWITCHML_WORKER_PORT");
-    const Error foreign = failure_of([&] { bind_sockets(settings, 0xC6336401); });  // 198.51.100.1, for documentation
+    const Error foreign =
+        failure_of([&] { bind_sockets(settings, {0xC6336401, 4000}); });  // 198.51.100.1, for documentation
     CHECK_EQ(foreign.status(), SWITCHML_ECONFIG);
     CHECK_MENTIONS(foreign.what(), "SWITCHML_LOCAL_ADDRESS");
 }

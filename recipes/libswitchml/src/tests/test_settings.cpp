@@ -57,6 +57,17 @@ TEST(defaults_hold_when_nothing_is_set) {
     CHECK(settings.segment_offload);
 }
 
+TEST(ipv6_addresses_stand_in_brackets) {
+    Settings settings =
+        resolve(base(), {{"SWITCHML_CONTROLLER", "[fd00::5]:1234"}, {"SWITCHML_LOCAL_ADDRESS", "fd00::7"}});
+    CHECK_EQ(settings.controller_host, "fd00::5");
+    CHECK_EQ(settings.controller_port, 1234);
+    CHECK_EQ(wire::to_text(*settings.local_address), "fd00::7");
+    settings = resolve(base(), {{"SWITCHML_CONTROLLER", "[::1]"}});
+    CHECK_EQ(settings.controller_host, "::1");
+    CHECK_EQ(settings.controller_port, 50099);
+}
+
 TEST(the_environment_fills_what_the_struct_leaves_open) {
     const Settings settings = resolve(base(), {{"SWITCHML_CONTROLLER", "10.0.0.9:1234"},
                                                {"SWITCHML_LOCAL_ADDRESS", "10.0.0.7"},
@@ -70,7 +81,7 @@ TEST(the_environment_fills_what_the_struct_leaves_open) {
                                                {"SWITCHML_SEGMENT_OFFLOAD", "0"}});
     CHECK_EQ(settings.controller_host, "10.0.0.9");
     CHECK_EQ(settings.controller_port, 1234);
-    CHECK_EQ(*settings.local_address, 0x0A000007U);
+    CHECK_EQ(settings.local_address->ipv4(), 0x0A000007U);
     CHECK_EQ(settings.worker_port, 5000);
     CHECK_EQ(settings.num_threads, 4U);
     CHECK_EQ(settings.max_outstanding_packets, 1024U);
@@ -102,11 +113,11 @@ TEST(malformed_variables_are_named) {
         {{"SWITCHML_CONTROLLER", "host:0"}},
         {{"SWITCHML_CONTROLLER", "host:65536"}},
         {{"SWITCHML_CONTROLLER", "http://host:1"}},
-        {{"SWITCHML_CONTROLLER", "[::1]:50099"}},
+        {{"SWITCHML_CONTROLLER", "[::1]:"}},
         {{"SWITCHML_CONTROLLER", "a b"}},
         {{"SWITCHML_LOCAL_ADDRESS", "localhost"}},
         {{"SWITCHML_LOCAL_ADDRESS", "0.0.0.0"}},
-        {{"SWITCHML_LOCAL_ADDRESS", "::1"}},
+        {{"SWITCHML_LOCAL_ADDRESS", "[::1]"}},
         {{"SWITCHML_WORKER_PORT", "0"}},
         {{"SWITCHML_WORKER_PORT", "65536"}},
         {{"SWITCHML_WORKER_PORT", "4000x"}},
@@ -150,6 +161,10 @@ TEST(wrong_fields_of_the_struct_are_the_callers_fault) {
     refused(with([](auto &c) { c.packet_numel = 100; }), {}, SWITCHML_EINVAL, "packet_numel");
     refused(with([](auto &c) { c.local_address = "nowhere"; }), {}, SWITCHML_EINVAL, "local_address");
     refused(with([](auto &c) { c.controller = "x:y"; }), {}, SWITCHML_EINVAL, "controller");
+    refused(with([](auto &c) { c.controller = "fd00::5"; }), {}, SWITCHML_EINVAL, "in brackets");
+    refused(with([](auto &c) { c.controller = "[10.0.0.5]:50099"; }), {}, SWITCHML_EINVAL, "in brackets");
+    refused(with([](auto &c) { c.controller = "[fd00::5]50099"; }), {}, SWITCHML_EINVAL, "in brackets");
+    refused(with([](auto &c) { c.local_address = "::"; }), {}, SWITCHML_EINVAL, "local_address");
     refused(with([](auto &c) { c.struct_size = 8; }), {}, SWITCHML_EINVAL, "struct_size");
 }
 

@@ -27,7 +27,7 @@ struct Session {
     Session() {
         controller.data_port = plane.local().port;
         target = controller.target();
-        local = wire::ipv4_text(private_address(2));
+        local = wire::to_text(private_address(2));
         switchml_config config{};
         config.struct_size = sizeof config;
         config.num_workers = 1;

@@ -74,9 +74,9 @@ std::size_t Sender::prepare(std::size_t first) {
         header.msg_iov = &vectors_[i];
         header.msg_iovlen = 1;
         if (message.to->has_value()) {
-            addresses_[i] = to_sockaddr(**message.to);
-            header.msg_name = &addresses_[i];
-            header.msg_namelen = sizeof addresses_[i];
+            addresses_[i] = SocketAddress(**message.to);
+            header.msg_name = addresses_[i].get();
+            header.msg_namelen = addresses_[i].size();
         }
         if (message.count > 1) {
             header.msg_control = controls_[i].data();
@@ -155,8 +155,8 @@ std::size_t Receiver::read() {
     for (std::size_t i = 0; i < headers_.size(); ++i) {
         msghdr &header = headers_[i].msg_hdr;
         header = {};
-        header.msg_name = &addresses_[i];
-        header.msg_namelen = sizeof addresses_[i];
+        header.msg_name = addresses_[i].get();
+        header.msg_namelen = sizeof(sockaddr_in6);
         header.msg_iov = &vectors_[i];
         header.msg_iovlen = 1;
         if (offload_) {

@@ -72,7 +72,7 @@ class Sender {
     std::vector<Message> messages_;
     std::array<mmsghdr, kMessages> headers_{};
     std::array<iovec, kMessages> vectors_{};
-    std::array<sockaddr_in, kMessages> addresses_{};
+    std::array<SocketAddress, kMessages> addresses_{};
     std::array<std::array<std::uint8_t, CMSG_SPACE(sizeof(std::uint16_t))>, kMessages> controls_{};
 };
 
@@ -89,7 +89,7 @@ class Receiver {
         const std::size_t buffers = read();
         std::size_t packets = 0;
         for (std::size_t i = 0; i < buffers; ++i) {
-            const Endpoint source = to_endpoint(addresses_[i]);
+            const Endpoint source = addresses_[i].endpoint();
             const std::uint8_t *data = storage_.get() + i * buffer_bytes_;
             const std::size_t total = headers_[i].msg_len;
             const std::size_t step = segment_bytes(i);
@@ -117,7 +117,7 @@ class Receiver {
     std::unique_ptr<std::uint8_t[]> storage_;
     std::vector<mmsghdr> headers_;
     std::vector<iovec> vectors_;
-    std::vector<sockaddr_in> addresses_;
+    std::vector<SocketAddress> addresses_;
     std::vector<std::array<std::uint8_t, CMSG_SPACE(sizeof(int))>> controls_;
 };
 

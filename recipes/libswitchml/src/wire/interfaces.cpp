@@ -7,8 +7,6 @@
 #include <cstring>
 #include <memory>
 
-#include "udp_socket.hpp"
-
 namespace switchml::wire {
 namespace {
 
@@ -20,18 +18,16 @@ InterfaceList list_interfaces() {
     return {first, freeifaddrs};
 }
 
-const char *interface_of(const ifaddrs *first, std::uint32_t local_address) {
+const char *interface_of(const ifaddrs *first, const IpAddress &local_address) {
     for (const ifaddrs *it = first; it != nullptr; it = it->ifa_next) {
-        if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_INET) continue;
-        if (to_endpoint(*reinterpret_cast<const sockaddr_in *>(it->ifa_addr)).ipv4 == local_address)
-            return it->ifa_name;
+        if (it->ifa_addr != nullptr && address_of(it->ifa_addr) == local_address) return it->ifa_name;
     }
     return nullptr;
 }
 
 }  // namespace
 
-std::uint64_t hardware_address(std::uint32_t local_address) {
+std::uint64_t hardware_address(const IpAddress &local_address) {
     const InterfaceList interfaces = list_interfaces();
     const char *name = interface_of(interfaces.get(), local_address);
     if (name == nullptr) return 0;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "udp_socket.hpp"
 
-#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <netinet/udp.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <mutex>
@@ -89,39 +88,28 @@ class OpenSockets {
 
 }  // namespace
 
-sockaddr_in to_sockaddr(const Endpoint &endpoint) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(endpoint.ipv4);
-    address.sin_port = htons(endpoint.port);
-    return address;
+Endpoint local_endpoint(int fd) {
+    SocketAddress address;
+    socklen_t size = address.size();
+    if (getsockname(fd, address.get(), &size) != 0) fail("cannot read a socket's address");
+    return address.endpoint();
 }
-
-Endpoint to_endpoint(const sockaddr_in &address) { return {ntohl(address.sin_addr.s_addr), ntohs(address.sin_port)}; }
-
-std::string ipv4_text(std::uint32_t ipv4) {
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const in_addr address{htonl(ipv4)};
-    return inet_ntop(AF_INET, &address, text.data(), text.size());
-}
-
-std::string to_text(const Endpoint &endpoint) { return ipv4_text(endpoint.ipv4) + ":" + std::to_string(endpoint.port); }
 
 UdpSocket::UdpSocket(const Endpoint &local, int ttl)
-    : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    : fd_(socket(local.ip.is_ipv4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     if (fd_ < 0) fail("cannot make a UDP socket");
     try {
-        set_option(fd_, IPPROTO_IP, IP_TTL, ttl, "cannot set a socket's TTL");
         // The switch drops fragments, so let the kernel refuse what would need them.
-        set_option(fd_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "cannot forbid fragmentation");
-        const sockaddr_in address = to_sockaddr(local);
-        if (bind(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
-            fail("cannot bind UDP " + to_text(local));
+        if (local.ip.is_ipv4()) {
+            set_option(fd_, IPPROTO_IP, IP_TTL, ttl, "cannot set a socket's TTL");
+            set_option(fd_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "cannot forbid fragmentation");
+        } else {
+            set_option(fd_, IPPROTO_IPV6, IPV6_UNICAST_HOPS, ttl, "cannot set a socket's hop limit");
+            set_option(fd_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, "cannot forbid fragmentation");
         }
-        sockaddr_in bound{};
-        socklen_t size = sizeof bound;
-        if (getsockname(fd_, reinterpret_cast<sockaddr *>(&bound), &size) != 0) fail("cannot read a socket's address");
-        local_ = to_endpoint(bound);
+        const SocketAddress address(local);
+        if (bind(fd_, address.get(), address.size()) != 0) fail("cannot bind UDP " + to_text(local));
+        local_ = local_endpoint(fd_);
         OpenSockets::instance().add(fd_);
     } catch (...) {
         close(fd_);
@@ -136,8 +124,8 @@ UdpSocket::~UdpSocket() {
 UdpSocket::UdpSocket(UdpSocket &&other) noexcept : fd_(std::exchange(other.fd_, -1)), local_(other.local_) {}
 
 void UdpSocket::connect(const Endpoint &peer) {
-    const sockaddr_in address = to_sockaddr(peer);
-    if (::connect(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
+    const SocketAddress address(peer);
+    if (::connect(fd_, address.get(), address.size()) != 0) {
         fail("cannot reach UDP " + to_text(peer) + " from " + to_text(local_));
     }
 }

@@ -1,33 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// An owned, non-blocking IPv4 UDP socket. Errors are std::system_error whose
+// An owned, non-blocking UDP socket of IPv4 or IPv6. Errors are std::system_error whose
 // text names the address.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <cstddef>
-#include <cstdint>
 #include <string>
+
+#include "address.hpp"
 
 namespace switchml::wire {
 
-struct Endpoint {
-    std::uint32_t ipv4 = 0;  // host order: 10.0.0.1 is 0x0A000001
-    std::uint16_t port = 0;
-};
-
-// Another number for every endpoint.
-constexpr std::uint64_t key_of(const Endpoint &endpoint) { return std::uint64_t{endpoint.ipv4} << 16 | endpoint.port; }
-
-sockaddr_in to_sockaddr(const Endpoint &endpoint);
-Endpoint to_endpoint(const sockaddr_in &address);
-std::string ipv4_text(std::uint32_t ipv4);
-std::string to_text(const Endpoint &endpoint);  // "10.0.0.1:48864"
+// Where a socket is bound, or what it is connected from; std::system_error.
+Endpoint local_endpoint(int fd);
 
 class UdpSocket {
   public:
-    // Port 0 takes a free one; see local().
+    // The family is that of the address. Port 0 takes a free one; see local().
     explicit UdpSocket(const Endpoint &local, int ttl);
     ~UdpSocket();
     UdpSocket(UdpSocket &&other) noexcept;

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
 constexpr int kMaxCallsPerConnection = 16;
 constexpr int kSpareThreads = 64;  // beyond those of waiting calls: for renewals, and for saying no
 
-// Of "ipv4:10.0.0.7:4711": the host.
+// Of "ipv4:10.0.0.7:4711" or "ipv6:%5Bfd00::7%5D:4711": the host.
 std::string host_of(const grpc::ServerContext &context) {
     const std::string peer = context.peer();
     return peer.substr(0, peer.rfind(':'));
@@ -55,7 +55,7 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane)
       leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }),
       waiting_(most_waiting()) {
     if (!options.access.token_file.empty()) tokens_ = Tokens::read(options.access.token_file);
-    const std::string target = options.address + ":" + std::to_string(options.port);
+    const std::string target = wire::to_text(options.local);
     int selected = 0;
     grpc::ServerBuilder builder;
     // Without this a second switch would share the port and take half of the first one's calls.
@@ -114,6 +114,11 @@ std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) 
     std::string reason = check_request(request, options_.max_workers);
     if (!reason.empty()) return reason;
     const SessionRequest asked = to_session_request(request);
+    const wire::IpAddress local = plane_.local().ip;
+    if (asked.member.ip.is_ipv4() != local.is_ipv4()) {
+        return who(asked.rank) + " sends from " + wire::to_text(asked.member.ip) + ", which cannot reach " +
+               wire::to_text(local) + ", this switch";
+    }
     const std::lock_guard lock(mutex_);
     const Leases::Admission admission = leases_.admit(asked, Leases::Clock::now());
     for (const std::uint64_t id : admission.displaced) plane_.close_session(id);
@@ -139,8 +144,12 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
     if (request->rank() == 0 && options_.on_session) options_.on_session();
     const wire::Endpoint data = plane_.local();
     response->set_session_id(request->session_id());
-    response->set_mac(wire::hardware_address(data.ipv4));
-    response->set_ipv4(data.ipv4);
+    response->set_mac(wire::hardware_address(data.ip));
+    if (data.ip.is_ipv4()) {
+        response->set_ipv4(data.ip.ipv4());
+    } else {
+        response->set_ipv6(data.ip.to_message());
+    }
     response->set_data_port(data.port);
     response->set_lease_ms(static_cast<std::uint32_t>(leases_.length().count()));
     return grpc::Status::OK;

@@ -24,8 +24,7 @@
 namespace switchml::softswitch {
 
 struct ControllerOptions {
-    std::string address;  // IPv4
-    std::uint16_t port;   // 0: a free one
+    wire::Endpoint local;  // port 0: a free one
     std::uint32_t max_workers;
     std::uint32_t max_sessions;
     std::chrono::milliseconds lease;

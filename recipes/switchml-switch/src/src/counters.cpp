@@ -11,7 +11,7 @@ std::string field(const char *name, std::uint64_t value) {
 }
 
 std::string worker_json(std::size_t rank, const WorkerCounters &worker) {
-    const std::string address = worker.ipv4 == 0 ? "null" : "\"" + wire::ipv4_text(worker.ipv4) + "\"";
+    const std::string address = worker.ip.is_unspecified() ? "null" : "\"" + wire::to_text(worker.ip) + "\"";
     return "{" + field("rank", rank) + ", \"address\": " + address + ", " + field("packets", worker.packets) + ", " +
            field("bytes", worker.bytes) + ", " + field("retransmitted_results", worker.retransmitted_results) + "}";
 }

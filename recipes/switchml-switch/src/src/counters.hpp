@@ -12,7 +12,7 @@
 namespace switchml::softswitch {
 
 struct WorkerCounters {
-    std::uint32_t ipv4 = 0;  // 0: not registered yet
+    wire::IpAddress ip;  // unspecified: not registered yet
     std::uint64_t packets = 0;
     std::uint64_t bytes = 0;
     std::uint64_t retransmitted_results = 0;

@@ -23,12 +23,12 @@ std::string seconds_text(Leases::Clock::duration time) {
 }
 
 std::string endpoint_text(const Member &member) {
-    return member.first_port == 0 ? wire::ipv4_text(member.ipv4) : wire::to_text({member.ipv4, member.first_port});
+    return member.first_port == 0 ? wire::to_text(member.ip) : wire::to_text({member.ip, member.first_port});
 }
 
 // Whether a packet from somewhere could be of both.
 bool same_place(const Member &a, const Member &b) {
-    if (a.ipv4 != b.ipv4) return false;
+    if (a.ip != b.ip) return false;
     if (a.first_port == 0 || b.first_port == 0) return true;
     return a.first_port < b.first_port + b.num_ports && b.first_port < a.first_port + a.num_ports;
 }

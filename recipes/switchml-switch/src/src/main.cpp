@@ -52,7 +52,7 @@ void wait_for_signal(const sigset_t &signals, DataPlane &plane) {
 std::string ready_line(const Options &options, const DataPlane &plane, const Controller &controller,
                        const MetricsServer *metrics) {
     return "{\"event\": \"ready\", \"controller\": " +
-           json_string(options.address + ":" + std::to_string(controller.port())) +
+           json_string(switchml::wire::to_text({options.address, controller.port()})) +
            ", \"data\": " + json_string(switchml::wire::to_text(plane.local())) +
            (metrics ? ", \"metrics\": " + json_string(switchml::wire::to_text(metrics->local())) : "") +
            ", \"version\": " + json_string(SWITCHML_VERSION) + "}";
@@ -68,7 +68,7 @@ std::unique_ptr<MetricsServer> serve_metrics(const Options &options, DataPlane &
 DataPlaneOptions data_plane_options(const Options &options) {
     FaultRates faults{options.drop_rate, options.duplicate_rate, options.delay_rate, options.reorder_rate,
                       std::chrono::milliseconds(options.delay_ms)};
-    DataPlaneOptions plane{{options.ipv4, options.data_port}, faults, faults, options.seed};
+    DataPlaneOptions plane{{options.address, options.data_port}, faults, faults, options.seed};
     plane.result_faults.drop = options.drop_result_rate;
     return plane;
 }
@@ -82,8 +82,7 @@ void run(const Options &options) {
         const auto on_session = [&stats] {
             if (stats) stats->refresh();
         };
-        Controller controller({options.address,
-                               options.controller_port,
+        Controller controller({{options.address, options.controller_port},
                                options.max_workers,
                                options.max_sessions,
                                std::chrono::milliseconds(options.lease_ms),

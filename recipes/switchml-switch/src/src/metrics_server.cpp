@@ -23,19 +23,17 @@ constexpr const char *kPlain = "text/plain; charset=utf-8";
 
 int listen_at(wire::Endpoint &local) {
     const std::string where = "cannot listen on TCP " + wire::to_text(local) + " for metrics";
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const int fd = socket(local.ip.is_ipv4() ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) throw std::system_error(errno, std::generic_category(), where);
     const int yes = 1;
-    sockaddr_in address = wire::to_sockaddr(local);
-    socklen_t size = sizeof address;
+    const wire::SocketAddress address(local);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-        bind(fd, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 || listen(fd, kBacklog) != 0 ||
-        getsockname(fd, reinterpret_cast<sockaddr *>(&address), &size) != 0) {
+        bind(fd, address.get(), address.size()) != 0 || listen(fd, kBacklog) != 0) {
         const int error = errno;
         close(fd);
         throw std::system_error(error, std::generic_category(), where);
     }
-    local = wire::to_endpoint(address);
+    local = wire::local_endpoint(fd);
     return fd;
 }
 

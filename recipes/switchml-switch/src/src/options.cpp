@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "options.hpp"
 
-#include <arpa/inet.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <functional>
@@ -12,12 +10,12 @@
 namespace switchml::softswitch {
 
 const char *const kUsage =
-    "usage: switchml-switch --address IPV4 [options]\n"
+    "usage: switchml-switch --address IP [options]\n"
     "\n"
     "A SwitchML switch in software: workers open sessions with it over gRPC and it\n"
     "sums their packets over UDP.\n"
     "\n"
-    "  --address IPV4          this host's address, to bind and to tell the workers\n"
+    "  --address IP            this host's address, to bind and to tell the workers\n"
     "  --port N                UDP port of the data plane, 0 for a free one (default 48864;\n"
     "                          libswitchml learns it, published clients know only the default)\n"
     "  --controller-port N     TCP port of the session set-up, 0 for a free one (default 50099)\n"
@@ -29,7 +27,7 @@ const char *const kUsage =
     "                          workers stands when another wants its place (default 20000)\n"
     "  --stats-file PATH       counters as JSON, replaced at each session, every second\n"
     "                          while there is traffic, and at the end\n"
-    "  --metrics IPV4:PORT     serve the counters to Prometheus at http://IPV4:PORT/metrics\n"
+    "  --metrics IP:PORT       serve the counters to Prometheus at http://IP:PORT/metrics\n"
     "  --token-file PATH       ask every call of the controller for one of the tokens in this\n"
     "                          file, one a line\n"
     "  --tls-cert PATH         speak TLS on the controller's port, with this certificate\n"
@@ -71,22 +69,26 @@ double probability(const std::string &option, const std::string &text) {
 }
 
 void set_address(Options &options, const std::string &text) {
-    in_addr address{};
-    if (inet_pton(AF_INET, text.c_str(), &address) != 1 || address.s_addr == INADDR_ANY) {
+    const auto address = wire::IpAddress::parse(text);
+    if (!address || address->is_unspecified()) {
         throw UsageError("--address is '" + text +
-                         "', expected one of this host's IPv4 addresses (workers are told it)");
+                         "', expected one of this host's IPv4 or IPv6 addresses (workers are told it)");
     }
-    options.address = text;
-    options.ipv4 = ntohl(address.s_addr);
+    options.address = *address;
 }
 
 void set_metrics(Options &options, const std::string &text) {
-    const std::size_t colon = text.find(':');
-    in_addr address{};
-    if (colon == std::string::npos || inet_pton(AF_INET, text.substr(0, colon).c_str(), &address) != 1) {
-        throw UsageError("--metrics is '" + text + "', expected an IPv4 address and a port, as 127.0.0.1:9400");
+    const bool bracketed = !text.empty() && text.front() == '[';
+    const std::size_t colon = bracketed ? text.find("]:") + 1 : text.find(':');
+    std::optional<wire::IpAddress> address;
+    if (colon != 0 && colon != std::string::npos) {
+        address = wire::IpAddress::parse(bracketed ? text.substr(1, colon - 2) : text.substr(0, colon));
     }
-    options.metrics = {ntohl(address.s_addr),
+    if (!address || address->is_ipv4() == bracketed) {
+        throw UsageError("--metrics is '" + text +
+                         "', expected an address and a port, as 127.0.0.1:9400 or [::1]:9400");
+    }
+    options.metrics = {*address,
                        static_cast<std::uint16_t>(number("--metrics' port", text.substr(colon + 1), 0, 65535))};
 }
 
@@ -176,7 +178,7 @@ Options parse_options(int argc, const char *const *argv) {
         setter->second(options, value);
     }
     check_tls(options);
-    if (options.address.empty() && !options.help && !options.version) throw UsageError("--address is needed");
+    if (options.address.is_unspecified() && !options.help && !options.version) throw UsageError("--address is needed");
     return options;
 }
 

@@ -12,8 +12,7 @@
 namespace switchml::softswitch {
 
 struct Options {
-    std::string address;
-    std::uint32_t ipv4 = 0;
+    switchml::wire::IpAddress address;
     std::uint16_t data_port = wire::kDataPort;
     std::uint16_t controller_port = 50099;
     std::string stats_file;  // empty: none

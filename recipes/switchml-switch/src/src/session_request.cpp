@@ -13,6 +13,13 @@ std::uint32_t requested_numel(const switchml_proto::UdpSessionRequest &request) 
     return size_class >= 0 && size_class <= 3 ? wire::numel_of(static_cast<std::uint8_t>(size_class)) : 0;
 }
 
+// Unspecified where it gives none, or two.
+wire::IpAddress address_of(const switchml_proto::UdpSessionRequest &request) {
+    if (request.ipv6().empty()) return request.ipv4();
+    if (request.ipv4() != 0) return {};
+    return wire::IpAddress::from_message(request.ipv6()).value_or(wire::IpAddress());
+}
+
 }  // namespace
 
 std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
@@ -30,7 +37,7 @@ std::string check_request(const switchml_proto::UdpSessionRequest &request, std:
     if (request.rank() >= request.num_workers())
         return who(request.rank()) + " of " + std::to_string(request.num_workers());
     if (request.session_id() == 0) return "session id 0";
-    if (request.ipv4() == 0) return who(request.rank()) + " gives no IPv4 address";
+    if (address_of(request).is_unspecified()) return who(request.rank()) + " gives no IPv4 or IPv6 address";
     if (request.num_threads() > kMaxThreads || std::uint64_t{request.first_port()} + request.num_threads() > 65536 ||
         std::uint64_t{request.window()} * request.num_threads() > wire::kNumSlots / 2) {
         return who(request.rank()) + " has port " + std::to_string(request.first_port()) + ", " +
@@ -56,7 +63,7 @@ SessionRequest to_session_request(const switchml_proto::UdpSessionRequest &reque
             Numbering{wire::first_number(request.session_id()), request.window(), request.num_threads()};
     }
     asked.rank = request.rank();
-    asked.member = {request.ipv4(), static_cast<std::uint16_t>(request.first_port()),
+    asked.member = {address_of(request), static_cast<std::uint16_t>(request.first_port()),
                     static_cast<std::uint16_t>(request.num_threads()), request.takes_bursts()};
     asked.job = request.job();
     asked.owner = request.owner();

@@ -6,7 +6,7 @@
 
 namespace switchml::softswitch {
 wire::Endpoint reply_to(const Member &member, std::uint16_t lane) {
-    return {member.ipv4, static_cast<std::uint16_t>(member.first_port + lane)};
+    return {member.ip, static_cast<std::uint16_t>(member.first_port + lane)};
 }
 
 void SessionTable::open(const SessionOptions &options) {
@@ -25,13 +25,13 @@ void SessionTable::set_worker(std::uint64_t session_id, std::uint32_t rank, cons
     SessionWorker &worker = session.workers.at(rank);
     forget_routes([&](const Route &route) { return route.session == &session && route.rank == rank; });
     worker.member = member;
-    worker.counters.ipv4 = member.ipv4;
+    worker.counters.ip = member.ip;
     if (member.first_port == 0) {
-        routes_[wire::key_of({member.ipv4, 0})] = {&session, rank, 0};
+        routes_[{member.ip, 0}] = {&session, rank, 0};
         return;
     }
     for (std::uint16_t lane = 0; lane < member.num_ports; ++lane) {
-        routes_[wire::key_of(reply_to(member, lane))] = {&session, rank, lane};
+        routes_[reply_to(member, lane)] = {&session, rank, lane};
     }
 }
 
@@ -55,9 +55,9 @@ void SessionTable::forget_routes(const std::function<bool(const Route &)> &conce
 }
 
 std::optional<SessionTable::Route> SessionTable::route_of(const wire::Endpoint &source) const {
-    auto found = routes_.find(wire::key_of(source));
+    auto found = routes_.find(source);
     if (found != routes_.end()) return found->second;
-    found = routes_.find(wire::key_of({source.ipv4, 0}));
+    found = routes_.find({source.ip, 0});
     if (found == routes_.end()) return std::nullopt;
     return Route{found->second.session, found->second.rank, source.port};
 }

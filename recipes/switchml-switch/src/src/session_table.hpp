@@ -30,7 +30,7 @@ struct SessionOptions {
 };
 
 struct Member {
-    std::uint32_t ipv4 = 0;
+    wire::IpAddress ip;
     std::uint16_t first_port = 0;  // 0: the worker has not said, so any port of its address is its own
     std::uint16_t num_ports = 0;
     bool takes_bursts = false;  // results may go to it as one kernel packet (UDP GSO)
@@ -95,7 +95,7 @@ class SessionTable {
 
     std::map<std::uint64_t, std::unique_ptr<OpenSession>> sessions_;  // by id
     std::unique_ptr<OpenSession> spare_;                              // a closed one, for its memory
-    std::unordered_map<std::uint64_t, Route> routes_;                 // by address and port
+    std::unordered_map<wire::Endpoint, Route, wire::EndpointHash> routes_;
     DropCounters dropped_;
     DroppedSources dropped_sources_;
 };

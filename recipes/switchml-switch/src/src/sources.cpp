@@ -4,7 +4,7 @@
 namespace switchml::softswitch {
 
 SourceDrops &DroppedSources::of(const wire::Endpoint &source) {
-    const auto found = places_.find(wire::key_of(source));
+    const auto found = places_.find(source);
     if (found != places_.end()) {
         latest_.splice(latest_.begin(), latest_, found->second);
         return latest_.front().drops;
@@ -13,11 +13,11 @@ SourceDrops &DroppedSources::of(const wire::Endpoint &source) {
         const DroppedSource &oldest = latest_.back();
         others_.unknown_worker += oldest.drops.unknown_worker;
         others_.malformed += oldest.drops.malformed;
-        places_.erase(wire::key_of(oldest.source));
+        places_.erase(oldest.source);
         latest_.pop_back();
     }
     latest_.push_front({source, {}});
-    places_[wire::key_of(source)] = latest_.begin();
+    places_[source] = latest_.begin();
     return latest_.front().drops;
 }
 

@@ -26,7 +26,7 @@ class DroppedSources {
 
   private:
     std::list<DroppedSource> latest_;
-    std::unordered_map<std::uint64_t, std::list<DroppedSource>::iterator> places_;  // by address and port
+    std::unordered_map<wire::Endpoint, std::list<DroppedSource>::iterator, wire::EndpointHash> places_;
     SourceDrops others_;
 };
 

@@ -18,12 +18,12 @@ constexpr const char *kGet = "GET /metrics HTTP/1.1\r\nHost: switch\r\n\r\n";
 // A client that says what it likes; nothing takes longer than 10 s.
 class HttpClient {
   public:
-    explicit HttpClient(const wire::Endpoint &server) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    explicit HttpClient(const wire::Endpoint &server)
+        : fd_(socket(server.ip.is_ipv4() ? AF_INET : AF_INET6, SOCK_STREAM, 0)) {
         const timeval limit{10, 0};
         setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        const sockaddr_in address = wire::to_sockaddr(server);
-        if (connect(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0)
-            throw std::runtime_error("cannot connect");
+        const wire::SocketAddress address(server);
+        if (connect(fd_, address.get(), address.size()) != 0) throw std::runtime_error("cannot connect");
     }
     ~HttpClient() { close(fd_); }
     HttpClient(const HttpClient &) = delete;

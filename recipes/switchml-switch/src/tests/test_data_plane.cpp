@@ -163,7 +163,7 @@ TEST(what_is_not_part_of_the_session_is_dropped_and_counted) {
     CHECK_EQ(sources.latest.size(), 2U);
     CHECK_EQ(wire::to_text(sources.latest.at(0).source), wire::to_text({address(2), 4242}));
     CHECK_EQ(sources.latest.at(0).drops.malformed, 4U);
-    CHECK_EQ(sources.latest.at(1).source.ipv4, address(9));
+    CHECK_EQ(sources.latest.at(1).source.ip.ipv4(), address(9));
     CHECK_EQ(sources.latest.at(1).drops.unknown_worker, 1U);
 }
 
@@ -206,7 +206,7 @@ TEST(a_new_session_forgets_the_old_one) {
     TwoWorkers test;
     test.first.send(packet({0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 100));
     test.plane.open_session({kSession, 2, 64, std::nullopt});
-    CHECK_EQ(test.plane.counters().workers.at(0).ipv4, 0U);
+    CHECK_EQ(test.plane.counters().workers.at(0).ip.ipv4(), 0U);
     test.plane.set_worker(kSession, 0, {address(2), 0, 0, false});
     test.plane.set_worker(kSession, 1, {address(3), 0, 0, false});
     test.first.send(packet({0x11, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 1));

@@ -29,7 +29,7 @@ void refused(const std::vector<const char *> &arguments, const char *mention) {
 
 TEST(defaults_are_the_published_ports) {
     const Options options = parse({"--address", "127.0.0.1"});
-    CHECK_EQ(options.ipv4, 0x7F000001U);
+    CHECK_EQ(options.address.ipv4(), 0x7F000001U);
     CHECK_EQ(options.data_port, 48864);
     CHECK_EQ(options.controller_port, 50099);
     CHECK_EQ(options.max_workers, 32U);
@@ -41,7 +41,7 @@ TEST(every_option_is_taken_in_both_spellings) {
     const Options options =
         parse({"--address=10.1.2.3", "--port", "0", "--controller-port=7", "--stats-file", "/x=y", "--drop-rate=0.25",
                "--drop-result-rate", "0.5", "--seed", "18446744073709551615", "--max-workers=4"});
-    CHECK_EQ(options.address, "10.1.2.3");
+    CHECK_EQ(switchml::wire::to_text(options.address), "10.1.2.3");
     CHECK_EQ(options.data_port, 0);
     CHECK_EQ(options.controller_port, 7);
     CHECK_EQ(options.stats_file, "/x=y");
@@ -63,6 +63,9 @@ TEST(wrong_options_are_named) {
     refused({"--address"}, "--address");
     refused({"--address", "0.0.0.0"}, "0.0.0.0");
     refused({"--address", "localhost"}, "localhost");
+    refused({"--address", "::"}, "::");
+    for (const char *metrics : {"::1:9400", "[::1]", "[127.0.0.1]:9400", "[::1]:99999", "[]:1", ":1"})
+        refused({"--address", "::1", "--metrics", metrics}, "--metrics");
     refused({"--address", "127.0.0.1", "--port", "65536"}, "65536");
     refused({"--address", "127.0.0.1", "--controller-port", "-1"}, "-1");
     refused({"--address", "127.0.0.1", "--max-workers", "33"}, "33");
@@ -114,6 +117,12 @@ TEST(counters_are_one_line_of_json) {
         "\"bytes\": 2394, \"retransmitted_results\": 1}, {\"rank\": 1, \"address\": null, \"packets\": 0, \"bytes\": "
         "0, "
         "\"retransmitted_results\": 0}]}");
+}
+
+TEST(addresses_may_be_of_ipv6) {
+    const Options options = parse({"--address", "fd00::5", "--metrics=[::1]:9400"});
+    CHECK_EQ(switchml::wire::to_text(options.address), "fd00::5");
+    CHECK_EQ(switchml::wire::to_text(*options.metrics), "[::1]:9400");
 }
 
 TEST(json_strings_are_escaped) { CHECK_EQ(json_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\""); }

@@ -43,6 +43,18 @@ TEST(all_ports_of_a_worker_exist) {
     CHECK_MENTIONS(check_request(numbered(65533, 4), 32), "expected ports up to 65535");
 }
 
+TEST(a_worker_gives_one_address) {
+    auto request = numbered(4000, 1);
+    request.set_ipv6(std::string(15, '\1'));
+    for (const std::uint32_t ipv4 : {0x0A000001U, 0U}) {
+        request.set_ipv4(ipv4);
+        CHECK_MENTIONS(check_request(request, 32), "gives no IPv4 or IPv6 address");
+    }
+    request.set_ipv6(std::string(16, '\1'));
+    CHECK_EQ(check_request(request, 32), "");
+    CHECK_EQ(wire::to_text(to_session_request(request).member.ip), "101:101:101:101:101:101:101:101");
+}
+
 TEST(ports_come_with_a_window_or_not_at_all) {
     auto request = numbered(4000, 1);
     request.set_window(0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Who gets a session at the switch, for how long, and beside whom.
-#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "http_client.hpp"
@@ -29,7 +31,61 @@ Configure job_named(const char *name, std::uint32_t port) {
     };
 }
 
+// Of IPv6's only loopback address; ports keep test runs apart.
+void over_ipv6(switchml_config &config) {
+    quick(config);
+    config.local_address = nullptr;
+    config.worker_port = 10000 + static_cast<std::uint32_t>(getpid()) % 20000;
+}
+
+wire::Endpoint endpoint_of(const std::string &text) {
+    const std::size_t colon = text.rfind(':');
+    const bool bracketed = text.front() == '[';
+    return {wire::IpAddress::parse(bracketed ? text.substr(1, colon - 2) : text.substr(0, colon)).value(),
+            static_cast<std::uint16_t>(std::stoul(text.substr(colon + 1)))};
+}
+
+bool has_ipv6(const char *test) {
+    try {
+        const wire::UdpSocket socket({wire::IpAddress::parse("::1").value(), 0}, 64);
+        return true;
+    } catch (const std::system_error &error) {
+        std::printf("skipped %s: no IPv6 loopback: %s\n", test, error.what());
+        return false;
+    }
+}
+
 }  // namespace
+
+TEST(workers_and_switch_meet_over_ipv6) {
+    if (!has_ipv6("workers_and_switch_meet_over_ipv6")) return;
+    Switch net({"--address", "::1", "--port", "0", "--metrics", "[::1]:0"});
+    CHECK_MENTIONS(net.controller, "[::1]:");
+    wire::UdpSocket stranger({wire::IpAddress::parse("::1").value(), 0}, 64);
+    stranger.connect(endpoint_of(net.data));
+    const std::uint8_t byte = 0;
+    CHECK_EQ(send(stranger.fd(), &byte, 1, 0), 1);
+    {
+        Workers workers(net, 3, over_ipv6);
+        check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 3, 50000);
+        check_exact_rounds<float>(workers, SWITCHML_FLOAT32, 3, 50000);
+        CHECK_MENTIONS(HttpClient(endpoint_of(json_value(net.ready, "metrics"))).say(kGet).hear(),
+                       "\nswitchml_switch_sessions 1\n");
+    }
+    const std::string stats = net.stop();
+    CHECK_MENTIONS(stats, "{\"rank\": 2, \"address\": \"::1\"");
+    CHECK_MENTIONS(stats, "{\"address\": \"" + wire::to_text(stranger.local()) +
+                              "\", \"unknown_worker\": 0, "
+                              "\"malformed\": 1}");
+}
+
+TEST(a_worker_that_sends_from_the_other_kind_of_address_is_refused) {
+    if (!has_ipv6("a_worker_that_sends_from_the_other_kind_of_address_is_refused")) return;
+    Switch net({"--address", "::1", "--port", "0"});
+    const OpenFailed failure = open_failure(net.controller, 0, 1, quick);
+    CHECK_EQ(failure.status, SWITCHML_EREFUSED);
+    CHECK_MENTIONS(failure.what(), private_address(2) + ", which cannot reach ::1");
+}
 
 TEST(a_missing_worker_is_a_timeout_of_the_session) {
     Switch net;
@@ -223,11 +279,7 @@ TEST(the_stats_file_is_fresh_at_each_session_and_at_the_end) {
 
 TEST(a_scraper_sees_counters_and_sessions) {
     Switch net({"--metrics", private_address(1) + ":0"});
-    const std::string metrics = json_value(net.ready, "metrics");
-    in_addr address{};
-    CHECK_EQ(inet_pton(AF_INET, private_address(1).c_str(), &address), 1);
-    const wire::Endpoint server{ntohl(address.s_addr),
-                                static_cast<std::uint16_t>(std::stoul(metrics.substr(metrics.find(':') + 1)))};
+    const wire::Endpoint server = endpoint_of(json_value(net.ready, "metrics"));
     CHECK_MENTIONS(HttpClient(server).say(kGet).hear(), "\nswitchml_switch_sessions 0\n");
     Workers workers(net, 2, job_named("scraped", 4000));
     check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);

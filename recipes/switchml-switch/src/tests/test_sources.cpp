@@ -29,7 +29,7 @@ TEST(older_sources_make_room_and_lose_nothing) {
     }
     const SourceReport report = sources.report();
     CHECK_EQ(report.latest.size(), DroppedSources::kMaxSources);
-    CHECK_EQ(report.latest.at(0).source.ipv4, 7U);
+    CHECK_EQ(report.latest.at(0).source.ip.ipv4(), 7U);
     CHECK_EQ(report.latest.at(0).drops.malformed, kFlood);
     CHECK_EQ(report.others.unknown_worker, kFlood - (DroppedSources::kMaxSources - 1));
     CHECK_EQ(report.others.malformed, 0U);

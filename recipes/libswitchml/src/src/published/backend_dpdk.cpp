@@ -63,7 +63,11 @@ void configure_backend(const Settings &settings, const ConfigurationFile &file, 
                        Config &config) {
     DpdkBackendConfig &dpdk = config.backend_.dpdk;
     dpdk.worker_port = settings.worker_port;
-    dpdk.worker_ip_str = wire::ipv4_text(choose_local_address(settings));
+    const wire::IpAddress local = choose_local_address(settings);
+    if (!local.is_ipv4())
+        throw Error(SWITCHML_ECONFIG, "the " + std::string(backend_name()) + " transport speaks IPv4 only, not from " +
+                                          wire::to_text(local));
+    dpdk.worker_ip_str = wire::to_text(local);
     dpdk.cores_str = file.text(environment, "backend.dpdk.cores", "");
     if (dpdk.cores_str.empty()) dpdk.cores_str = default_cores(settings.num_threads);
     dpdk.extra_eal_options = eal_options(file.text(environment, "backend.dpdk.extra_eal_options", ""));

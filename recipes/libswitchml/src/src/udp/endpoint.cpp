@@ -20,17 +20,17 @@ Error bind_error(const std::system_error &error, const wire::Endpoint &wanted) {
     }
     if (error.code().value() == EADDRNOTAVAIL) {
         return {SWITCHML_ECONFIG, what + "; SWITCHML_LOCAL_ADDRESS must be an address of this host, and " +
-                                      wire::ipv4_text(wanted.ipv4) + " is none"};
+                                      wire::to_text(wanted.ip) + " is none"};
     }
     return {SWITCHML_EIO, what};
 }
 
 }  // namespace
 
-std::vector<wire::UdpSocket> bind_sockets(const Settings &settings, std::uint32_t local_address) {
+std::vector<wire::UdpSocket> bind_sockets(const Settings &settings, const wire::Endpoint &first) {
     std::vector<wire::UdpSocket> sockets;
     for (std::uint32_t thread = 0; thread < settings.num_threads; ++thread) {
-        const wire::Endpoint local{local_address, static_cast<std::uint16_t>(settings.worker_port + thread)};
+        const wire::Endpoint local{first.ip, static_cast<std::uint16_t>(first.port + thread)};
         try {
             sockets.emplace_back(local, wire::kClientTtl);
         } catch (const std::system_error &error) {

@@ -11,8 +11,8 @@
 
 namespace switchml::udp {
 
-// One socket per thread at worker_port + thread. Error ECONFIG for an address
+// One socket per thread at first_port + thread. Error ECONFIG for an address
 // that is not this host's, EIO for a port in use.
-std::vector<wire::UdpSocket> bind_sockets(const Settings &settings, std::uint32_t local_address);
+std::vector<wire::UdpSocket> bind_sockets(const Settings &settings, const wire::Endpoint &first);
 
 }  // namespace switchml::udp

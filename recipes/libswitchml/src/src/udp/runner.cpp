@@ -20,7 +20,8 @@ namespace {
 
 // What a 1034-byte packet costs in a socket's buffer when it arrives alone: 2 KiB of data and the kernel's bookkeeping.
 constexpr std::size_t kBufferedPacketBytes = 2304;
-constexpr std::size_t kUdpHeaderBytes = 28;  // with IPv4's
+constexpr std::size_t kIpv4HeaderBytes = 28;  // with UDP's
+constexpr std::size_t kIpv6HeaderBytes = 48;
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
 
 void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
@@ -82,8 +83,9 @@ void Runner::flush() {
     burst_filled_ = 0;
     const int error = sender_.flush();
     if (error == EMSGSIZE) {
-        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + kUdpHeaderBytes) +
-                                      " bytes do not pass to " + wire::to_text(data_plane_) +
+        const std::size_t headers = data_plane_.ip.is_ipv4() ? kIpv4HeaderBytes : kIpv6HeaderBytes;
+        throw Error(SWITCHML_EIO, "packets of " + std::to_string(packet_bytes_ + headers) + " bytes do not pass to " +
+                                      wire::to_text(data_plane_) +
                                       ": the path's MTU is smaller; raise it, or set "
                                       "SWITCHML_PACKET_NUMEL=64 on all workers");
     }

@@ -29,10 +29,10 @@ struct Session {
 };
 
 // Brings all workers into one session. Blocks until every worker is in, at most
-// connect_timeout_ms + job_timeout_ms. A session that does not come about is given
+// connect_timeout_ms + job_timeout_ms. `first`: where thread 0 sends from. A session that does not come about is given
 // back to the switch. Error: EUNREACHABLE, EREFUSED (also where another job has
 // the switch), ETIMEDOUT (a worker is missing), ECONFIG (this worker's parameters
 // differ from rank 0's).
-Session open_session(const Settings &settings, std::uint32_t local_address);
+Session open_session(const Settings &settings, const wire::Endpoint &first);
 
 }  // namespace switchml::udp

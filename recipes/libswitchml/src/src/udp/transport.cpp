@@ -55,7 +55,8 @@ struct Failure {
 class UdpTransport final : public Transport {
   public:
     explicit UdpTransport(const Settings &settings) : settings_(settings) {
-        const std::uint32_t local = choose_local_address(settings_);
+        const wire::IpAddress address = choose_local_address(settings_);
+        const wire::Endpoint local{address, first_port(settings_, address)};
         // Bound before the session is asked for, so that a port in use does not disturb the other workers.
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const udp::Session session = udp::open_session(settings_, local);

@@ -101,7 +101,7 @@ void Group::plan_kill() {
 }
 
 void Group::receive(const Packet &packet) {
-    if (!attempts_.empty()) latest().workers.at(packet.to.ipv4 & 0xFFU)->receive(packet);
+    if (!attempts_.empty()) latest().workers.at(packet.to.ip.ipv4() & 0xFFU)->receive(packet);
 }
 
 bool Group::altered() const {

@@ -40,7 +40,7 @@ class Group {
     void settle();
     // Of a worker's address.
     void receive(const Packet &packet);
-    bool owns(const wire::Endpoint &address) const noexcept { return (address.ipv4 >> 8 & 0xFFU) == number_ + 1; }
+    bool owns(const wire::Endpoint &address) const noexcept { return (address.ip.ipv4() >> 8 & 0xFFU) == number_ + 1; }
     std::size_t lanes() const { return std::size_t{plan_.num_workers} * plan_.threads * plan_.window; }
     const GroupCounts &counts() const noexcept { return counts_; }
 

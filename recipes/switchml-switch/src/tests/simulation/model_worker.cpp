@@ -106,7 +106,7 @@ udp::SliceData ModelWorker::slice_of(std::uint32_t thread, std::size_t number) {
 void ModelWorker::transmit(std::uint32_t thread, std::uint32_t unit) {
     std::array<std::uint8_t, wire::kMaxPacketBytes> packet{};
     lines_[thread]->transfer->slice().build(unit, packet.data());
-    const wire::Endpoint from{seat_.member.ipv4, static_cast<std::uint16_t>(seat_.member.first_port + thread)};
+    const wire::Endpoint from{seat_.member.ip, static_cast<std::uint16_t>(seat_.member.first_port + thread)};
     world_.network.send(from, switch_endpoint(), packet.data(), wire::packet_bytes(group_.packet_numel));
 }
 

@@ -62,7 +62,7 @@ class Run {
     }
 
     void deliver(const Packet &packet) {
-        if (packet.to.ipv4 == switch_endpoint().ipv4) return switch_.receive(packet);
+        if (packet.to.ip == switch_endpoint().ip) return switch_.receive(packet);
         for (auto &group : groups_) {
             if (group->owns(packet.to)) group->receive(packet);
         }
