@@ -2,7 +2,10 @@
 //
 // The switch under a service manager, and as the first process of a container.
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -65,13 +68,29 @@ void check_notified(const std::string &socket_name) {
     CHECK_EQ(manager.receive(), "");
 }
 
-// In a process namespace of its own: starts `arguments` as its first process, says that one's number here as a line,
-// and ends as it ends.
+// Whether nothing can be written at the root of the file system.
+bool make_root_read_only() {
+    struct statvfs root{};
+    if (statvfs("/", &root) != 0) return false;
+    unsigned long kept = 0;  // what this user may not take away
+    if ((root.f_flag & ST_NOSUID) != 0) kept |= MS_NOSUID;
+    if ((root.f_flag & ST_NODEV) != 0) kept |= MS_NODEV;
+    if ((root.f_flag & ST_NOEXEC) != 0) kept |= MS_NOEXEC;
+    if ((root.f_flag & ST_RELATIME) != 0) kept |= MS_RELATIME;
+    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, nullptr) != 0)
+        return false;
+    return mkdir("/switchml-writes-here", 0700) != 0 && errno == EROFS;
+}
+
+// As a container: starts `arguments` as the first process of a namespace, without a variable and with a root that is
+// read-only, says that one's number here as a line, and ends as it ends.
 int run_as_first_process(int argc, char **argv) {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS) != 0 || !make_root_read_only()) {
         std::printf("{\"refused\": \"%s\"}\n", std::strerror(errno));
         return 0;
     }
+    clearenv();
     std::vector<char *> arguments(argv, argv + argc);
     arguments.push_back(nullptr);
     const pid_t first = fork();
@@ -101,7 +120,8 @@ TEST(a_manager_that_is_not_there_does_not_stop_it) {
     net.stop();
 }
 
-// The kernel hands the first process of a namespace only signals that it asked for.
+// The kernel hands the first process of a namespace only signals that it asked for. There is no HOME, and no place to
+// write to.
 TEST(a_first_process_ends_well) {
     for (const int number : {SIGTERM, SIGINT}) {
         Process outer({"/proc/self/exe", "--as-first-process", SWITCHML_SWITCH_EXECUTABLE, "--address",
