@@ -32,424 +32,406 @@ using Clock = std::chrono::steady_clock;
 
 thread_local std::string t_last_error;
 
-switchml_status failed(switchml_status status, const std::string& message) {
-  t_last_error = message;
-  return status;
+switchml_status failed(switchml_status status, const std::string &message) {
+    t_last_error = message;
+    return status;
 }
 
-uint32_t setting(uint32_t given, const char* name, uint32_t fallback) {
-  if (given != 0) {
-    return given;
-  }
-  const char* const text = std::getenv(name);
-  return text != nullptr && *text != '\0' ? static_cast<uint32_t>(std::atoi(text)) : fallback;
+uint32_t setting(uint32_t given, const char *name, uint32_t fallback) {
+    if (given != 0) {
+        return given;
+    }
+    const char *const text = std::getenv(name);
+    return text != nullptr && *text != '\0' ? static_cast<uint32_t>(std::atoi(text)) : fallback;
 }
 
 struct Header {
-  uint64_t numel;
-  uint32_t dtype;
-  uint32_t rank;
+    uint64_t numel;
+    uint32_t dtype;
+    uint32_t rank;
 };
 
 // A socket that reads and writes whole buffers, and says by false that the
 // other side ended, or that nothing came for the time set.
 class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {
-    const int on = 1;
-    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
-  ~Socket() { ::close(fd_); }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  void set_timeout(uint32_t milliseconds) const {
-    const timeval value{milliseconds / 1000, static_cast<suseconds_t>(milliseconds % 1000) * 1000};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
-    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof(value));
-  }
-
-  bool read(void* data, size_t size) const {
-    auto* bytes = static_cast<char*>(data);
-    while (size > 0) {
-      const ssize_t count = ::recv(fd_, bytes, size, 0);
-      if (count <= 0) {
-        return false;
-      }
-      bytes += count;
-      size -= static_cast<size_t>(count);
+  public:
+    explicit Socket(int fd) : fd_(fd) {
+        const int on = 1;
+        setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
-    return true;
-  }
+    ~Socket() { ::close(fd_); }
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
 
-  bool write(const void* data, size_t size) const {
-    const auto* bytes = static_cast<const char*>(data);
-    while (size > 0) {
-      const ssize_t count = ::send(fd_, bytes, size, MSG_NOSIGNAL);
-      if (count <= 0) {
-        return false;
-      }
-      bytes += count;
-      size -= static_cast<size_t>(count);
+    void set_timeout(uint32_t milliseconds) const {
+        const timeval value{milliseconds / 1000, static_cast<suseconds_t>(milliseconds % 1000) * 1000};
+        setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
+        setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof(value));
     }
-    return true;
-  }
 
-  void wake() const { ::shutdown(fd_, SHUT_RDWR); }
-  int fd() const { return fd_; }
+    bool read(void *data, size_t size) const {
+        auto *bytes = static_cast<char *>(data);
+        while (size > 0) {
+            const ssize_t count = ::recv(fd_, bytes, size, 0);
+            if (count <= 0) {
+                return false;
+            }
+            bytes += count;
+            size -= static_cast<size_t>(count);
+        }
+        return true;
+    }
 
- private:
-  const int fd_;
+    bool write(const void *data, size_t size) const {
+        const auto *bytes = static_cast<const char *>(data);
+        while (size > 0) {
+            const ssize_t count = ::send(fd_, bytes, size, MSG_NOSIGNAL);
+            if (count <= 0) {
+                return false;
+            }
+            bytes += count;
+            size -= static_cast<size_t>(count);
+        }
+        return true;
+    }
+
+    void wake() const { ::shutdown(fd_, SHUT_RDWR); }
+    int fd() const { return fd_; }
+
+  private:
+    const int fd_;
 };
 
 template <typename T>
-void add(std::vector<char>& sum, const std::vector<char>& part) {
-  for (size_t at = 0; at < sum.size(); at += sizeof(T)) {
-    T left;
-    T right;
-    std::memcpy(&left, &sum[at], sizeof(T));
-    std::memcpy(&right, &part[at], sizeof(T));
-    left += right;
-    std::memcpy(&sum[at], &left, sizeof(T));
-  }
+void add(std::vector<char> &sum, const std::vector<char> &part) {
+    for (size_t at = 0; at < sum.size(); at += sizeof(T)) {
+        T left;
+        T right;
+        std::memcpy(&left, &sum[at], sizeof(T));
+        std::memcpy(&right, &part[at], sizeof(T));
+        left += right;
+        std::memcpy(&sum[at], &left, sizeof(T));
+    }
 }
 
 class Hub {
- public:
-  Hub(int listener, uint32_t workers) : listener_(listener), workers_(workers) {
-    thread_ = std::thread([this] { run(); });
-  }
+  public:
+    Hub(int listener, uint32_t workers) : listener_(listener), workers_(workers) {
+        thread_ = std::thread([this] { run(); });
+    }
 
-  ~Hub() {
-    listener_.wake();
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-      for (const auto& peer : peers_) {
-        peer->wake();
-      }
+    ~Hub() {
+        listener_.wake();
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+            for (const auto &peer : peers_) {
+                peer->wake();
+            }
+        }
+        thread_.join();
     }
-    thread_.join();
-  }
 
- private:
-  void run() {
-    if (!accept_all()) {
-      return;
+  private:
+    void run() {
+        if (!accept_all()) {
+            return;
+        }
+        const char welcome = 1;
+        for (const auto &peer : peers_) {
+            peer->write(&welcome, 1);
+        }
+        while (serve_job()) {
+        }
     }
-    const char welcome = 1;
-    for (const auto& peer : peers_) {
-      peer->write(&welcome, 1);
-    }
-    while (serve_job()) {
-    }
-  }
 
-  bool accept_all() {
-    while (peers_.size() < workers_) {
-      const int fd = ::accept(listener_.fd(), nullptr, nullptr);
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (fd < 0 || stopping_) {
-        return false;
-      }
-      peers_.push_back(std::make_unique<Socket>(fd));
+    bool accept_all() {
+        while (peers_.size() < workers_) {
+            const int fd = ::accept(listener_.fd(), nullptr, nullptr);
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (fd < 0 || stopping_) {
+                return false;
+            }
+            peers_.push_back(std::make_unique<Socket>(fd));
+        }
+        return true;
     }
-    return true;
-  }
 
-  // A job that does not match, or a worker that is gone, stops the hub without
-  // a word to the others, as a switch would leave them waiting.
-  bool serve_job() {
-    std::vector<char> sum;
-    std::optional<Header> first;
-    for (const auto& peer : peers_) {
-      Header header{};
-      if (!peer->read(&header, sizeof(header))) {
-        return false;
-      }
-      if (first && (first->numel != header.numel || first->dtype != header.dtype)) {
-        return false;
-      }
-      std::vector<char> part(header.numel * 4);
-      if (!peer->read(part.data(), part.size())) {
-        return false;
-      }
-      if (!first) {
-        sum = std::move(part);
-        first = header;
-      } else if (header.dtype == SWITCHML_FLOAT32) {
-        add<float>(sum, part);
-      } else {
-        add<uint32_t>(sum, part); // wraps, as the switch does
-      }
+    // A job that does not match, or a worker that is gone, stops the hub without
+    // a word to the others, as a switch would leave them waiting.
+    bool serve_job() {
+        std::vector<char> sum;
+        std::optional<Header> first;
+        for (const auto &peer : peers_) {
+            Header header{};
+            if (!peer->read(&header, sizeof(header))) {
+                return false;
+            }
+            if (first && (first->numel != header.numel || first->dtype != header.dtype)) {
+                return false;
+            }
+            std::vector<char> part(header.numel * 4);
+            if (!peer->read(part.data(), part.size())) {
+                return false;
+            }
+            if (!first) {
+                sum = std::move(part);
+                first = header;
+            } else if (header.dtype == SWITCHML_FLOAT32) {
+                add<float>(sum, part);
+            } else {
+                add<uint32_t>(sum, part);  // wraps, as the switch does
+            }
+        }
+        const std::lock_guard<std::mutex> lock(mutex_);  // an ending hub lets all have their result
+        for (const auto &peer : peers_) {
+            peer->write(&*first, sizeof(*first));  // a job of no elements needs an answer too
+            peer->write(sum.data(), sum.size());
+        }
+        return true;
     }
-    const std::lock_guard<std::mutex> lock(mutex_); // an ending hub lets all have their result
-    for (const auto& peer : peers_) {
-      peer->write(sum.data(), sum.size());
-    }
-    return true;
-  }
 
-  Socket listener_;
-  const uint32_t workers_;
-  std::mutex mutex_;
-  bool stopping_ = false;
-  std::vector<std::unique_ptr<Socket>> peers_;
-  std::thread thread_;
+    Socket listener_;
+    const uint32_t workers_;
+    std::mutex mutex_;
+    bool stopping_ = false;
+    std::vector<std::unique_ptr<Socket>> peers_;
+    std::thread thread_;
 };
 
 struct Job {
-  const void* in;
-  void* out;
-  uint64_t numel;
-  switchml_dtype dtype;
-  switchml_callback callback;
-  void* user;
+    const void *in;
+    void *out;
+    uint64_t numel;
+    switchml_dtype dtype;
+    switchml_callback callback;
+    void *user;
 };
 
-} // namespace
+}  // namespace
 
 struct switchml_context {
-  uint32_t rank = 0;
-  uint32_t job_timeout_ms = 0;
-  long fail_job = -1;
-  std::unique_ptr<Hub> hub;
-  std::unique_ptr<Socket> socket;
-  std::thread thread;
+    uint32_t rank = 0;
+    uint32_t job_timeout_ms = 0;
+    long fail_job = -1;
+    std::unique_ptr<Hub> hub;
+    std::unique_ptr<Socket> socket;
+    std::thread thread;
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Job> jobs;
-  bool aborted = false;
-  bool broken = false;
-  bool closing = false;
-  switchml_stats stats{};
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;
+    bool aborted = false;
+    bool broken = false;
+    bool closing = false;
+    switchml_stats stats{};
 
-  void run() {
-    std::unique_lock<std::mutex> lock(mutex);
-    while (true) {
-      changed.wait(lock, [this] { return closing || !jobs.empty(); });
-      if (jobs.empty()) {
-        return;
-      }
-      const Job job = jobs.front();
-      jobs.pop_front();
-      lock.unlock();
-      std::string message;
-      const switchml_status status = carry(job, message);
-      lock.lock();
-      if (status == SWITCHML_OK) {
-        ++stats.jobs_completed;
-        stats.elements_reduced += job.numel;
-      } else {
-        ++stats.jobs_failed;
-        broken = true;
-      }
-      lock.unlock();
-      job.callback(job.user, status, message.c_str());
-      lock.lock();
+    void run() {
+        std::unique_lock<std::mutex> lock(mutex);
+        while (true) {
+            changed.wait(lock, [this] { return closing || !jobs.empty(); });
+            if (jobs.empty()) {
+                return;
+            }
+            const Job job = jobs.front();
+            jobs.pop_front();
+            lock.unlock();
+            std::string message;
+            const switchml_status status = carry(job, message);
+            lock.lock();
+            if (status == SWITCHML_OK) {
+                ++stats.jobs_completed;
+                stats.elements_reduced += job.numel;
+            } else {
+                ++stats.jobs_failed;
+                broken = true;
+            }
+            lock.unlock();
+            job.callback(job.user, status, message.c_str());
+            lock.lock();
+        }
     }
-  }
 
-  switchml_status carry(const Job& job, std::string& message) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (aborted) {
-        message = "the session was aborted";
-        return SWITCHML_EABORTED;
-      }
-      if (broken) {
-        message = "an earlier job failed";
-        return SWITCHML_EABORTED;
-      }
+    switchml_status carry(const Job &job, std::string &message) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            if (aborted) {
+                message = "the session was aborted";
+                return SWITCHML_EABORTED;
+            }
+            if (broken) {
+                message = "an earlier job failed";
+                return SWITCHML_EABORTED;
+            }
+        }
+        if (fail_job == static_cast<long>(stats.jobs_completed)) {
+            message = "injected fault";
+            return SWITCHML_EIO;
+        }
+        const Header header{job.numel, static_cast<uint32_t>(job.dtype), rank};
+        Header answer{};
+        if (socket->write(&header, sizeof(header)) && socket->write(job.in, job.numel * 4) &&
+            socket->read(&answer, sizeof(answer)) && socket->read(job.out, job.numel * 4)) {
+            return SWITCHML_OK;
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (aborted) {
+            message = "the session was aborted";
+            return SWITCHML_EABORTED;
+        }
+        message = "no progress for " + std::to_string(job_timeout_ms) + " ms";
+        return SWITCHML_ETIMEDOUT;
     }
-    if (fail_job == static_cast<long>(stats.jobs_completed)) {
-      message = "injected fault";
-      return SWITCHML_EIO;
-    }
-    const Header header{job.numel, static_cast<uint32_t>(job.dtype), rank};
-    if (socket->write(&header, sizeof(header)) && socket->write(job.in, job.numel * 4) &&
-        socket->read(job.out, job.numel * 4)) {
-      return SWITCHML_OK;
-    }
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (aborted) {
-      message = "the session was aborted";
-      return SWITCHML_EABORTED;
-    }
-    message = "no progress for " + std::to_string(job_timeout_ms) + " ms";
-    return SWITCHML_ETIMEDOUT;
-  }
 };
 
 namespace {
 
-std::optional<sockaddr_in> parse_controller(const std::string& text) {
-  const size_t colon = text.find(':');
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(
-      static_cast<uint16_t>(colon == std::string::npos ? 50099 : std::atoi(text.c_str() + colon + 1)));
-  if (inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-    return std::nullopt;
-  }
-  return address;
-}
-
-std::unique_ptr<Hub> start_hub(const sockaddr_in& address, uint32_t workers) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 || listen(fd, 32) != 0) {
-    ::close(fd);
-    return nullptr;
-  }
-  return std::make_unique<Hub>(fd, workers);
-}
-
-std::unique_ptr<Socket> connect_to_hub(const sockaddr_in& address, Clock::time_point deadline) {
-  while (Clock::now() < deadline) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-      return std::make_unique<Socket>(fd);
+std::optional<sockaddr_in> parse_controller(const std::string &text) {
+    const size_t colon = text.find(':');
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port =
+        htons(static_cast<uint16_t>(colon == std::string::npos ? 50099 : std::atoi(text.c_str() + colon + 1)));
+    if (inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1) {
+        return std::nullopt;
     }
-    ::close(fd);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return nullptr;
+    return address;
 }
 
-} // namespace
+std::unique_ptr<Hub> start_hub(const sockaddr_in &address, uint32_t workers) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 || listen(fd, 32) != 0) {
+        ::close(fd);
+        return nullptr;
+    }
+    return std::make_unique<Hub>(fd, workers);
+}
+
+std::unique_ptr<Socket> connect_to_hub(const sockaddr_in &address, Clock::time_point deadline) {
+    while (Clock::now() < deadline) {
+        const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)) == 0) {
+            return std::make_unique<Socket>(fd);
+        }
+        ::close(fd);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return nullptr;
+}
+
+}  // namespace
 
 extern "C" {
 
 uint32_t switchml_abi_version(void) {
-  const char* const text = std::getenv("SWITCHML_FAKE_ABI");
-  return text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : SWITCHML_ABI_VERSION;
+    const char *const text = std::getenv("SWITCHML_FAKE_ABI");
+    return text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : SWITCHML_ABI_VERSION;
 }
 
-const char* switchml_transport(void) {
-  return "fake";
-}
+const char *switchml_transport(void) { return "fake"; }
 
-const char* switchml_version(void) {
-  return "1.0.0";
-}
+const char *switchml_version(void) { return "1.0.0"; }
 
-const char* switchml_strerror(switchml_status status) {
-  switch (status) {
-    case SWITCHML_OK:
-      return "success";
-    case SWITCHML_ECONFIG:
-      return "bad configuration";
-    case SWITCHML_EUNREACHABLE:
-      return "the controller did not answer";
-    case SWITCHML_ETIMEDOUT:
-      return "the job timed out";
-    case SWITCHML_EABORTED:
-      return "the job was aborted";
-    case SWITCHML_EIO:
-      return "input or output error";
-    default:
-      return "error";
-  }
-}
-
-const char* switchml_last_error(void) {
-  return t_last_error.c_str();
-}
-
-switchml_status switchml_open(const switchml_config* config, switchml_context** context) {
-  *context = nullptr;
-  if (const char* const message = std::getenv("SWITCHML_FAKE_FAIL_OPEN")) {
-    return failed(SWITCHML_EREFUSED, message);
-  }
-  if (const char* const delay = std::getenv("SWITCHML_FAKE_OPEN_DELAY_MS")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(delay)));
-  }
-  const char* const named =
-      config->controller != nullptr ? config->controller : std::getenv("SWITCHML_CONTROLLER");
-  const auto address = parse_controller(named != nullptr ? named : "");
-  if (!address) {
-    return failed(SWITCHML_ECONFIG, "SWITCHML_CONTROLLER is no IPv4 address and port");
-  }
-  const uint32_t connect_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 10000);
-  auto opened = std::make_unique<switchml_context>();
-  opened->rank = config->rank;
-  opened->job_timeout_ms = setting(config->job_timeout_ms, "SWITCHML_JOB_TIMEOUT_MS", 30000);
-  if (const char* const text = std::getenv("SWITCHML_FAKE_FAIL_JOB")) {
-    opened->fail_job = std::atol(text);
-  }
-  if (config->rank == 0) {
-    opened->hub = start_hub(*address, config->num_workers);
-    if (!opened->hub) {
-      return failed(SWITCHML_EIO, "the hub's address is taken");
+const char *switchml_strerror(switchml_status status) {
+    switch (status) {
+        case SWITCHML_OK: return "success";
+        case SWITCHML_ECONFIG: return "bad configuration";
+        case SWITCHML_EUNREACHABLE: return "the controller did not answer";
+        case SWITCHML_ETIMEDOUT: return "the job timed out";
+        case SWITCHML_EABORTED: return "the job was aborted";
+        case SWITCHML_EIO: return "input or output error";
+        default: return "error";
     }
-  }
-  opened->socket = connect_to_hub(*address, Clock::now() + std::chrono::milliseconds(connect_ms));
-  if (!opened->socket) {
-    return failed(SWITCHML_EUNREACHABLE, "no answer within " + std::to_string(connect_ms) + " ms");
-  }
-  opened->socket->set_timeout(opened->job_timeout_ms);
-  char welcome = 0;
-  if (!opened->socket->read(&welcome, 1)) {
-    return failed(SWITCHML_ETIMEDOUT, "not all workers came");
-  }
-  switchml_context* const raw = opened.release();
-  raw->thread = std::thread([raw] { raw->run(); });
-  *context = raw;
-  return SWITCHML_OK;
 }
 
-switchml_status switchml_allreduce_submit(
-    switchml_context* context,
-    const void* in,
-    void* out,
-    uint64_t numel,
-    switchml_dtype dtype,
-    switchml_callback callback,
-    void* user) {
-  if (in == nullptr || out == nullptr) {
-    return failed(SWITCHML_EINVAL, "a buffer is null");
-  }
-  const std::lock_guard<std::mutex> lock(context->mutex);
-  if (context->aborted || context->broken) {
-    return failed(SWITCHML_EABORTED, "the context accepts no more jobs");
-  }
-  context->jobs.push_back({in, out, numel, dtype, callback, user});
-  ++context->stats.jobs_submitted;
-  context->changed.notify_all();
-  return SWITCHML_OK;
+const char *switchml_last_error(void) { return t_last_error.c_str(); }
+
+switchml_status switchml_open(const switchml_config *config, switchml_context **context) {
+    *context = nullptr;
+    if (const char *const message = std::getenv("SWITCHML_FAKE_FAIL_OPEN")) {
+        return failed(SWITCHML_EREFUSED, message);
+    }
+    if (const char *const delay = std::getenv("SWITCHML_FAKE_OPEN_DELAY_MS")) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(delay)));
+    }
+    const char *const named = config->controller != nullptr ? config->controller : std::getenv("SWITCHML_CONTROLLER");
+    const auto address = parse_controller(named != nullptr ? named : "");
+    if (!address) {
+        return failed(SWITCHML_ECONFIG, "SWITCHML_CONTROLLER is no IPv4 address and port");
+    }
+    const uint32_t connect_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 10000);
+    auto opened = std::make_unique<switchml_context>();
+    opened->rank = config->rank;
+    opened->job_timeout_ms = setting(config->job_timeout_ms, "SWITCHML_JOB_TIMEOUT_MS", 30000);
+    if (const char *const text = std::getenv("SWITCHML_FAKE_FAIL_JOB")) {
+        opened->fail_job = std::atol(text);
+    }
+    if (config->rank == 0) {
+        opened->hub = start_hub(*address, config->num_workers);
+        if (!opened->hub) {
+            return failed(SWITCHML_EIO, "the hub's address is taken");
+        }
+    }
+    opened->socket = connect_to_hub(*address, Clock::now() + std::chrono::milliseconds(connect_ms));
+    if (!opened->socket) {
+        return failed(SWITCHML_EUNREACHABLE, "no answer within " + std::to_string(connect_ms) + " ms");
+    }
+    opened->socket->set_timeout(opened->job_timeout_ms);
+    char welcome = 0;
+    if (!opened->socket->read(&welcome, 1)) {
+        return failed(SWITCHML_ETIMEDOUT, "not all workers came");
+    }
+    switchml_context *const raw = opened.release();
+    raw->thread = std::thread([raw] { raw->run(); });
+    *context = raw;
+    return SWITCHML_OK;
 }
 
-switchml_status switchml_abort(switchml_context* context) {
-  const std::lock_guard<std::mutex> lock(context->mutex);
-  context->aborted = true;
-  context->socket->wake();
-  return SWITCHML_OK;
-}
-
-switchml_status switchml_get_stats(const switchml_context* context, switchml_stats* stats) {
-  auto* const self = const_cast<switchml_context*>(context);
-  const std::lock_guard<std::mutex> lock(self->mutex);
-  const size_t size = stats->struct_size;
-  *stats = self->stats;
-  stats->struct_size = size;
-  return SWITCHML_OK;
-}
-
-void switchml_close(switchml_context* context) {
-  if (context == nullptr) {
-    return;
-  }
-  switchml_abort(context);
-  {
+switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out, uint64_t numel,
+                                          switchml_dtype dtype, switchml_callback callback, void *user) {
+    if (in == nullptr || out == nullptr) {
+        return failed(SWITCHML_EINVAL, "a buffer is null");
+    }
     const std::lock_guard<std::mutex> lock(context->mutex);
-    context->closing = true;
+    if (context->aborted || context->broken) {
+        return failed(SWITCHML_EABORTED, "the context accepts no more jobs");
+    }
+    context->jobs.push_back({in, out, numel, dtype, callback, user});
+    ++context->stats.jobs_submitted;
     context->changed.notify_all();
-  }
-  context->thread.join();
-  delete context;
+    return SWITCHML_OK;
 }
 
-} // extern "C"
+switchml_status switchml_abort(switchml_context *context) {
+    const std::lock_guard<std::mutex> lock(context->mutex);
+    context->aborted = true;
+    context->socket->wake();
+    return SWITCHML_OK;
+}
+
+switchml_status switchml_get_stats(const switchml_context *context, switchml_stats *stats) {
+    auto *const self = const_cast<switchml_context *>(context);
+    const std::lock_guard<std::mutex> lock(self->mutex);
+    const size_t size = stats->struct_size;
+    *stats = self->stats;
+    stats->struct_size = size;
+    return SWITCHML_OK;
+}
+
+void switchml_close(switchml_context *context) {
+    if (context == nullptr) {
+        return;
+    }
+    switchml_abort(context);
+    {
+        const std::lock_guard<std::mutex> lock(context->mutex);
+        context->closing = true;
+        context->changed.notify_all();
+    }
+    context->thread.join();
+    delete context;
+}
+
+}  // extern "C"
