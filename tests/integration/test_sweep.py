@@ -114,6 +114,8 @@ _ADDRESSES = (
     *("cloudsmith://", "artifactory+http://h:99999/x", "http://127.0.0.1:1/x", "://", "file://{place}/fifo"),
 )
 _NUMBERS = ("-1", "0", "1", "1e30", "1" + "0" * 30, "nan", "inf", "-inf", "x", "", "0x10", "2147483648", "1e308", " 1")
+_AS_SLOW_AS_ASKED = {"--limit-rate": ("1", " 1")}
+"""Bytes a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +152,11 @@ def _commands() -> Iterator[tuple[str, list[_Parameter]]]:
 
 def _parameter(one: typing.Any, annotation: object) -> _Parameter:  # noqa: ANN401 - typer's own, which it does not export
     flag = next((text for text in one.opts if text.startswith("--")), one.opts[0])
+    values = _values(set(_kinds(annotation)))
     return _Parameter(
         name=one.name,
         flag=flag if flag.startswith("-") else None,
-        values=_values(set(_kinds(annotation))),
+        values=tuple(value for value in values if value not in _AS_SLOW_AS_ASKED.get(flag, ())),
         required=one.required,
     )
 

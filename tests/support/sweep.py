@@ -2,8 +2,8 @@
 """Runs of the command line with hostile arguments: many, each in a world of its own, without rights.
 
 A server process imports the command line once and forks for every run. Before that it moves to namespaces of its own,
-without a network and with small file systems in memory: one for the runs, which flush their files all the time, one that is
-full, one that nobody may write to.
+without a network and with small file systems in memory: one for the runs, which flush their files all the time, one
+that is full, one that nobody may write to.
 A run belongs to a user id that nobody has, works in a folder with a copy of the test's world, and
 is judged by what it leaves: its exit code, what it says, processes, and files in places that its arguments do not name.
 """
@@ -415,6 +415,8 @@ def _named(child: _Child, folder: Path) -> Iterator[str]:
     for argument in (*child.run.arguments, *(value or "" for value in child.run.environ.values())):
         text = _placed(argument, child.place, folder)
         text = text.partition("=")[2] if text.startswith("--") else text[2:] if text.startswith("-") else text
+        if text.startswith("~/") or text == "~":
+            text = f"{child.place}/home{text[1:]}"
         for one in {text, text.removeprefix("file://"), argument} - {""}:
             path = os.path.normpath(os.path.join(child.place / "cwd", one))  # noqa: PTH118 - may be no path at all
             for named in (path, os.path.realpath(path)):
