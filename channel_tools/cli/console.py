@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -122,11 +123,14 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     Console(file=sys.stdout, highlight=False).print(table)
 
 
-def check_arguments(arguments: Sequence[str]) -> None:
-    """Raise UsageError for an empty argument or value of an option, of which none has a meaning.
+def read_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with home folders where an option's value after ``=`` begins with ``~``.
 
-    A shell makes one of a variable that is not set, and as a path it would be the current folder.
+    Shells put them there in words of their own alone, and a folder that is called ``~`` is in nobody's mind. Raises
+    UsageError for an empty argument or value, of which none has a meaning: a shell makes one of a variable that is not
+    set, and as a path it would be the current folder.
     """
+    read = []
     for before, text in zip(["", *arguments], arguments, strict=False):
         option, equals, value = text.partition("=")
         is_option = option.startswith("--") and bool(equals)
@@ -134,6 +138,9 @@ def check_arguments(arguments: Sequence[str]) -> None:
             where = option if is_option else before if before.startswith("-") else "an argument"
             message = f"{where}: is empty"
             raise UsageError(message, hint="write a value; a variable of the shell that is not set gives none")
+        # as it stands where there is no such home folder
+        read.append(f"{option}={os.path.expanduser(value)}" if is_option else text)  # noqa: PTH111
+    return read
 
 
 def handled(command: Callable[P, None]) -> Callable[P, None]:

@@ -68,10 +68,10 @@ def _writing_to(number: int) -> io.TextIOWrapper:
 def _run(arguments: list[str]) -> int:
     try:
         from channel_tools.cli.app import app_for  # noqa: PLC0415  (the streams are in order before the slow imports)
-        from channel_tools.cli.console import check_arguments, ended_by  # noqa: PLC0415
+        from channel_tools.cli.console import ended_by, read_arguments  # noqa: PLC0415
 
         try:
-            check_arguments(arguments)
+            arguments = read_arguments(arguments)
             app_for(arguments)(arguments, prog_name="channel_tools")
         except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while the command line was read
             return ended_by(err)

@@ -415,9 +415,8 @@ def _named(child: _Child, folder: Path) -> Iterator[str]:
     for argument in (*child.run.arguments, *(value or "" for value in child.run.environ.values())):
         text = _placed(argument, child.place, folder)
         text = text.partition("=")[2] if text.startswith("--") else text[2:] if text.startswith("-") else text
-        if text.startswith("~/") or text == "~":
-            text = f"{child.place}/home{text[1:]}"
-        for one in {text, text.removeprefix("file://"), argument} - {""}:
+        at_home = f"{child.place}/home{text[1:]}" if text.startswith("~/") or text == "~" else ""
+        for one in {text, text.removeprefix("file://"), argument, at_home} - {""}:
             path = os.path.normpath(os.path.join(child.place / "cwd", one))  # noqa: PTH118 - may be no path at all
             for named in (path, os.path.realpath(path)):
                 if f"{named}/".startswith(f"{child.place}/"):

@@ -264,6 +264,16 @@ def test_nothing_is_written_to_the_current_folder_for_an_empty_path(
     assert sorted(tree.rglob("*")) == before
 
 
+def test_a_tilde_after_an_equals_sign_is_the_home_folder(tree: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for words in (("--keys=~/keys",), ("--keys", "~nosuchuser")):
+        result = run_tool("mirror", "keys", "create", *words, cwd=tree, environ={"HOME": str(home)})
+        assert result.returncode == 0, result.stderr
+    assert (home / "keys" / "keys.json").is_file()
+    assert (tree / "~nosuchuser" / "keys.json").is_file()
+
+
 def test_a_reader_that_closes_early_gets_no_traceback(tree: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "channel_tools", "list", "--json"],

@@ -125,18 +125,6 @@ bool resolve_switch(const char *variable, const Environment &environment) {
     throw Error(SWITCHML_ECONFIG, std::string(variable) + "='" + *text + "', expected 0 or 1");
 }
 
-void resolve_access(const Environment &environment, Settings &settings) {
-    settings.token_file = environment("SWITCHML_TOKEN_FILE").value_or("");
-    settings.tls_ca = environment("SWITCHML_TLS_CA").value_or("");
-    settings.tls_cert = environment("SWITCHML_TLS_CERT").value_or("");
-    settings.tls_key = environment("SWITCHML_TLS_KEY").value_or("");
-    if (settings.tls_cert.empty() != settings.tls_key.empty())
-        throw Error(SWITCHML_ECONFIG, "SWITCHML_TLS_CERT and SWITCHML_TLS_KEY are needed together");
-    if (!settings.tls_cert.empty() && settings.tls_ca.empty())
-        throw Error(SWITCHML_ECONFIG,
-                    "SWITCHML_TLS_CERT needs SWITCHML_TLS_CA, the authority of the switch's certificate");
-}
-
 // The caller may be older (a shorter struct) or newer (a longer one, with fields that must then be unused).
 switchml_config widen(const switchml_config &given) {
     constexpr std::size_t kLeast = offsetof(switchml_config, num_workers) + sizeof given.num_workers;
@@ -186,6 +174,18 @@ std::optional<std::string> process_environment(const char *name) {
     const char *text = std::getenv(name);
     if (text == nullptr || *text == '\0') return std::nullopt;
     return std::string(text);
+}
+
+void resolve_access(const Environment &environment, Settings &settings) {
+    settings.token_file = environment("SWITCHML_TOKEN_FILE").value_or("");
+    settings.tls_ca = environment("SWITCHML_TLS_CA").value_or("");
+    settings.tls_cert = environment("SWITCHML_TLS_CERT").value_or("");
+    settings.tls_key = environment("SWITCHML_TLS_KEY").value_or("");
+    if (settings.tls_cert.empty() != settings.tls_key.empty())
+        throw Error(SWITCHML_ECONFIG, "SWITCHML_TLS_CERT and SWITCHML_TLS_KEY are needed together");
+    if (!settings.tls_cert.empty() && settings.tls_ca.empty())
+        throw Error(SWITCHML_ECONFIG,
+                    "SWITCHML_TLS_CERT needs SWITCHML_TLS_CA, the authority of the switch's certificate");
 }
 
 Settings resolve_settings(const switchml_config &given, const Environment &environment, bool needs_controller) {

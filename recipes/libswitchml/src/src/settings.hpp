@@ -44,4 +44,7 @@ std::optional<std::string> process_environment(const char *name);
 // Error: EINVAL for what the caller passed, ECONFIG for what the environment says or lacks.
 Settings resolve_settings(const switchml_config &config, const Environment &environment, bool needs_controller = true);
 
+// The token and the certificates alone. Error: ECONFIG for files that make no sense without others.
+void resolve_access(const Environment &environment, Settings &settings);
+
 }  // namespace switchml

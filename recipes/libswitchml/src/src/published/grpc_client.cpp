@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "grpc_client.h"
 
+#include "settings.hpp"
+
 namespace switchml {
 namespace {
 
@@ -16,6 +18,7 @@ Settings session_settings(const Config &config) {
     settings.packet_numel = static_cast<std::uint32_t>(general.packet_numel);
     settings.connect_timeout_ms = general.connect_timeout_ms;
     settings.job_timeout_ms = general.job_timeout_ms;
+    resolve_access(process_environment, settings);  // the published configuration has no place for it
     return settings;
 }
 
