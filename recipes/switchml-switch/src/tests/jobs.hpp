@@ -46,6 +46,12 @@ inline void quick(switchml_config &config) {
     config.job_timeout_ms = 500;
 }
 
+// For jobs that are not to reach their limit of time, on a machine that is busy either.
+inline void unhurried(switchml_config &config) {
+    config.connect_timeout_ms = 2000;
+    config.job_timeout_ms = 20000;
+}
+
 template <class T>
 void check_exact_rounds(Workers &workers, switchml_dtype dtype, int rounds, std::size_t numel) {
     std::mt19937 random(5);

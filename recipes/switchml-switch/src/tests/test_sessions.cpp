@@ -25,7 +25,7 @@ namespace {
 // A job of its own name and ports.
 Configure job_named(const char *name, std::uint32_t port) {
     return [name, port](switchml_config &config) {
-        quick(config);
+        unhurried(config);
         config.job_name = name;
         config.worker_port = port;
     };
@@ -33,7 +33,7 @@ Configure job_named(const char *name, std::uint32_t port) {
 
 // Of IPv6's only loopback address; ports keep test runs apart.
 void over_ipv6(switchml_config &config) {
-    quick(config);
+    unhurried(config);
     config.local_address = nullptr;
     config.worker_port = 10000 + static_cast<std::uint32_t>(getpid()) % 20000;
 }

@@ -281,7 +281,7 @@ namespace {
 void check_mismatch(std::size_t first, switchml_dtype first_type, std::size_t second, switchml_dtype second_type,
                     const std::string &mention) {
     Switch net;
-    Workers workers(net, 2, quick);
+    Workers workers(net, 2, unhurried);
     check_exact_rounds<std::int32_t>(workers, SWITCHML_INT32, 1, 1000);
     Ints values[2] = {Ints(first, 1), Ints(second, 1)};
     const switchml_dtype types[2] = {first_type, second_type};
@@ -313,7 +313,7 @@ TEST(ranks_with_different_types_all_fail) {
 
 TEST(ranks_that_call_in_another_order_all_fail) {
     Switch net;
-    Workers workers(net, 2, quick);
+    Workers workers(net, 2, unhurried);
     Ints small[2] = {Ints(10, 1), Ints(10, 1)};
     Ints large[2] = {Ints(5000, 1), Ints(5000, 1)};
     Job jobs[4];
