@@ -71,7 +71,7 @@ void Session::Feeding::run() noexcept {
 
 void Session::feed(std::unique_ptr<Job> job) noexcept {
     if (!job->lane) {  // it came after one of a device
-        std::unique_lock<std::mutex> lock(context_mutex_);
+        std::unique_lock<std::mutex> lock(entry_mutex_);
         const bool sent = send(*job);
         lock.unlock();
         if (sent) {
@@ -110,7 +110,7 @@ void Session::send_part(Job &job, int64_t offset, int64_t numel) {
     bool sent = false;
     try {
         part->wire = job.lane->copy_out(part->target, *part->chunk);
-        const std::lock_guard<std::mutex> lock(context_mutex_);
+        const std::lock_guard<std::mutex> lock(entry_mutex_);
         job.open_parts.fetch_add(1);
         sent = send(*part);
     } catch (...) {

@@ -10,367 +10,352 @@
 
 #include <c10/util/Exception.h>
 
+#include "host_reduction.h"
 #include "job.h"
+#include "wire.h"
 
 namespace torch_switchml {
 
 namespace {
 
-switchml_dtype wire_dtype(Dtype dtype) {
-  return dtype == Dtype::kFloat32 ? SWITCHML_FLOAT32 : SWITCHML_INT32;
-}
-
 // Python's signals are looked for this often while the library opens.
 constexpr std::chrono::milliseconds kSignalPeriod(50);
 
-} // namespace
+}  // namespace
 
 // A call of switchml_open on a thread of its own, which its caller may abandon.
 struct Session::Opening {
-  std::mutex mutex;
-  std::condition_variable ended;
-  bool done = false;
-  bool abandoned = false;
-  switchml_status status = SWITCHML_OK;
-  std::string reason;
-  switchml_context* context = nullptr;
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+    bool abandoned = false;
+    switchml_status status = SWITCHML_OK;
+    std::string reason;
+    switchml_context *context = nullptr;
 
-  void run(const Library& library, const switchml_config& config) {
-    switchml_context* opened = nullptr;
-    const switchml_status result = library.open(&config, &opened);
-    std::unique_lock<std::mutex> lock(mutex);
-    done = true;
-    status = result;
-    if (result != SWITCHML_OK) {
-      reason = library.explain(result, library.last_error());
-    } else if (!abandoned) {
-      context = opened;
-    } else {
-      lock.unlock();
-      library.close(opened);
-      return;
+    void run(const Library &library, const switchml_config &config) {
+        switchml_context *opened = nullptr;
+        const switchml_status result = library.open(&config, &opened);
+        std::unique_lock<std::mutex> lock(mutex);
+        done = true;
+        status = result;
+        if (result != SWITCHML_OK) {
+            reason = library.explain(result, library.last_error());
+        } else if (!abandoned) {
+            context = opened;
+        } else {
+            lock.unlock();
+            library.close(opened);
+            return;
+        }
+        ended.notify_all();
     }
-    ended.notify_all();
-  }
 
-  void wait(const std::function<void()>& check_signals) {
-    std::unique_lock<std::mutex> lock(mutex);
-    while (!ended.wait_for(lock, kSignalPeriod, [this] { return done; })) {
-      lock.unlock();
-      check_signals();
-      lock.lock();
+    void wait(const std::function<void()> &check_signals) {
+        std::unique_lock<std::mutex> lock(mutex);
+        while (!ended.wait_for(lock, kSignalPeriod, [this] { return done; })) {
+            lock.unlock();
+            check_signals();
+            lock.lock();
+        }
     }
-  }
 
-  // The context if it is open already; else the library's thread closes it.
-  switchml_context* abandon() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    abandoned = true;
-    return std::exchange(context, nullptr);
-  }
+    // The context if it is open already; else the library's thread closes it.
+    switchml_context *abandon() {
+        const std::lock_guard<std::mutex> lock(mutex);
+        abandoned = true;
+        return std::exchange(context, nullptr);
+    }
 };
 
-std::shared_ptr<Session> Session::open(
-    std::shared_ptr<Library> library,
-    std::shared_ptr<Counters> counters,
-    const SessionOptions& options,
-    const std::function<void()>& check_signals,
-    std::function<void()> on_closed) {
-  std::shared_ptr<Session> session(
-      new Session(std::move(library), std::move(counters), options, std::move(on_closed)));
-  session->open_context(check_signals);
-  return session;
+std::shared_ptr<Session> Session::open(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters,
+                                       const SessionOptions &options, const std::function<void()> &check_signals,
+                                       std::function<void()> on_closed) {
+    std::shared_ptr<Session> session(
+        new Session(std::move(library), std::move(counters), options, std::move(on_closed)));
+    session->open_carrier(check_signals);
+    return session;
 }
 
-Session::Session(
-    std::shared_ptr<Library> library,
-    std::shared_ptr<Counters> counters,
-    const SessionOptions& options,
-    std::function<void()> on_closed)
+Session::Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options,
+                 std::function<void()> on_closed)
     : library_(std::move(library)),
       counters_(std::move(counters)),
       options_(options),
       owner_(getpid()),
       on_closed_(std::move(on_closed)),
       pool_(std::make_unique<CompletionPool>()),
-      feeder_(std::make_unique<CompletionPool>(1)) {
-  last_stats_.struct_size = sizeof(last_stats_);
+      feeder_(std::make_unique<CompletionPool>(1)) {}
+
+Session::~Session() { close(); }
+
+std::unique_ptr<Carrier> Session::open_wire(const std::function<void()> &check_signals) {
+    switchml_config config{};
+    config.struct_size = sizeof(config);
+    config.rank = static_cast<uint32_t>(*options_.worker);
+    config.num_workers = static_cast<uint32_t>(options_.num_workers);
+    config.job_timeout_ms = options_.job_timeout_ms;
+    config.job_name = options_.job_name.c_str();
+    config.worker_port = options_.worker_port;
+    const auto opening = std::make_shared<Opening>();
+    std::thread([opening, library = library_, config] { opening->run(*library, config); }).detach();
+    try {
+        opening->wait(check_signals);
+    } catch (...) {
+        on_closed_ = nullptr;
+        library_->close(opening->abandon());
+        throw;
+    }
+    if (opening->status != SWITCHML_OK) {
+        on_closed_ = nullptr;
+        throw std::runtime_error("cannot open the SwitchML session: " + opening->reason);
+    }
+    return std::make_unique<Wire>(library_, opening->context);
 }
 
-Session::~Session() {
-  close();
+void Session::open_carrier(const std::function<void()> &check_signals) {
+    std::unique_ptr<Carrier> wire;
+    if (options_.worker) {
+        wire = open_wire(check_signals);
+    }
+    if (options_.board) {
+        const HostReductionOptions options{options_.job_timeout_ms, options_.wire_ranks};
+        carrier_ = std::make_unique<HostReduction>(options_.board, std::move(wire), options);
+    } else {
+        carrier_ = std::move(wire);
+    }
 }
 
-void Session::open_context(const std::function<void()>& check_signals) {
-  switchml_config config{};
-  config.struct_size = sizeof(config);
-  config.rank = static_cast<uint32_t>(options_.rank);
-  config.num_workers = static_cast<uint32_t>(options_.size);
-  config.job_timeout_ms = options_.job_timeout_ms;
-  config.job_name = options_.job_name.c_str();
-  config.worker_port = options_.worker_port;
-  const auto opening = std::make_shared<Opening>();
-  std::thread([opening, library = library_, config] { opening->run(*library, config); }).detach();
-  try {
-    opening->wait(check_signals);
-  } catch (...) {
-    on_closed_ = nullptr;
-    library_->close(opening->abandon());
-    throw;
-  }
-  if (opening->status != SWITCHML_OK) {
-    on_closed_ = nullptr;
-    throw std::runtime_error("cannot open the SwitchML session: " + opening->reason);
-  }
-  context_ = opening->context;
-}
-
-c10::intrusive_ptr<c10d::Work> Session::submit(
-    const std::vector<at::Tensor>& tensors,
-    Dtype wire,
-    const Reduction& reduction,
-    uint64_t sequence_number,
-    const char* title) {
-  auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
-  const c10::Device device = tensors.front().device();
-  job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
-  if (device.is_cpu()) {
-    job->prepare();
-  } else {
-    use_lane(*job, device);
-  }
-  c10::intrusive_ptr<c10d::Work> work = job->work;
-  const std::lock_guard<std::mutex> lock(context_mutex_);
-  check_usable();
-  if (job->lane || feeder_->busy()) {
-    hand_to_feeder(std::move(job));
-  } else {
-    hand_over(std::move(job));
-  }
-  return work;
+c10::intrusive_ptr<c10d::Work> Session::submit(const std::vector<at::Tensor> &tensors, Dtype wire,
+                                               const Reduction &reduction, uint64_t sequence_number,
+                                               const char *title) {
+    auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
+    const c10::Device device = tensors.front().device();
+    job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
+    if (device.is_cpu()) {
+        job->prepare();
+    } else {
+        use_lane(*job, device);
+    }
+    c10::intrusive_ptr<c10d::Work> work = job->work;
+    const std::lock_guard<std::mutex> lock(entry_mutex_);
+    check_usable();
+    if (job->lane || feeder_->busy()) {
+        hand_to_feeder(std::move(job));
+    } else {
+        hand_over(std::move(job));
+    }
+    return work;
 }
 
 void Session::check_usable() const {
-  TORCH_CHECK_WITH(
-      DistBackendError,
-      !closed_ && owner_ == getpid(),
-      "SwitchML: the session of the process group is closed in this process; "
-      "initialise the process group again");
-  const auto reason = failure();
-  TORCH_CHECK_WITH(
-      DistBackendError,
-      !reason,
-      "SwitchML: the session of the process group failed before (",
-      reason.value_or(""),
-      "); destroy the process group on all ranks and initialise it again");
+    TORCH_CHECK_WITH(DistBackendError, !closed_ && owner_ == getpid(),
+                     "SwitchML: the session of the process group is closed in this process; "
+                     "initialise the process group again");
+    const auto reason = failure();
+    TORCH_CHECK_WITH(DistBackendError, !reason, "SwitchML: the session of the process group failed before (",
+                     reason.value_or(""), "); destroy the process group on all ranks and initialise it again");
 }
 
-void Session::enter(const Job& job) {
-  if (job.is_copy) {
-    counters_->count_copied();
-  }
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  pending_.insert(job.work);
-  ++submitted_;
+void Session::enter(const Job &job) {
+    if (job.is_copy) {
+        counters_->count_copied();
+    }
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    pending_.insert(job.work);
+    ++submitted_;
 }
 
 void Session::hand_over(std::unique_ptr<Job> job) {
-  enter(*job);
-  if (send(*job)) {
-    (void)job.release(); // the library's until on_done
-    return;
-  }
-  counters_->count_failed();
-  {
-    const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    pending_.erase(job->work);
-  }
-  std::rethrow_exception(job->error);
+    enter(*job);
+    if (send(*job)) {
+        (void)job.release();  // the carrier's until on_done
+        return;
+    }
+    counters_->count_failed();
+    {
+        const std::lock_guard<std::mutex> lock(jobs_mutex_);
+        pending_.erase(job->work);
+    }
+    std::rethrow_exception(job->error);
 }
 
-bool Session::send(Transfer& transfer) {
-  add_busy(1);
-  void* const data = transfer.data();
-  const switchml_status status = library_->allreduce_submit(
-      context_, data, data, transfer.numel(), wire_dtype(transfer.dtype), &Session::on_done, &transfer);
-  if (status == SWITCHML_OK) {
-    return true;
-  }
-  record_end(transfer, status, library_->last_error());
-  return false;
+bool Session::send(Transfer &transfer) {
+    add_busy(1);
+    std::string reason;
+    const switchml_status status =
+        carrier_->submit(transfer.data(), transfer.numel(), transfer.dtype, &Session::on_done, &transfer, reason);
+    if (status == SWITCHML_OK) {
+        return true;
+    }
+    record_end(transfer, status, reason.c_str());
+    return false;
 }
 
 void Session::add_busy(int change) noexcept {
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  busy_ += change;
-  drained_.notify_all();
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    busy_ += change;
+    drained_.notify_all();
 }
 
-// On a thread of the library, which must neither wait for a user's callback
+// On a thread of the carrier, which must neither wait for a user's callback
 // nor meet an exception: nothing here fails for want of memory.
-void Session::on_done(void* user, switchml_status status, const char* message) noexcept {
-  auto* const transfer = static_cast<Transfer*>(user);
-  const std::shared_ptr<Session> session = transfer->session;
-  session->record_end(*transfer, status, message);
-  session->run_on_pool(std::unique_ptr<Transfer>(transfer));
+void Session::on_done(void *user, switchml_status status, const char *message) noexcept {
+    auto *const transfer = static_cast<Transfer *>(user);
+    const std::shared_ptr<Session> session = transfer->session;
+    session->record_end(*transfer, status, message);
+    session->run_on_pool(std::unique_ptr<Transfer>(transfer));
 }
 
 void Session::run_on_pool(std::unique_ptr<Transfer> transfer) noexcept {
-  Transfer& kept = *transfer;
-  std::unique_ptr<CompletionPool::Task> task = std::move(transfer);
-  if (!pool_->post(task)) {
-    fail_for_want_of_a_thread(kept);
-    task->run();
-  }
-}
-
-void Session::record_end(Transfer& transfer, switchml_status status, const char* message) noexcept {
-  if (status != SWITCHML_OK) {
-    try {
-      const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt; // why it was aborted
-      const std::string error =
-          transfer.describe() + " failed: " + reason.value_or(library_->explain(status, message));
-      transfer.error = backend_error(error);
-      fail(error);
-    } catch (...) {
-      transfer.error = std::current_exception();
-      fail("out of memory");
+    Transfer &kept = *transfer;
+    std::unique_ptr<CompletionPool::Task> task = std::move(transfer);
+    if (!pool_->post(task)) {
+        fail_for_want_of_a_thread(kept);
+        task->run();
     }
-  }
-  add_busy(-1);
 }
 
-// The callbacks run on the library's thread, which must not wait: so whatever
+void Session::record_end(Transfer &transfer, switchml_status status, const char *message) noexcept {
+    if (status == SWITCHML_OK) {
+        if (options_.board && options_.board->size() > 1) {
+            counters_->count_reduced_in_host(transfer.numel());
+        }
+    } else {
+        try {
+            const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt;  // why it was aborted
+            const std::string error =
+                transfer.describe() + " failed: " + reason.value_or(library_->explain(status, message));
+            transfer.error = backend_error(error);
+            fail(error);
+        } catch (...) {
+            transfer.error = std::current_exception();
+            fail("out of memory");
+        }
+    }
+    add_busy(-1);
+}
+
+// The callbacks run on the carrier's thread, which must not wait: so whatever
 // they may wait for ends first.
-void Session::fail_for_want_of_a_thread(Transfer& transfer) noexcept {
-  try {
-    const std::string error = transfer.describe() +
-        " cannot be completed: the system gives no thread for callbacks; see the limits of processes and of "
-        "memory (ulimit -u, ulimit -v), or let fewer callbacks wait at a time";
-    fail(error);
-    if (!transfer.error) {
-      transfer.error = backend_error(error);
+void Session::fail_for_want_of_a_thread(Transfer &transfer) noexcept {
+    try {
+        const std::string error =
+            transfer.describe() +
+            " cannot be completed: the system gives no thread for callbacks; see the limits of processes and of "
+            "memory (ulimit -u, ulimit -v), or let fewer callbacks wait at a time";
+        fail(error);
+        if (!transfer.error) {
+            transfer.error = backend_error(error);
+        }
+    } catch (...) {
+        transfer.error = std::current_exception();
+        fail("out of memory");
     }
-  } catch (...) {
-    transfer.error = std::current_exception();
-    fail("out of memory");
-  }
-  abort();
+    abort();
 }
 
-void Session::fail(const std::string& reason) noexcept {
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  if (failure_) {
-    return;
-  }
-  try {
-    failure_ = reason;
-  } catch (const std::bad_alloc&) {
-    failure_.emplace(); // no reason is better than no failure
-  }
-}
-
-void Session::complete(Job& job) noexcept {
-  c10::OptionalStreamGuard guard; // whose work the future's users wait for
-  try {
-    if (job.lane) {
-      guard.reset_stream(job.lane->back());
-    }
-    if (!job.error) {
-      job.write_back();
-    }
-  } catch (...) {
-    job.error = std::current_exception();
-  }
-  if (job.error) {
-    counters_->count_failed();
-  } else {
-    counters_->count_completed(job.dtype, job.total());
-    if (job.lane) {
-      counters_->count_device_job();
-    }
-  }
-  {
-    // Before its callbacks run: one that calls barrier() must not wait for itself.
+void Session::fail(const std::string &reason) noexcept {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    pending_.erase(job.work);
-  }
-  job.work->complete(job.error);
+    if (failure_) {
+        return;
+    }
+    try {
+        failure_ = reason;
+    } catch (const std::bad_alloc &) {
+        failure_.emplace();  // no reason is better than no failure
+    }
+}
+
+void Session::complete(Job &job) noexcept {
+    c10::OptionalStreamGuard guard;  // whose work the future's users wait for
+    try {
+        if (job.lane) {
+            guard.reset_stream(job.lane->back());
+        }
+        if (!job.error) {
+            job.write_back();
+        }
+    } catch (...) {
+        job.error = std::current_exception();
+    }
+    if (job.error) {
+        counters_->count_failed();
+    } else {
+        counters_->count_completed(job.dtype, job.total());
+        if (job.lane) {
+            counters_->count_device_job();
+        }
+    }
+    {
+        // Before its callbacks run: one that calls barrier() must not wait for itself.
+        const std::lock_guard<std::mutex> lock(jobs_mutex_);
+        pending_.erase(job.work);
+    }
+    job.work->complete(job.error);
 }
 
 std::vector<c10::intrusive_ptr<c10d::Work>> Session::pending() const {
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  return {pending_.begin(), pending_.end()};
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    return {pending_.begin(), pending_.end()};
 }
 
 uint64_t Session::submitted() const {
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  return submitted_;
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    return submitted_;
 }
 
 std::optional<std::string> Session::failure() const {
-  const std::lock_guard<std::mutex> lock(jobs_mutex_);
-  return failure_;
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    return failure_;
 }
 
-switchml_stats Session::library_stats() const {
-  const std::lock_guard<std::mutex> lock(context_mutex_);
-  switchml_stats stats = last_stats_;
-  if (context_ != nullptr) {
-    library_->get_stats(context_, &stats);
-  }
-  return stats;
+std::optional<switchml_stats> Session::library_stats() const {
+    switchml_stats stats{};
+    if (!carrier_ || !carrier_->read_stats(stats)) {
+        return std::nullopt;
+    }
+    return stats;
 }
 
-void Session::abort(const std::string& reason) {
-  if (!reason.empty()) {
-    fail(reason);
-  }
-  const std::lock_guard<std::mutex> lock(context_mutex_);
-  if (context_ != nullptr && owner_ == getpid()) {
-    library_->abort(context_);
-  }
+void Session::abort(const std::string &reason) {
+    if (!reason.empty()) {
+        fail(reason);
+    }
+    if (carrier_ && owner_ == getpid()) {
+        carrier_->abort();
+    }
 }
 
 void Session::close() {
-  {
-    const std::lock_guard<std::mutex> lock(context_mutex_);
-    if (std::exchange(closed_, true)) {
-      return;
+    {
+        const std::lock_guard<std::mutex> lock(entry_mutex_);
+        if (std::exchange(closed_, true)) {
+            return;
+        }
     }
-  }
-  if (owner_ != getpid()) {
-    (void)pool_.release(); // their threads exist in the parent only
-    (void)feeder_.release();
-    (void)new auto(std::move(lanes_)); // nor can it wait for the parent's streams
-    return;
-  }
-  drain();
-  feeder_->stop();
-  end_context();
-  pool_->stop();
-  lanes_.clear();
-  if (on_closed_) {
-    std::exchange(on_closed_, nullptr)();
-  }
+    if (owner_ != getpid()) {
+        (void)pool_.release();  // their threads exist in the parent only
+        (void)feeder_.release();
+        (void)new auto(std::move(lanes_));  // nor can it wait for the parent's streams
+        (void)carrier_.release();
+        return;
+    }
+    drain();
+    feeder_->stop();
+    if (carrier_) {  // else it never opened
+        carrier_->close();
+    }
+    pool_->stop();
+    lanes_.clear();
+    if (on_closed_) {
+        std::exchange(on_closed_, nullptr)();
+    }
 }
 
 void Session::drain() {
-  std::unique_lock<std::mutex> lock(jobs_mutex_);
-  drained_.wait(lock, [this] { return busy_ == 0; });
+    std::unique_lock<std::mutex> lock(jobs_mutex_);
+    drained_.wait(lock, [this] { return busy_ == 0; });
 }
 
-void Session::end_context() {
-  switchml_context* context = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(context_mutex_);
-    if (context_ == nullptr) {
-      return; // it never opened
-    }
-    library_->get_stats(context_, &last_stats_);
-    context = std::exchange(context_, nullptr);
-  }
-  library_->close(context);
-}
-
-} // namespace torch_switchml
+}  // namespace torch_switchml

@@ -20,148 +20,149 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "carrier.h"
 #include "completion_pool.h"
 #include "counters.h"
 #include "device_lane.h"
+#include "host_board.h"
 #include "library.h"
 #include "work.h"
 
 namespace torch_switchml {
 
 struct SessionOptions {
-  int rank = 0;
-  int size = 1;
-  uint32_t job_timeout_ms = 0; // 0: the library's environment variable or default
-  std::string job_name; // the same on all ranks, and no other job's
-  uint32_t worker_port = 0; // 0: as job_timeout_ms; no other open session's on this rank
+    int rank = 0;
+    int size = 1;
+    uint32_t job_timeout_ms = 0;  // 0: the library's environment variable or default
+    std::string job_name;         // the same on all ranks, and no other job's
+    uint32_t worker_port = 0;     // 0: as job_timeout_ms; no other open session's on this rank
+    // This process's number among the workers that the switch knows; none where
+    // another rank of its host speaks for it.
+    std::optional<int> worker = 0;
+    int num_workers = 1;
+    std::shared_ptr<HostBoard> board;  // of the ranks of this host that are one worker; or null
+    std::string wire_ranks;            // as in HostReductionOptions
 };
 
 // What becomes of the sum.
 struct Reduction {
-  std::optional<double> factor; // of each rank's addends, before
-  bool average = false;         // over the ranks, after
+    std::optional<double> factor;  // of each rank's addends, before
+    bool average = false;          // over the ranks, after
 };
 
 class Session : public std::enable_shared_from_this<Session> {
- public:
-  // Opens the session and blocks until every worker is in or the library's
-  // time limits passed. Throws std::runtime_error with the library's reason.
-  // `check_signals` is called several times a second meanwhile; what it throws
-  // ends the wait, and the library's thread closes what it still opens.
-  // `on_closed` runs once, after an opened session ended for whatever cause.
-  static std::shared_ptr<Session> open(
-      std::shared_ptr<Library> library,
-      std::shared_ptr<Counters> counters,
-      const SessionOptions& options,
-      const std::function<void()>& check_signals,
-      std::function<void()> on_closed);
+  public:
+    // Opens the session and blocks until every worker is in or the library's
+    // time limits passed. Throws std::runtime_error with the library's reason.
+    // `check_signals` is called several times a second meanwhile; what it throws
+    // ends the wait, and the library's thread closes what it still opens. A rank
+    // that is no worker of its own opens nothing.
+    // `on_closed` runs once, after an opened session ended for whatever cause.
+    static std::shared_ptr<Session> open(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters,
+                                         const SessionOptions &options, const std::function<void()> &check_signals,
+                                         std::function<void()> on_closed);
 
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+    ~Session();
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
 
-  // Reduces `tensors` (dense, on the CPU or one device that has_lane knows, of
-  // one dtype that travels as `wire`) over all
-  // ranks in place, as one job. Jobs reach the wire in the order of these
-  // calls. Tensors that are not one contiguous buffer of the wire's type go
-  // through a copy rather than to the wrapped backend, because another rank's
-  // may be contiguous. `title` names the work for the profiler. Throws
-  // c10::DistBackendError when the session failed before or is closed; a job
-  // that fails later fails its work.
-  c10::intrusive_ptr<c10d::Work> submit(
-      const std::vector<at::Tensor>& tensors,
-      Dtype wire,
-      const Reduction& reduction,
-      uint64_t sequence_number,
-      const char* title);
+    // Reduces `tensors` (dense, on the CPU or one device that has_lane knows, of
+    // one dtype that travels as `wire`) over all
+    // ranks in place, as one job. Jobs reach the wire in the order of these
+    // calls. Tensors that are not one contiguous buffer of the wire's type go
+    // through a copy rather than to the wrapped backend, because another rank's
+    // may be contiguous. `title` names the work for the profiler. Throws
+    // c10::DistBackendError when the session failed before or is closed; a job
+    // that fails later fails its work.
+    c10::intrusive_ptr<c10d::Work> submit(const std::vector<at::Tensor> &tensors, Dtype wire,
+                                          const Reduction &reduction, uint64_t sequence_number, const char *title);
 
-  // Works whose tensors are not final yet.
-  std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
+    // Works whose tensors are not final yet.
+    std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
 
-  // Jobs handed to the library so far.
-  uint64_t submitted() const;
+    // Jobs handed to the library so far.
+    uint64_t submitted() const;
 
-  // Why the session accepts no more jobs, or nothing while it does.
-  std::optional<std::string> failure() const;
+    // Why the session accepts no more jobs, or nothing while it does.
+    std::optional<std::string> failure() const;
 
-  // The library's counters; after close() the last ones.
-  switchml_stats library_stats() const;
+    // The library's counters, after close() the last ones; nothing where another
+    // rank of the host has the session with the switch.
+    std::optional<switchml_stats> library_stats() const;
 
-  // Fails what is pending, for the reason given if there is one. Returns at once.
-  void abort(const std::string& reason = {});
+    // Fails what is pending, for the reason given if there is one. Returns at once.
+    void abort(const std::string &reason = {});
 
-  // Waits for what is pending, at most as long as the library lets a job be
-  // without progress, then ends the session and its threads. Idempotent. Must
-  // not be called with Python's interpreter lock held. In a child made by
-  // fork(), where the threads do not exist, it only lets go.
-  void close();
+    // Waits for what is pending, at most as long as the library lets a job be
+    // without progress, then ends the session and its threads. Idempotent. Must
+    // not be called with Python's interpreter lock held. In a child made by
+    // fork(), where the threads do not exist, it only lets go.
+    void close();
 
- private:
-  struct Transfer;
-  struct Job;
-  struct Part;
-  struct Feeding;
-  struct Opening;
+  private:
+    struct Transfer;
+    struct Job;
+    struct Part;
+    struct Feeding;
+    struct Opening;
 
-  Session(
-      std::shared_ptr<Library> library,
-      std::shared_ptr<Counters> counters,
-      const SessionOptions& options,
-      std::function<void()> on_closed);
+    Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options,
+            std::function<void()> on_closed);
 
-  void open_context(const std::function<void()>& check_signals);
-  void check_usable() const;
-  void enter(const Job& job);
-  void hand_over(std::unique_ptr<Job> job);
-  bool send(Transfer& transfer);
-  void add_busy(int change) noexcept;
-  static void on_done(void* user, switchml_status status, const char* message) noexcept;
-  void run_on_pool(std::unique_ptr<Transfer> transfer) noexcept;
-  void record_end(Transfer& transfer, switchml_status status, const char* message) noexcept;
-  void fail_for_want_of_a_thread(Transfer& transfer) noexcept;
-  void fail(const std::string& reason) noexcept;
-  void complete(Job& job) noexcept;
+    std::unique_ptr<Carrier> open_wire(const std::function<void()> &check_signals);
+    void open_carrier(const std::function<void()> &check_signals);
+    void check_usable() const;
+    void enter(const Job &job);
+    void hand_over(std::unique_ptr<Job> job);
+    bool send(Transfer &transfer);
+    void add_busy(int change) noexcept;
+    static void on_done(void *user, switchml_status status, const char *message) noexcept;
+    void run_on_pool(std::unique_ptr<Transfer> transfer) noexcept;
+    void record_end(Transfer &transfer, switchml_status status, const char *message) noexcept;
+    void fail_for_want_of_a_thread(Transfer &transfer) noexcept;
+    void fail(const std::string &reason) noexcept;
+    void complete(Job &job) noexcept;
 
-  // Tensors of devices: device_jobs.cpp.
-  void use_lane(Job& job, c10::Device device);
-  void hand_to_feeder(std::unique_ptr<Job> job);
-  void feed(std::unique_ptr<Job> job) noexcept;
-  void send_parts(Job& job);
-  void send_part(Job& job, int64_t offset, int64_t numel);
-  void complete_part(Part& part) noexcept;
-  static bool close_part(Job& job) noexcept;
-  void fail_copy(Job& job, std::exception_ptr error) noexcept;
+    // Tensors of devices: device_jobs.cpp.
+    void use_lane(Job &job, c10::Device device);
+    void hand_to_feeder(std::unique_ptr<Job> job);
+    void feed(std::unique_ptr<Job> job) noexcept;
+    void send_parts(Job &job);
+    void send_part(Job &job, int64_t offset, int64_t numel);
+    void complete_part(Part &part) noexcept;
+    static bool close_part(Job &job) noexcept;
+    void fail_copy(Job &job, std::exception_ptr error) noexcept;
 
-  void drain();
-  void end_context();
+    void drain();
 
-  const std::shared_ptr<Library> library_;
-  const std::shared_ptr<Counters> counters_;
-  const SessionOptions options_;
-  const pid_t owner_;
-  std::function<void()> on_closed_;
-  std::unique_ptr<CompletionPool> pool_;
-  // Waits for devices' copies and hands the jobs on in the callers' order; idle
-  // where all tensors are on the CPU.
-  std::unique_ptr<CompletionPool> feeder_;
-  std::mutex lanes_mutex_;
-  std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
+    const std::shared_ptr<Library> library_;
+    const std::shared_ptr<Counters> counters_;
+    const SessionOptions options_;
+    const pid_t owner_;
+    std::function<void()> on_closed_;
+    std::unique_ptr<CompletionPool> pool_;
+    // Waits for devices' copies and hands the jobs on in the callers' order; idle
+    // where all tensors are on the CPU.
+    std::unique_ptr<CompletionPool> feeder_;
+    std::mutex lanes_mutex_;
+    std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
 
-  // Guards the context, and is held while a job enters the library so that
-  // jobs keep the callers' order. The library's threads take it only where no
-  // thread of the pool is to be had.
-  mutable std::mutex context_mutex_;
-  switchml_context* context_ = nullptr;
-  switchml_stats last_stats_{};
-  bool closed_ = false;
+    // Null until it is open, then the same to the end.
+    std::unique_ptr<Carrier> carrier_;
 
-  // Guards what the library's threads change. Innermost.
-  mutable std::mutex jobs_mutex_;
-  std::condition_variable drained_;
-  std::unordered_set<c10::intrusive_ptr<DelegatedWork>> pending_;
-  int64_t busy_ = 0; // jobs in the library and on the feeder
-  uint64_t submitted_ = 0;
-  std::optional<std::string> failure_;
+    // Is held while a job enters the carrier so that jobs keep the callers'
+    // order. The carrier's threads take it only where no thread of the pool is to
+    // be had.
+    mutable std::mutex entry_mutex_;
+    bool closed_ = false;
+
+    // Guards what the library's threads change. Innermost.
+    mutable std::mutex jobs_mutex_;
+    std::condition_variable drained_;
+    std::unordered_set<c10::intrusive_ptr<DelegatedWork>> pending_;
+    int64_t busy_ = 0;  // jobs in the library and on the feeder
+    uint64_t submitted_ = 0;
+    std::optional<std::string> failure_;
 };
 
-} // namespace torch_switchml
+}  // namespace torch_switchml

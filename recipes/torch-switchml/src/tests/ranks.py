@@ -135,6 +135,11 @@ def run_processes(command: Sequence[str], ranks: Sequence[tuple[Mapping[str, str
     return ended
 
 
+def on_hosts(names: Sequence[str]) -> dict[int, dict[str, str | None]]:
+    """By rank, what makes it take itself for one of the host with this name."""
+    return {rank: {"SWITCHML_HOST": name} for rank, name in enumerate(names)}
+
+
 def free_port() -> int:
     """A TCP port that nobody listens on, below those that the system gives to connections.
 

@@ -556,6 +556,37 @@ def named_backend_of_device() -> Value:
     return {"cpu": sums[0], "device": sums[1], "sessions": stats()["sessions"]}
 
 
+def no_memory_to_share() -> Value:
+    """Rank 0 may make no file as large as what ranks of a host share, also where that has no name."""
+    if RANK == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, resource.RLIM_INFINITY))
+    dist.init_process_group("gloo")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"sum": tensor[0].item(), "stats": stats()}
+
+
+def memory_in_use() -> Value:
+    """What there is of shared memory where it could remain, while ranks reduce."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    found = {
+        "files": [path.name for path in Path("/dev/shm").iterdir() if "switchml" in path.name],  # noqa: S108 - only looked at
+        "mapped": "/memfd:torch-switchml-" in Path("/proc/self/maps").read_text(),
+        "descriptors": [str(path) for path in Path("/proc/self/fd").iterdir() if is_shared_memory(path)],
+    }
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def is_shared_memory(descriptor: Path) -> bool:
+    with suppress(OSError):  # it may have been the listing's own
+        return "torch-switchml" in str(descriptor.readlink())
+    return False
+
+
 def abort_pending() -> Value:
     """Rank 0 waits for a job that nobody joins, and aborts the group from another thread."""
     dist.init_process_group("gloo")

@@ -5,7 +5,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from ranks import Launcher, RankResult
+from ranks import Launcher, RankResult, on_hosts
 
 TESTS = Path(__file__).resolve().parent
 
@@ -21,12 +21,12 @@ def check_names(*sources: str) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=[2, 3], ids=["2 ranks", "3 ranks"])
+@pytest.fixture(scope="module", params=["aa", "aab"], ids=["one host", "two hosts"])
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
     transport = request.getfixturevalue("transport")
     server = request.getfixturevalue("rank_server")
     launcher = Launcher(folder=tmp_path_factory.mktemp("operations"), environment=transport.environment, server=server)
-    return launcher.run("all_operations", ranks=request.param)
+    return launcher.run("all_operations", ranks=len(request.param), rank_environment=on_hosts(request.param))
 
 
 @pytest.mark.parametrize("name", check_names("operations.py", "collectives.py"))
@@ -45,6 +45,17 @@ def test_ranks_agree_on_who_carried_what(results: list[RankResult]) -> None:
     assert all(counts == delegated[0] for counts in delegated)
     assert delegated[0]["float32"]["jobs"] > 0
     assert delegated[0]["int32"]["jobs"] > 0
+
+
+def test_ranks_of_a_host_are_one_worker_where_there_are_several_hosts(results: list[RankResult]) -> None:
+    workers = [[0], [1]] if len(results) == 2 else [[0, 1], [2]]
+    for result in results:
+        stats = result.value["stats"]
+        ranks = next(ranks for ranks in workers if result.rank in ranks)
+        assert stats["host"] == {"ranks": ranks, "workers": 2}
+        assert (stats["transport"] is None) is (result.rank != ranks[0])
+        elements = sum(row["elements"] for row in stats["delegated"].values()) if len(ranks) > 1 else 0
+        assert stats["reduced_in_host"]["elements"] == elements
 
 
 def test_average_of_integers_is_left_to_gloo(launcher: Launcher) -> None:

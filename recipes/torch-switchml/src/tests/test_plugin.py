@@ -20,7 +20,9 @@ import torch
 import torch.distributed as dist
 from datetime import timedelta
 from torch_switchml import _C, pytorch
-from torch_switchml.plugin import GroupPlace, Plugin, _job_timeout_ms
+from torch_switchml.agreement import Agreement
+from torch_switchml.errors import SwitchMLError
+from torch_switchml.plugin import GroupPlace, Plugin, _job_timeout_ms, _settle_workers
 from torch_switchml.settings import read_settings
 
 def place(size=2, timeout=None):
@@ -40,8 +42,14 @@ def test_refuses_more_ranks_than_a_switch_serves(process: Launcher) -> None:
     process.run_code(
         PREAMBLE
         + """
-report = Plugin({"SWITCHML_CONTROLLER": "x"})._try_load(place(size=33))
-assert report.error == "the group has 33 ranks, a switch serves 32", report
+agreement = Agreement(store=dist.HashStore(), rank=0, size=33, generation=1)
+settings = read_settings({"SWITCHML_HOST_REDUCTION": "off"})
+try:
+    _settle_workers(settings, agreement, timedelta(seconds=1))
+except SwitchMLError as err:
+    assert str(err) == "the group's 33 ranks would be 33 workers, a switch serves 32", err
+else:
+    raise AssertionError
 """
     )
 

@@ -66,12 +66,15 @@ def stats() -> dict[str, Any]:
     ``reduce_scatter`` calls of groups with a session; ``failed_jobs``; ``copied_jobs``: delegated
     ones that went through a copy (several tensors, not contiguous, of 16 bits, to be multiplied);
     ``device_jobs``: delegated ones of a device's tensors, each of which is a job of the transport
-    for every 2 MiB; ``library``: ``path``, ``version``, ``transport``, ``abi_version`` of
-    libswitchml; ``transport``: its own counters, of all sessions together; ``failure``: why a
+    for every 2 MiB; ``reduced_in_host``: ``jobs`` and ``elements`` that this rank's host added up
+    before they travelled; ``host``: the ``ranks`` that are one worker with this one, and how many
+    ``workers`` the default group is; ``library``: ``path``, ``version``, ``transport``, ``abi_version`` of
+    libswitchml; ``transport``: its own counters, of all sessions together, None
+    on a rank for which another speaks to the switch; ``failure``: why a
     session accepts no more; ``controller``, ``rank``, ``world_size``, ``version``, ``schema``.
     """
     if _plugin is not None:
         return _plugin.report()
     from torch_switchml.report import build_report
 
-    return build_report(settings=None, place=None, counters=None, library=None)
+    return build_report(settings=None, place=None, hosts=None, counters=None, library=None)

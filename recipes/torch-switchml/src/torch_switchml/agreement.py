@@ -70,6 +70,18 @@ class Agreement:
             return value
         return self.store.get(key).decode()
 
+    def exchange(self, *, stage: str, value: str, timeout: timedelta) -> list[str]:
+        """Every rank's value, by rank. SwitchMLError names the ranks that gave none within `timeout`."""
+        keys = [f"switchml/{self.generation}/{stage}/{rank}" for rank in range(self.size)]
+        self.store.set(keys[self.rank], value)
+        missing = self._missing(keys, timeout)
+        if missing:
+            raise SwitchMLError(
+                f"SwitchML was asked for but cannot be used: {name_ranks(missing)} did not answer "
+                f"within {timeout.total_seconds():g} s"
+            )
+        return [self.store.get(key).decode() for key in keys]
+
     def settle(self, *, stage: str, report: Report, timeout: timedelta) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
 
@@ -97,7 +109,7 @@ class Agreement:
         failures = [f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error]
         if missing:
             failures.append(
-                f"{_name_ranks(missing)} did not report within {timeout.total_seconds():g} s: is "
+                f"{name_ranks(missing)} did not report within {timeout.total_seconds():g} s: is "
                 "torch-switchml installed there, and SWITCHML_CONTROLLER set?"
             )
         return failures or _differences(reports)
@@ -143,10 +155,11 @@ def _differences(reports: dict[int, Report]) -> list[str]:
         for rank, report in reports.items():
             ranks_by_value.setdefault(report.facts.get(name, ""), []).append(rank)
         if len(ranks_by_value) > 1:
-            parts = [f"{value!r} on {_name_ranks(ranks)}" for value, ranks in ranks_by_value.items()]
+            parts = [f"{value!r} on {name_ranks(ranks)}" for value, ranks in ranks_by_value.items()]
             result.append(f"{name} must be the same on all ranks, but is " + ", ".join(parts))
     return result
 
 
-def _name_ranks(ranks: list[int]) -> str:
+def name_ranks(ranks: list[int]) -> str:
+    """Them in words: "rank 1", "ranks 1, 2"."""
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

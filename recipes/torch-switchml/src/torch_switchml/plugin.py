@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 from torch_switchml import pytorch
 from torch_switchml.agreement import Agreement, Report, Store
 from torch_switchml.errors import SwitchMLError
+from torch_switchml.hosts import Hosts, settle_hosts
 from torch_switchml.report import build_report, write_report
 from torch_switchml.settings import BACKEND_NAME, DEFAULT_SETTINGS, Settings, is_requested, read_settings
 from torch_switchml.version import __version__
@@ -60,6 +61,7 @@ class Plugin:
         self._counters: _C.Counters | None = None
         self._library: _C.Library | None = None
         self._place: GroupPlace | None = None  # in the default group, as those below
+        self._hosts: Hosts | None = None
         self._sessions: list[_C.Session] = []  # its own, and those of groups made beside it
         self._groups_beside = 0
         self._refused_groups = 0
@@ -114,6 +116,7 @@ class Plugin:
         return build_report(
             settings=self._settings,
             place=self._place,
+            hosts=self._hosts,
             counters=self._counters,
             library=self._library,
             sessions=self._sessions,
@@ -174,7 +177,7 @@ class Plugin:
 
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
-        report = self._try_load(place)
+        report = self._try_load()
         agreement.settle(stage="load", report=report, timeout=_opening_limit(self._settings))
         return self._open(agreement, place, worker_port=0)
 
@@ -199,12 +202,16 @@ class Plugin:
             return None
 
     def _open(self, agreement: Agreement, place: GroupPlace, *, worker_port: int) -> "_C.Session":
+        limit = _opening_limit(self._settings)
+        hosts = _settle_workers(self._settings or DEFAULT_SETTINGS, agreement, limit)
+        if worker_port == 0:
+            self._hosts = hosts
         job_name = agreement.share("job", _make_job_name(self._environ))
         # who waits for a rank that cannot come would give the library's thread up: only where ranks can go on without
         has_failed = partial(agreement.has_failed, "open") if worker_port else None
-        session, report = self._try_open(place, job_name, worker_port, has_failed)
+        session, report = self._try_open(place, hosts, job_name, worker_port, has_failed)
         try:
-            agreement.settle(stage="open", report=report, timeout=_opening_limit(self._settings))
+            agreement.settle(stage="open", report=report, timeout=limit)
         except SwitchMLError:
             if session is not None:
                 session.close()
@@ -213,9 +220,7 @@ class Plugin:
             raise AssertionError("settled although this rank has no session")
         return session
 
-    def _try_load(self, place: GroupPlace) -> Report:
-        if place.size > _MAX_WORKERS:
-            return Report(error=f"the group has {place.size} ranks, a switch serves {_MAX_WORKERS}")
+    def _try_load(self) -> Report:
         try:
             from torch_switchml import _C
 
@@ -231,7 +236,12 @@ class Plugin:
         return Report(facts=facts)
 
     def _try_open(
-        self, place: GroupPlace, job_name: str, worker_port: int, has_failed: Callable[[], bool] | None
+        self,
+        place: GroupPlace,
+        hosts: Hosts,
+        job_name: str,
+        worker_port: int,
+        has_failed: Callable[[], bool] | None,
     ) -> tuple["_C.Session | None", Report]:
         from torch_switchml import _C
 
@@ -247,6 +257,10 @@ class Plugin:
                 job_timeout_ms=_job_timeout_ms(settings, place),
                 job_name=job_name,
                 worker_port=worker_port,
+                worker=hosts.worker_led_by(place.rank),
+                num_workers=len(hosts.workers),
+                board=hosts.board_of(place.rank),
+                wire_ranks=hosts.wire_ranks(),
                 has_failed=has_failed,
                 on_closed=self._write_report,
             )
@@ -255,11 +269,12 @@ class Plugin:
         if session is None:  # another rank failed, and says why
             return None, Report()
         logger.info(
-            "allreduces of %s go through %s (%s, controller %s)",
+            "allreduces of %s go through %s (%s, controller %s), its ranks as %d workers",
             "the default group" if worker_port == 0 else "a group of all ranks",
             self._library.path,
             self._library.transport,
             settings.controller,
+            len(hosts.workers),
         )
         return session, Report()
 
@@ -287,6 +302,21 @@ def _opening_limit(settings: Settings | None) -> timedelta:
     """How long the ranks wait for each other while they open a session."""
     read = settings or DEFAULT_SETTINGS
     return timedelta(milliseconds=read.connect_timeout_ms + read.job_timeout_ms) + _MARGIN
+
+
+def _settle_workers(settings: Settings, agreement: Agreement, timeout: timedelta) -> Hosts:
+    """How the group's ranks stand on the wire; SwitchMLError, on all ranks, where those are too many."""
+    if settings.host_reduction is False or agreement.size == 1:
+        hosts = Hosts.of_single_ranks(agreement.size)
+    else:
+        on_one_host = settings.host_reduction is not None
+        hosts = settle_hosts(agreement, name=settings.host, on_one_host=on_one_host, timeout=timeout)
+    if len(hosts.workers) > _MAX_WORKERS:
+        raise SwitchMLError(
+            f"the group's {agreement.size} ranks would be {len(hosts.workers)} workers, a switch serves {_MAX_WORKERS}",
+            unanimous=True,
+        )
+    return hosts
 
 
 def _make_job_name(environ: Mapping[str, str]) -> str:

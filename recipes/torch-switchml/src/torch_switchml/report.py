@@ -12,6 +12,7 @@ from torch_switchml.version import __version__
 
 if TYPE_CHECKING:
     from torch_switchml import _C
+    from torch_switchml.hosts import Hosts
     from torch_switchml.plugin import GroupPlace
     from torch_switchml.settings import Settings
 
@@ -26,6 +27,7 @@ def build_report(
     *,
     settings: "Settings | None",
     place: "GroupPlace | None",
+    hosts: "Hosts | None",
     counters: "_C.Counters | None",
     library: "_C.Library | None",
     sessions: Sequence["_C.Session"] = (),
@@ -43,6 +45,7 @@ def build_report(
         "controller": settings.controller if settings else None,
         "rank": place.rank if place else None,
         "world_size": place.size if place else None,
+        "host": _describe_host(place, hosts),
         "library": _describe_library(library),
         "sessions": len(sessions),
         "refused_groups": refused_groups,
@@ -65,8 +68,15 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
         raise
 
 
-def _add_up(counts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
+def _add_up(sessions: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
+    counts = [one for one in sessions if one is not None]  # the others have another rank of this host on the wire
     return {name: sum(one[name] for one in counts) for name in counts[0]} if counts else None
+
+
+def _describe_host(place: "GroupPlace | None", hosts: "Hosts | None") -> dict[str, Any] | None:
+    if place is None or hosts is None:
+        return None
+    return {"ranks": list(hosts.ranks_with(place.rank)), "workers": len(hosts.workers)}
 
 
 def _describe_library(library: "_C.Library | None") -> dict[str, Any] | None:
@@ -88,4 +98,5 @@ def _nothing_counted() -> dict[str, Any]:
         "failed_jobs": 0,
         "copied_jobs": 0,
         "device_jobs": 0,
+        "reduced_in_host": {"jobs": 0, "elements": 0},
     }

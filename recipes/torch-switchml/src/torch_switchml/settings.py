@@ -25,6 +25,7 @@ _DEFAULT_WORKER_PORT = 4000
 
 # A slot of the switch is used by all workers in the same way, and a call that is an error must be one on all ranks.
 _COMMON_VARIABLES = (
+    "SWITCHML_HOST_REDUCTION",
     "SWITCHML_MAX_OUTSTANDING_PACKETS",
     "SWITCHML_NEW_GROUPS",
     "SWITCHML_NUM_THREADS",
@@ -51,6 +52,8 @@ class Settings:
     new_groups: bool
     worker_port: int
     num_threads: int
+    host_reduction: bool | None
+    host: str
     common: dict[str, str]
 
     def stats_path(self, rank: int) -> Path | None:
@@ -75,6 +78,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
         worker_port=_read_number(environ, "SWITCHML_WORKER_PORT", _DEFAULT_WORKER_PORT),
         num_threads=_read_number(environ, "SWITCHML_NUM_THREADS", 1),
+        host_reduction=_read_host_reduction(environ),
+        host=environ.get("SWITCHML_HOST", ""),
         common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
 
@@ -94,6 +99,12 @@ def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> boo
     if text not in _ON | _OFF:
         raise SettingsError(variable=name, found=environ[name], expected="1 or 0")
     return text in _ON if text else default
+
+
+def _read_host_reduction(environ: Mapping[str, str]) -> bool | None:
+    """None where the plugin is to choose by the hosts of the group."""
+    name = "SWITCHML_HOST_REDUCTION"
+    return _read_switch(environ, name, default=False) if environ.get(name, "").strip() else None
 
 
 def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:

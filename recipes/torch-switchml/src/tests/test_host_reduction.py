@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks of one host as one worker: the sums and ends of the C++ class alone, then under PyTorch beside other hosts."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import Launcher, on_hosts
+
+TESTS = Path(__file__).resolve().parent
+SOURCES = TESTS.parent / "csrc"
+PROGRAM = TESTS / "host" / "test_host_reduction.cpp"
+COMPILED_WITH_IT = ("counters.cpp", "host_board.cpp", "host_memory.cpp", "host_plan.cpp", "host_reduction.cpp")
+LIMIT_S = 60
+
+ASKED_FOR = {"SWITCHML_HOST_REDUCTION": "on"}  # also on one host
+QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "5000"}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The class with ranks that are processes and a wire that ends in the leader; needs no PyTorch."""
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("the reduction inside a host is compiled for its tests: no C++ compiler")
+    result = tmp_path_factory.mktemp("host") / "test_host_reduction"
+    include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
+    flags = ["-std=c++17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{include}", f"-I{SOURCES}"]
+    sources = [SOURCES / name for name in (*COMPILED_WITH_IT, "host_sum.cpp")]
+    subprocess.run([compiler, *flags, *sources, PROGRAM, "-o", result], check=True)
+    return result
+
+
+@pytest.mark.parametrize("name", re.findall(r'^\s+\{"(\w+)",', PROGRAM.read_text(), flags=re.MULTILINE))
+def test_host_reduction(program: Path, name: str) -> None:
+    result = subprocess.run([program, name], check=False, capture_output=True, text=True, timeout=LIMIT_S)
+    assert result.returncode == 0, result.stderr
+
+
+def test_rank_that_dies_fails_its_host_and_the_others(short_lease_launcher: Launcher) -> None:
+    environment = {"SCENARIO_SIGNAL": "SIGKILL"}
+    results = short_lease_launcher.run(
+        "dying_rank", ranks=4, environment=environment, rank_environment=on_hosts("aabb")
+    )
+    assert results[3].code < 0
+    for result in results[:3]:
+        kind, _, seconds = result.value["error"]
+        assert kind == "DistBackendError"
+        assert seconds < 20
+    assert "rank 3 ended without leaving the group" in results[2].value["error"][1]
+    for result in results[:2]:
+        assert "rank 1 is ranks 2, 3 of this group" in result.value["error"][1]
+
+
+def test_ranks_of_a_host_that_differ_fail_all_hosts(launcher: Launcher) -> None:
+    results = launcher.run("other_numel", ranks=3, environment=QUICK, rank_environment=on_hosts("aab"))
+    errors = [result.value["error"][1] for result in results]
+    for error in errors[:2]:
+        assert "rank 0: 1000 float32 elements as job 0; rank 1: 10000 float32 elements as job 0" in error
+    if "job_timeout_ms" not in errors[2]:  # the stand-in's workers do not compare their jobs
+        assert "rank 0: 1048577 float32 elements" in errors[2]
+        assert "1048577 elements stand for ranks of one host that differ" in errors[2]
+
+
+def test_hosts_that_differ_fail_all_ranks(launcher: Launcher) -> None:
+    for result in launcher.run("other_numel", ranks=3, environment=QUICK, rank_environment=on_hosts("abb")):
+        assert result.value["error"][0] == "DistBackendError"
+
+
+def test_ranks_that_cannot_share_memory_are_workers_of_their_own(launcher: Launcher) -> None:
+    for result in launcher.run("no_memory_to_share", environment=ASKED_FOR):
+        assert result.code == 0, result.stderr
+        assert result.value["sum"] == 2
+        assert result.value["stats"]["host"] == {"ranks": [result.rank], "workers": 2}
+        assert result.value["stats"]["reduced_in_host"]["jobs"] == 0
+        assert "each of ranks 0, 1 is a worker of its own: rank 0: cannot reserve" in result.stderr
+
+
+def test_shared_memory_has_no_name_that_could_remain(launcher: Launcher) -> None:
+    for result in launcher.run("memory_in_use", environment=ASKED_FOR):
+        assert result.code == 0, result.stderr
+        assert result.value == {"files": [], "mapped": True, "descriptors": []}
