@@ -10,6 +10,7 @@
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
 # make bench        what the commands take, beside other programs where they are at hand
+# make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss; output/bench/allreduce.{json,md,svg}
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: simulate fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench soak clean setup help
+.PHONY: simulate fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -82,6 +83,10 @@ bench: channel
 	$(BIN)/python -m benchmarks.index
 	$(BIN)/python -m benchmarks.serve --channel output/channel
 	$(BIN)/python -m benchmarks.mirror output/channel
+
+bench-allreduce: setup
+	$(BIN)/channel_tools build --variant udp
+	$(BIN)/python -m benchmarks.allreduce
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)

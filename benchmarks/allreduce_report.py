@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The figures of the allreduce benchmark: as JSON, as a table and as a picture."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """Seconds of a call: the median, and the quartiles around it."""
+
+    lower_s: float
+    median_s: float
+    upper_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One size in one setting; ``load`` is the machine's average over the minute before the end."""
+
+    setting: str
+    size_bytes: int
+    switchml: Spread
+    gloo: Spread
+    load: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as gloo."""
+        return self.gloo.median_s / self.switchml.median_s
+
+
+def write_report(rows: Sequence[Measured], folder: Path) -> str:
+    """Write allreduce.json, .md and .svg; the table."""
+    about = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg(),
+    }
+    document = {"schema": 1, **about, "rows": [{**asdict(row), "ratio": row.ratio} for row in rows]}
+    table = "\n".join(
+        [
+            f"{about['date']}, {about['cores']} cores, load average {os.getloadavg()[0]:.1f} at the end.\n",
+            "| ranks and hosts | size | SwitchML (quartiles) | gloo (quartiles) | times gloo | load |",
+            "|---|---:|---:|---:|---:|---:|",
+            *map(_table_row, rows),
+        ]
+    )
+    (folder / "allreduce.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    (folder / "allreduce.md").write_text(table + "\n", encoding="utf-8")
+    (folder / "allreduce.svg").write_text(draw(rows), encoding="utf-8")
+    return table
+
+
+def _table_row(row: Measured) -> str:
+    cells = (
+        row.setting,
+        _size(row.size_bytes),
+        _spread(row.switchml),
+        _spread(row.gloo),
+        f"{row.ratio:.2f}",
+        f"{row.load:.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, name in ((_KIB**2, "MiB"), (_KIB, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes // unit} {name}"
+    return f"{size_bytes} B"
+
+
+def _spread(spread: Spread) -> str:
+    scale, unit = (1e3, "ms") if spread.median_s >= 1e-3 else (1e6, "µs")  # noqa: PLR2004 - a millisecond
+    lower, median, upper = (f"{seconds * scale:.3g}" for seconds in (spread.lower_s, spread.median_s, spread.upper_s))
+    return f"{median} ({lower} to {upper}) {unit}"
+
+
+_SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{{ height }}" font-family="sans-serif" font-size="12">
+<rect width="640" height="{{ height }}" fill="white"/>
+<text x="10" y="20" font-size="14">Allreduce of float32: how many times as fast as gloo</text>
+{%- for label in labels %}
+<text x="10" y="{{ label.y }}" font-weight="bold">{{ label.text }}</text>
+{%- endfor %}
+{%- for bar in bars %}
+<text x="100" y="{{ bar.y + 11 }}" text-anchor="end">{{ bar.size }}</text>
+<rect x="110" y="{{ bar.y }}" width="{{ bar.width }}" height="14" fill="{{ bar.colour }}"/>
+<text x="{{ 116 + bar.width }}" y="{{ bar.y + 11 }}">{{ bar.ratio }}</text>
+{%- endfor %}
+<line x1="{{ even }}" y1="30" x2="{{ even }}" y2="{{ height - 10 }}" stroke="black" stroke-dasharray="4 3"/>
+</svg>
+"""
+
+
+def draw(rows: Sequence[Measured]) -> str:
+    """An SVG with a bar per row; the line marks gloo's speed."""
+    longest = max((row.ratio for row in rows), default=1.0)
+    scale = 440 / max(longest, 1.0)
+    labels, bars, y = [], [], 34
+    for setting, group in groupby(rows, key=lambda row: row.setting):
+        y += 16
+        labels.append({"text": setting, "y": y})
+        y += 6
+        for row in group:
+            bars.append(
+                {
+                    "y": y,
+                    "size": _size(row.size_bytes),
+                    "width": round(row.ratio * scale, 1),
+                    "ratio": f"{row.ratio:.2f}",
+                    "colour": "#2a7f62" if row.ratio >= 1 else "#b5523b",
+                }
+            )
+            y += 18
+    template = Environment(autoescape=True).from_string(_SVG)
+    return template.render(labels=labels, bars=bars, height=y + 20, even=round(110 + scale, 1)) + "\n"
