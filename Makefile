@@ -3,7 +3,7 @@
 # make test         set-up, lint, format, types and all tests, with their coverage
 # make test-unit    set-up and the unit tests
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
-# make sweep        every command with hostile values for every option (a quarter of an hour), or the third of ten parts with SHARE=3/10
+# make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
