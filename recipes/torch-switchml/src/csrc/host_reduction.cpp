@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "host_reduction.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cfenv>
 #include <cstring>
@@ -44,7 +42,6 @@ HostReduction::HostReduction(std::shared_ptr<HostBoard> board, std::unique_ptr<C
     : board_(std::move(board)),
       wire_(std::move(wire)),
       options_(std::move(options)),
-      owner_(getpid()),
       last_progress_(Clock::now()),
       last_look_(last_progress_) {
     sources_.reserve(board_->size());
@@ -244,7 +241,7 @@ void HostReduction::on_carried(void *user, switchml_status status, const char *m
         board.ring(board.index());
         return;
     }
-    self->wire_failed_.store(true);
+    self->others_know_.store(true);
     try {
         board.fail(status, message + self->options_.wire_ranks);
     } catch (const std::bad_alloc &) {
@@ -293,7 +290,7 @@ void HostReduction::report_difference(uint64_t step, Dtype dtype) {
     board_->fail(SWITCHML_EMISMATCH, text);
     std::string reason;
     refused_.resize((kChunkNumel + 1) * kElementBytes);
-    wire_failed_.store(wire_->submit(refused_.data(), kChunkNumel + 1, dtype, &HostReduction::on_carried, this,
+    others_know_.store(wire_->submit(refused_.data(), kChunkNumel + 1, dtype, &HostReduction::on_carried, this,
                                      reason) == SWITCHML_OK);
 }
 
@@ -372,7 +369,7 @@ void HostReduction::end_all(const HostFailure &failure) noexcept {
         jobs_.insert(jobs_.end(), arrived_.begin(), arrived_.end());
         arrived_.clear();
     }
-    if (wire_ && !wire_failed_.exchange(true)) {
+    if (wire_ && !others_know_.exchange(true)) {
         wire_->close();  // the switch tells the other hosts that this one has gone
     }
     while (!jobs_.empty()) {

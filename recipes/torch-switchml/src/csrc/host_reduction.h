@@ -6,8 +6,6 @@
 // added while those before them are on the wire.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -79,7 +77,6 @@ class HostReduction final : public Carrier {
     const std::shared_ptr<HostBoard> board_;
     const std::unique_ptr<Carrier> wire_;
     const HostReductionOptions options_;
-    const pid_t owner_;
 
     std::mutex mutex_;  // guards the three
     std::deque<Job> arrived_;
@@ -97,7 +94,7 @@ class HostReduction final : public Carrier {
     Clock::time_point last_progress_;
     Clock::time_point last_look_;
 
-    std::atomic<bool> wire_failed_{false};  // the other hosts know by themselves
+    std::atomic<bool> others_know_{false};  // the other hosts learn of the failure by the wire's jobs
 
     std::thread thread_;
 };

@@ -2,16 +2,15 @@
 """The transports the tests run over: a stand-in built here, or the real library and switch."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from compiling import compile_cpp
 from rank_server import RankServer, start_server
 from ranks import Launcher, free_port
 
@@ -45,14 +44,8 @@ class Transport:
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in for libswitchml, compiled from this folder."""
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("the stand-in for libswitchml needs a C++ compiler")
     library = tmp_path_factory.mktemp("fake") / "libswitchml_fake.so"
-    include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
-    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([compiler, *flags, f"-I{include}", "-o", library, TESTS / "fake" / "switchml_fake.cpp"], check=True)
-    return library
+    return compile_cpp(library, [TESTS / "fake" / "switchml_fake.cpp"], "-shared", "-fPIC")
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks of one host as one worker: the sums and ends of the C++ class alone, then under PyTorch beside other hosts."""
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from compiling import compile_cpp
 from ranks import Launcher, on_hosts
 
 TESTS = Path(__file__).resolve().parent
 SOURCES = TESTS.parent / "csrc"
 PROGRAM = TESTS / "host" / "test_host_reduction.cpp"
-COMPILED_WITH_IT = ("counters.cpp", "host_board.cpp", "host_memory.cpp", "host_plan.cpp", "host_reduction.cpp")
+COMPILED_WITH_IT = (
+    "counters.cpp",
+    "host_board.cpp",
+    "host_memory.cpp",
+    "host_plan.cpp",
+    "host_reduction.cpp",
+    "host_sum.cpp",
+)
 LIMIT_S = 60
 
 ASKED_FOR = {"SWITCHML_HOST_REDUCTION": "on"}  # also on one host
@@ -24,15 +29,9 @@ QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "5000"}
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The class with ranks that are processes and a wire that ends in the leader; needs no PyTorch."""
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("the reduction inside a host is compiled for its tests: no C++ compiler")
+    sources = [SOURCES / name for name in COMPILED_WITH_IT]
     result = tmp_path_factory.mktemp("host") / "test_host_reduction"
-    include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
-    flags = ["-std=c++17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{include}", f"-I{SOURCES}"]
-    sources = [SOURCES / name for name in (*COMPILED_WITH_IT, "host_sum.cpp")]
-    subprocess.run([compiler, *flags, *sources, PROGRAM, "-o", result], check=True)
-    return result
+    return compile_cpp(result, [*sources, PROGRAM], f"-I{SOURCES}")
 
 
 @pytest.mark.parametrize("name", re.findall(r'^\s+\{"(\w+)",', PROGRAM.read_text(), flags=re.MULTILINE))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""C++ of the tests' own, compiled where it is used."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+
+def compile_cpp(result: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """Compile and link ``sources``, which include switchml.h, to ``result``; skips the test where no compiler is."""
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
+    if compiler is None:
+        pytest.skip(f"{result.name} is compiled for its tests: no C++ compiler")
+    include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
+    usual = ["-std=c++17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
+    subprocess.run([compiler, *usual, *flags, *sources, "-o", result], check=True)
+    return result

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How ranks end, by themselves or by others' doing."""
+
+import atexit
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from scenario import FOLDER, RANK, Value, init_over_file, ones
+
+
+def no_destroy() -> Value:
+    dist.init_process_group("gloo")
+    tensors = [ones(numel=1000) for _ in range(20)]
+    for tensor in tensors:
+        dist.all_reduce(tensor, async_op=True)
+    return {}
+
+
+def callback_at_exit() -> Value:
+    """A Python callback that is still to run when the interpreter ends."""
+    dist.init_process_group("gloo")
+    done = FOLDER / f"callback.{RANK}"
+
+    def note(future: torch.futures.Future[Any]) -> None:
+        done.write_text(str(future.wait()[0][0].item()))
+
+    dist.all_reduce(ones(numel=100_000), async_op=True).get_future().then(note)
+    return {}
+
+
+def forked_child() -> Value:
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    child = os.fork()
+    if child == 0:
+        # As far as a child gets: the rest of the interpreter's exit hangs in gloo's own threads.
+        atexit._run_exitfuncs()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"child": os.waitstatus_to_exitcode(status), "sum": tensor[0].item()}
+
+
+def forked_worker() -> Value:
+    """A child that outlives the group, as a DataLoader's workers do, while the parent makes another group."""
+    init_over_file("before")
+    dist.all_reduce(ones())
+    ours, theirs = os.pipe()
+    started, says_so = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(theirs)
+        os.write(says_so, b".")
+        os.read(ours, 1)  # until the parent is through
+        os._exit(0)
+    os.close(ours)
+    os.read(started, 1)
+    dist.destroy_process_group()
+    init_over_file("after")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    os.close(theirs)
+    _, status = os.waitpid(child, 0)
+    return {"child": os.waitstatus_to_exitcode(status), "sum": tensor[0].item()}
+
+
+def interrupted_init() -> Value:
+    """Rank 0 hears Ctrl-C while it waits for rank 1, which takes its time."""
+    if dist.is_initialized():
+        raise AssertionError
+    over = FOLDER / "interrupted"
+    if RANK == 1:
+        try:
+            dist.init_process_group("gloo")
+        except RuntimeError:
+            return {}  # it was told, or missed rank 0
+        while not over.exists():
+            time.sleep(0.01)
+        return {}
+    delay_s = float(os.environ["SCENARIO_DELAY_S"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in a shell's background
+    threading.Timer(delay_s, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    try:
+        dist.init_process_group("gloo")
+    except KeyboardInterrupt:
+        over.touch()
+        return {"seconds": time.monotonic() - started - delay_s}
+    raise AssertionError("not interrupted")
+
+
+def exception_in_script() -> Value:
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    raise ValueError("the user's own mistake")

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes wrong once a group is there."""
+
+import os
+import resource
+import signal
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from scenario import RANK, Value, error_of, init_over_file, ones, stats
+
+
+def failing_job() -> Value:
+    """One job after the first fails on one rank; what follows, and what still works."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.all_reduce(ones())
+    first = error_of(lambda: dist.all_reduce(ones()))
+    after = error_of(lambda: dist.all_reduce(ones()))
+    still = ones(dtype=torch.float64)
+    dist.all_reduce(still)
+    dist.barrier()
+    dist.destroy_process_group()
+    return {"first": first, "after": after, "gloo": still[0].item(), "stats": stats()}
+
+
+def group_after_failed_job() -> Value:
+    init_over_file("failing")
+    dist.all_reduce(ones())
+    error = error_of(lambda: dist.all_reduce(ones()))
+    dist.destroy_process_group()
+    os.environ.pop("SWITCHML_FAKE_FAIL_JOB", None)
+    init_over_file("again")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": error, "sum": tensor[0].item(), "failure": stats()["failure"]}
+
+
+def group_after_failed_init() -> Value:
+    error = error_of(lambda: init_over_file("failing"))
+    os.environ.pop("SWITCHML_FAKE_FAIL_OPEN", None)
+    init_over_file("again")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": error, "sum": tensor[0].item()}
+
+
+def nested_callbacks(depth: int) -> torch.Tensor:
+    """Each of so many callbacks waits for an allreduce whose callback does the same."""
+    tensor = ones()
+
+    def again(done: torch.futures.Future[list[torch.Tensor]], left: int) -> torch.Tensor:
+        if left == 0:
+            return done.value()[0]
+        future = dist.all_reduce(done.value()[0], op=dist.ReduceOp.AVG, async_op=True).get_future()
+        result: torch.Tensor = future.then(lambda inner: again(inner, left - 1)).wait()
+        return result
+
+    result: torch.Tensor = (
+        dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: again(done, depth)).wait()
+    )
+    return result
+
+
+def nested_futures() -> Value:
+    dist.init_process_group("gloo")
+    result = nested_callbacks(100)
+    dist.destroy_process_group()
+    return {"value": result[0].item(), "jobs": stats()["delegated"]["float32"]["jobs"]}
+
+
+def chained_futures() -> Value:
+    dist.init_process_group("gloo")
+    future = dist.all_reduce(ones(), async_op=True).get_future()
+    for _ in range(100):
+        future = future.then(lambda done: [done.value()[0] + 1])
+    result = future.wait()
+    dist.destroy_process_group()
+    return {"value": result[0][0].item()}
+
+
+def no_thread_for_callbacks() -> Value:
+    """The last rank may not take the memory of another thread's stack, which nested callbacks need."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    nested_callbacks(0)
+    dist.barrier()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**22, resource.RLIM_INFINITY))
+    error = error_of(lambda: nested_callbacks(10))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    dist.destroy_process_group()
+    return {"error": error, "failure": stats()["failure"]}
+
+
+def exception_in_callback() -> Value:
+    """A callback's exception is its future's, and the group goes on."""
+    dist.init_process_group("gloo")
+
+    def fail(_: torch.futures.Future[Any]) -> None:
+        raise MemoryError("the user's callback")
+
+    first = error_of(dist.all_reduce(ones(), async_op=True).get_future().then(fail).wait)
+    ignored = dist.all_reduce(ones(), async_op=True)
+    ignored.get_future().add_done_callback(fail)
+    ignored.wait()
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"error": first, "sum": tensor[0].item()}
+
+
+def failing_future() -> Value:
+    dist.init_process_group("gloo")
+    work = dist.all_reduce(ones(), async_op=True)
+    future = work.get_future()
+    error = error_of(future.wait)
+    again = error_of(work.wait)
+    exception = work.exception()
+    return {"future": error, "work": again, "success": work.is_success(), "exception": exception is not None}
+
+
+def dying_rank() -> Value:
+    """The last rank ends itself by the signal named, the others reduce on."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), getattr(signal, os.environ["SCENARIO_SIGNAL"]))
+    return {"error": error_of(lambda: dist.all_reduce(ones()))}
+
+
+def other_numel() -> Value:
+    """Rank 1 sends more packets than rank 0."""
+    dist.init_process_group("gloo")
+    tensor = ones(numel=1000 * (1 + 9 * dist.get_rank()))
+    return {"error": error_of(lambda: dist.all_reduce(tensor))}
+
+
+def lost_device() -> Value:
+    """One rank's device fails at a copy of a tensor of several chunks; later allreduces fail at once."""
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:gloo")
+    dist.all_reduce(ones().to(device))
+    tensor = ones(numel=3 * devices.CHUNK_NUMEL).to(device)
+    if dist.get_rank() == 0:
+        devices.lose_after(int(os.environ["SCENARIO_COPIES"]))
+    error = error_of(lambda: reduce_until_error(tensor))
+    after = error_of(lambda: dist.all_reduce(ones()))
+    dist.destroy_process_group()
+    return {"error": error, "after": after, "stats": stats()}
+
+
+def reduce_until_error(tensor: torch.Tensor) -> None:
+    """The rank that does not fail itself may have its sum by then: it learns of the failure with the next one."""
+    for _ in range(2):
+        dist.all_reduce(tensor)
+
+
+def other_numel_of_device() -> Value:
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:gloo")
+    tensor = torch.empty(devices.CHUNK_NUMEL * (1 + dist.get_rank()), device=device)
+    return {"error": error_of(lambda: dist.all_reduce(tensor))}
+
+
+def named_backend_of_device() -> Value:
+    import devices
+
+    device = devices.load()
+    dist.init_process_group(f"cpu:gloo,{device.type}:switchml")
+    sums = []
+    for tensor in (ones(), ones().to(device)):
+        dist.all_reduce(tensor)
+        sums.append(tensor.cpu()[0].item())
+    dist.destroy_process_group()
+    return {"cpu": sums[0], "device": sums[1], "sessions": stats()["sessions"]}
+
+
+def no_memory_to_share() -> Value:
+    """Rank 0 may make no file as large as what ranks of a host share, also where that has no name."""
+    if RANK == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, resource.RLIM_INFINITY))
+    dist.init_process_group("gloo")
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return {"sum": tensor[0].item(), "stats": stats()}
+
+
+def memory_in_use() -> Value:
+    """What there is of shared memory where it could remain, while ranks reduce."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    found = {
+        "files": [path.name for path in Path("/dev/shm").iterdir() if "switchml" in path.name],  # noqa: S108 - only looked at
+        "mapped": "/memfd:torch-switchml-" in Path("/proc/self/maps").read_text(),
+        "descriptors": [str(path) for path in Path("/proc/self/fd").iterdir() if is_shared_memory(path)],
+    }
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def is_shared_memory(descriptor: Path) -> bool:
+    with suppress(OSError):  # it may have been the listing's own
+        return "torch-switchml" in str(descriptor.readlink())
+    return False
+
+
+def abort_pending() -> Value:
+    """Rank 0 waits for a job that nobody joins, and aborts the group from another thread."""
+    dist.init_process_group("gloo")
+    dist.all_reduce(ones())
+    if dist.get_rank() != 0:
+        dist.barrier()  # held until rank 0 is through
+        return {}
+    group = dist.group.WORLD
+    work = dist.all_reduce(ones(), async_op=True)
+    aborter = threading.Thread(target=lambda: group._get_backend(torch.device("cpu")).abort())
+    aborter.start()
+    error = error_of(work.wait)
+    aborter.join()
+    dist.barrier()
+    return {"error": error}
+
+
+def group_timeout() -> Value:
+    """The group's own time limit, shorter than the library's, bounds a job."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        error = error_of(lambda: dist.all_reduce(ones()))
+        store.set("scenario/over", "1")
+        return {"error": error}
+    store.wait(["scenario/over"], timedelta(seconds=60))  # alive, and takes no part
+    return {}
