@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import shlex
 import statistics
 import sys
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 SPECS = ("pytorch-switchml", "libswitchml * udp*", "switchml-switch")
 SUBDIR = "linux-64"
 LIMIT_S = 900.0
+MASTER_PORT = 29500
+"""PyTorch's own; nothing else listens in namespaces that are new."""
 SIZES = ((1, 20, 200), (16 << 10, 10, 100), (1 << 18, 5, 40), (1 << 20, 3, 20), (4 << 20, 2, 10), (16 << 20, 1, 7))
 """Elements, calls that do not count, calls that do."""
 LOSSY_SIZES = SIZES[3:5]
@@ -115,13 +116,12 @@ def place_of(setting: Setting, prefix: Path) -> Iterator[Place]:
 
 def torchrun_on_hosts(prefix: Path, namespaces: Sequence[str], per_host: int) -> str:
     """A shell's words that run its arguments as ranks in all namespaces, and end well if all do."""
-    port = random.SystemRandom().randrange(20_000, 30_000)
     lines = []
     for number, namespace in enumerate(namespaces):
         lines.append(
             f"GLOO_SOCKET_IFNAME={worker_interface(number)} {program('ip')} netns exec {namespace} "
             f"{prefix}/bin/python -m torch.distributed.run --nnodes={len(namespaces)} --node-rank={number} "
-            f'--nproc-per-node={per_host} --master-addr=10.83.0.1 --master-port={port} "$@" & p{number}=$!'
+            f'--nproc-per-node={per_host} --master-addr=10.83.0.1 --master-port={MASTER_PORT} "$@" & p{number}=$!'
         )
     return "\n".join([*lines, "trap 'kill $(jobs -p)' TERM", *(f"wait $p{n} || exit" for n in range(len(namespaces)))])
 
