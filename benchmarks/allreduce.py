@@ -56,25 +56,33 @@ class Setting:
 
     ranks: int
     hosts: int
+    host_reduction: bool = True
     loss: float = 0.0
 
     @property
     def workers(self) -> int:
-        """Those that the switch sees: the hosts, or on a single one its ranks."""
-        return self.hosts if self.hosts > 1 else self.ranks
+        """Those that the switch sees; ranks that are all on one host need none."""
+        if not self.host_reduction:
+            return self.ranks
+        return self.hosts if self.hosts > 1 else 0
 
     @property
     def name(self) -> str:
         """In words."""
         hosts = "1 host" if self.hosts == 1 else f"{self.hosts} hosts"
-        return f"{self.ranks} ranks, {hosts}" + (f", {self.loss:.0%} loss" if self.loss else "")
+        through_switch = ", each through the switch" if self.hosts == 1 and not self.host_reduction else ""
+        return f"{self.ranks} ranks, {hosts}{through_switch}" + (f", {self.loss:.0%} loss" if self.loss else "")
 
 
 SETTINGS = (
     Setting(ranks=2, hosts=1),
     Setting(ranks=4, hosts=1),
+    Setting(ranks=2, hosts=1, host_reduction=False),
+    Setting(ranks=4, hosts=1, host_reduction=False),
     Setting(ranks=2, hosts=2),
     Setting(ranks=4, hosts=2),
+    Setting(ranks=2, hosts=2, loss=0.01),
+    Setting(ranks=2, hosts=2, loss=0.05),
     Setting(ranks=4, hosts=2, loss=0.01),
 )
 
@@ -146,7 +154,12 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
             folder=folder,
             deadline=deadline,
         ) as switch:
-            variables = {**environment, **rank_variables(), "SWITCHML_CONTROLLER": switch.ready.controller}
+            variables = {
+                **environment,
+                **rank_variables(),
+                "SWITCHML_CONTROLLER": switch.ready.controller,
+                "SWITCHML_HOST_REDUCTION": "on" if setting.host_reduction else "off",
+            }
             job = RankJob(
                 name="ranks",
                 launcher=place.launcher,

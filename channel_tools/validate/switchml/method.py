@@ -153,6 +153,7 @@ def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]
     return {
         **rank_variables(),
         "SWITCHML_CONTROLLER": controller,
+        "SWITCHML_HOST_REDUCTION": "off",  # each rank on the wire: those of one host alone would not use the switch
         "SWITCHML_NUM_THREADS": str(options.num_threads),
         "SWITCHML_PACKET_NUMEL": str(options.packet_numel),
         "SWITCHML_MAX_OUTSTANDING_PACKETS": str(options.max_outstanding_packets),

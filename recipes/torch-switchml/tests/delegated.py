@@ -37,6 +37,7 @@ def reduce_over_switch(folder: Path) -> dict[str, Any]:
                 **os.environ,
                 "SWITCHML_CONTROLLER": ready["controller"],
                 "SWITCHML_WORKER_PORT": str(free_udp_port()),
+                "SWITCHML_HOST_REDUCTION": "off",  # one host's ranks would need no switch
                 "SWITCHML_STATS_FILE": str(folder / "rank{rank}.json"),
                 "TMPDIR": str(folder),
                 "OMP_NUM_THREADS": "1",

@@ -29,8 +29,9 @@ struct HostReductionOptions {
 
 class HostReduction final : public Carrier {
   public:
-    // `wire` carries the leader's jobs; null for the others. Throws
-    // std::system_error where no thread is to be had.
+    // `wire` carries the leader's jobs; null for the others, and for all where
+    // the group has no other host. Throws std::system_error where no thread is to
+    // be had.
     HostReduction(std::shared_ptr<HostBoard> board, std::unique_ptr<Carrier> wire, HostReductionOptions options);
     ~HostReduction() override;
     HostReduction(const HostReduction &) = delete;
@@ -59,7 +60,7 @@ class HostReduction final : public Carrier {
     bool accept_jobs();
     bool copy_in();
     bool reduce();
-    bool hand_to_wire();
+    bool hand_on();
     bool take_result();
     const Job *job_of_step(uint64_t step) const;
     const Job *job_of_chunk(uint64_t chunk) const;
@@ -88,7 +89,7 @@ class HostReduction final : public Carrier {
     uint64_t next_job_ = 0;
     uint64_t next_step_ = 0;
     uint64_t next_chunk_ = 0;
-    uint64_t submitted_ = 0;             // chunks handed to the wire
+    uint64_t submitted_ = 0;             // chunks handed on
     std::vector<const char *> sources_;  // of the part that is being added
     std::vector<char> refused_;          // what a job travels in that no other host matches
     Clock::time_point last_progress_;

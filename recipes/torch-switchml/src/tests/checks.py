@@ -66,7 +66,7 @@ def assert_sum(result: torch.Tensor, parts: list[torch.Tensor]) -> None:
 def bound(result: torch.Tensor, magnitudes: torch.Tensor) -> torch.Tensor:
     """By element; with the exponent of the largest sum of magnitudes, which no host's sum of any packet exceeds."""
     workers = torch_switchml.stats()["host"]["workers"]
-    ranks = size() - workers + 1  # at most so many on one host
+    ranks = size() - max(workers, 1) + 1  # at most so many on one host
     exponent = max(math.frexp(magnitudes.max().item())[1], -126) if magnitudes.numel() else 0
-    units = workers * 2.0 ** (exponent + math.ceil(math.log2(workers)) - 32)
+    units = workers * 2.0 ** (exponent + math.ceil(math.log2(workers)) - 32) if workers else 0.0
     return (ranks - 1) / (2**24 - ranks + 1) * magnitudes + units + 2.0**-24 * result.abs()

@@ -33,6 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+EACH_ON_THE_WIRE = {"SWITCHML_HOST_REDUCTION": "off"}
+"""All ranks of a test are on one host, which by itself would not use the switch."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transport:
     """What reaches a switch: its kind and the environment its users need."""
@@ -52,7 +56,11 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fake_transport(fake_library: Path) -> Transport:
     return Transport(
         kind="fake",
-        environment={"SWITCHML_LIBRARY": str(fake_library), "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"},
+        environment={
+            "SWITCHML_LIBRARY": str(fake_library),
+            "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}",
+            **EACH_ON_THE_WIRE,
+        },
     )
 
 
@@ -63,7 +71,11 @@ def running_switch(*options: str) -> Iterator[Transport]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as switch:
         assert switch.stdout is not None
         ready = json.loads(switch.stdout.readline())
-        environment = {"SWITCHML_CONTROLLER": ready["controller"], "SWITCHML_WORKER_PORT": str(free_port())}
+        environment = {
+            "SWITCHML_CONTROLLER": ready["controller"],
+            "SWITCHML_WORKER_PORT": str(free_port()),
+            **EACH_ON_THE_WIRE,
+        }
         yield Transport(kind="real", environment=environment)
         switch.terminate()
         switch.communicate(timeout=20)

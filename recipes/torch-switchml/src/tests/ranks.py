@@ -137,7 +137,7 @@ def run_processes(command: Sequence[str], ranks: Sequence[tuple[Mapping[str, str
 
 def on_hosts(names: Sequence[str]) -> dict[int, dict[str, str | None]]:
     """By rank, what makes it take itself for one of the host with this name."""
-    return {rank: {"SWITCHML_HOST": name} for rank, name in enumerate(names)}
+    return {rank: {"SWITCHML_HOST": name, "SWITCHML_HOST_REDUCTION": "on"} for rank, name in enumerate(names)}
 
 
 def free_port() -> int:

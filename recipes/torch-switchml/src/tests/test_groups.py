@@ -27,7 +27,7 @@ def small_switch(request: pytest.FixtureRequest, tmp_path: Path, rank_server: Ra
         yield Launcher(folder=tmp_path, environment=transport.environment, server=rank_server)
 
 
-@pytest.mark.parametrize("hosts", ["aa", "aab"], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("hosts", ["ab", "aab"], ids=["a rank a host", "two hosts"])
 def test_groups_in_any_order(small_switch: Launcher, hosts: str) -> None:
     ranks = len(hosts)
     total = [[ranks * index] for index in range(20)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from compiling import compile_cpp
-from ranks import Launcher, on_hosts
+from ranks import Launcher, free_port, on_hosts
 
 TESTS = Path(__file__).resolve().parent
 SOURCES = TESTS.parent / "csrc"
@@ -22,7 +22,7 @@ COMPILED_WITH_IT = (
 )
 LIMIT_S = 60
 
-ASKED_FOR = {"SWITCHML_HOST_REDUCTION": "on"}  # also on one host
+SHARED = {"SWITCHML_HOST_REDUCTION": "on"}
 QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "5000"}
 
 
@@ -71,7 +71,7 @@ def test_hosts_that_differ_fail_all_ranks(launcher: Launcher) -> None:
 
 
 def test_ranks_that_cannot_share_memory_are_workers_of_their_own(launcher: Launcher) -> None:
-    for result in launcher.run("no_memory_to_share", environment=ASKED_FOR):
+    for result in launcher.run("no_memory_to_share", environment=SHARED):
         assert result.code == 0, result.stderr
         assert result.value["sum"] == 2
         assert result.value["stats"]["host"] == {"ranks": [result.rank], "workers": 2}
@@ -80,6 +80,17 @@ def test_ranks_that_cannot_share_memory_are_workers_of_their_own(launcher: Launc
 
 
 def test_shared_memory_has_no_name_that_could_remain(launcher: Launcher) -> None:
-    for result in launcher.run("memory_in_use", environment=ASKED_FOR):
+    for result in launcher.run("memory_in_use", environment=SHARED):
         assert result.code == 0, result.stderr
         assert result.value == {"files": [], "mapped": True, "descriptors": []}
+
+
+def test_ranks_of_one_host_alone_need_no_switch(launcher: Launcher) -> None:
+    nobody_listens = {**SHARED, "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"}
+    for result in launcher.run("one_allreduce", ranks=3, environment=nobody_listens):
+        assert result.code == 0, result.stderr
+        stats = result.value["stats"]
+        assert result.value["sum"] == 3
+        assert stats["host"] == {"ranks": [0, 1, 2], "workers": 0}
+        assert stats["reduced_in_host"]["jobs"] == stats["delegated"]["float32"]["jobs"] == 1
+        assert stats["transport"] is None

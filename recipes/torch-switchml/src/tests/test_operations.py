@@ -21,7 +21,7 @@ def check_names(*sources: str) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=["aa", "aab"], ids=["one host", "two hosts"])
+@pytest.fixture(scope="module", params=["ab", "aa", "aab"], ids=["a rank a host", "one host", "two hosts"])
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
     transport = request.getfixturevalue("transport")
     server = request.getfixturevalue("rank_server")
@@ -47,13 +47,16 @@ def test_ranks_agree_on_who_carried_what(results: list[RankResult]) -> None:
     assert delegated[0]["int32"]["jobs"] > 0
 
 
-def test_ranks_of_a_host_are_one_worker_where_there_are_several_hosts(results: list[RankResult]) -> None:
-    workers = [[0], [1]] if len(results) == 2 else [[0, 1], [2]]
+def test_ranks_of_a_host_are_one_worker_where_there_are_several_hosts(
+    request: pytest.FixtureRequest, results: list[RankResult]
+) -> None:
+    names = request.node.callspec.params["results"]
     for result in results:
         stats = result.value["stats"]
-        ranks = next(ranks for ranks in workers if result.rank in ranks)
-        assert stats["host"] == {"ranks": ranks, "workers": 2}
-        assert (stats["transport"] is None) is (result.rank != ranks[0])
+        ranks = [rank for rank, name in enumerate(names) if name == names[result.rank]]
+        workers = len(set(names)) if len(set(names)) > 1 else 0
+        assert stats["host"] == {"ranks": ranks, "workers": workers}
+        assert (stats["transport"] is not None) is (workers > 0 and result.rank == ranks[0])
         elements = sum(row["elements"] for row in stats["delegated"].values()) if len(ranks) > 1 else 0
         assert stats["reduced_in_host"]["elements"] == elements
 

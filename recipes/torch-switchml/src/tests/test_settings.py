@@ -36,7 +36,7 @@ def test_reads_every_variable() -> None:
             "SWITCHML_NUM_THREADS": "2",
             "SWITCHML_WORKER_PORT": "5000",
             "SWITCHML_NEW_GROUPS": "1",
-            "SWITCHML_HOST_REDUCTION": "on",
+            "SWITCHML_HOST_REDUCTION": "off",
             "SWITCHML_HOST": "card 1",
         }
     )
@@ -48,8 +48,8 @@ def test_reads_every_variable() -> None:
     assert settings.job_timeout_set
     assert settings.common["SWITCHML_NUM_THREADS"] == "2"
     assert (settings.worker_port, settings.num_threads, settings.new_groups) == (5000, 2, True)
-    assert (settings.host_reduction, settings.host) == (True, "card 1")
-    assert settings.common["SWITCHML_HOST_REDUCTION"] == "on"
+    assert (settings.host_reduction, settings.host) == (False, "card 1")
+    assert settings.common["SWITCHML_HOST_REDUCTION"] == "off"
 
 
 def test_defaults_are_the_librarys() -> None:
@@ -58,7 +58,7 @@ def test_defaults_are_the_librarys() -> None:
     assert DEFAULT_SETTINGS.job_timeout_ms == 30_000
     assert not DEFAULT_SETTINGS.job_timeout_set
     assert (DEFAULT_SETTINGS.worker_port, DEFAULT_SETTINGS.num_threads, DEFAULT_SETTINGS.new_groups) == (4000, 1, False)
-    assert (DEFAULT_SETTINGS.host_reduction, DEFAULT_SETTINGS.host) == (None, "")
+    assert (DEFAULT_SETTINGS.host_reduction, DEFAULT_SETTINGS.host) == (True, "")
     assert DEFAULT_SETTINGS.stats_path(0) is None
 
 
@@ -73,7 +73,3 @@ def test_names_a_malformed_time(name: str, text: str) -> None:
 def test_names_a_malformed_switch(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}='perhaps': expected 1 or 0; correct it, or unset it"):
         read_settings({name: "perhaps"})
-
-
-def test_host_reduction_is_switched_off() -> None:
-    assert read_settings({"SWITCHML_HOST_REDUCTION": "off"}).host_reduction is False

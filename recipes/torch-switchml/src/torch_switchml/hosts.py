@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which ranks share a host and its memory: they are one worker on the wire, led by the lowest of them.
 
-Where all ranks are on one host, each is a worker of its own unless host reduction was asked for: no network is spared
-there, and on two processors large tensors were measured to be faster that way.
+Where all ranks are on one host, none is on the wire: their sum is the group's.
 
 Ranks of one boot, process namespace and network namespace are taken for one host's, and then it is tried: the leader
 makes memory, the others map it. Where one of them cannot, as between containers, each rank of that host stays a worker
@@ -44,8 +43,20 @@ class Hosts:
         """The ranks of one worker with this one, the leader first."""
         return next(ranks for ranks in self.workers if rank in ranks)
 
+    @property
+    def hold_all_in_memory(self) -> bool:
+        """Whether several ranks, all of the group, share one memory: nothing is left for the wire to do."""
+        return len(self.workers) == 1 and len(self.workers[0]) > 1
+
+    @property
+    def num_on_wire(self) -> int:
+        """The workers that the switch knows."""
+        return 0 if self.hold_all_in_memory else len(self.workers)
+
     def worker_led_by(self, rank: int) -> int | None:
-        """The number of the worker that this rank leads; None where another rank does."""
+        """The number of the worker that this rank leads; None where another rank does, or nobody is on the wire."""
+        if self.hold_all_in_memory:
+            return None
         return next((worker for worker, ranks in enumerate(self.workers) if ranks[0] == rank), None)
 
     def board_of(self, rank: int) -> "_C.HostBoard | None":
@@ -75,16 +86,15 @@ class Hosts:
         )
 
 
-def settle_hosts(agreement: Agreement, *, name: str, on_one_host: bool, timeout: timedelta) -> Hosts:
+def settle_hosts(agreement: Agreement, *, name: str, timeout: timedelta) -> Hosts:
     """The same on every rank, but for the memory. Raises SwitchMLError where ranks do not answer in time.
 
-    Ranks of one machine that give different names are taken for ranks of different hosts. ``on_one_host``: ranks share
-    memory also where there is only one host.
+    Ranks of one machine that give different names are taken for ranks of different hosts.
     """
     identity = _identify_host()
     answers = _exchange(agreement, "host", {"host": identity and f"{identity} {name}", "process": os.getpid()}, timeout)
     candidates = _group_by_host([answer["host"] for answer in answers])
-    if len(candidates) == agreement.size or (len(candidates) == 1 and not on_one_host):
+    if len(candidates) == agreement.size:
         return Hosts.of_single_ranks(agreement.size)
     mine = next(ranks for ranks in candidates if agreement.rank in ranks)
     board, error = _try_share(agreement, mine, [answer["process"] for answer in answers], timeout)

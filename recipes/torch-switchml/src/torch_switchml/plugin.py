@@ -268,14 +268,18 @@ class Plugin:
             return None, Report(error=str(err))
         if session is None:  # another rank failed, and says why
             return None, Report()
-        logger.info(
-            "allreduces of %s go through %s (%s, controller %s), its ranks as %d workers",
-            "the default group" if worker_port == 0 else "a group of all ranks",
-            self._library.path,
-            self._library.transport,
-            settings.controller,
-            len(hosts.workers),
-        )
+        group = "the default group" if worker_port == 0 else "a group of all ranks"
+        if hosts.hold_all_in_memory:
+            logger.info("allreduces of %s stay in the memory of this host, where all its ranks are", group)
+        else:
+            logger.info(
+                "allreduces of %s go through %s (%s, controller %s), its ranks as %d workers",
+                group,
+                self._library.path,
+                self._library.transport,
+                settings.controller,
+                hosts.num_on_wire,
+            )
         return session, Report()
 
     def _write_report(self) -> None:
@@ -306,14 +310,13 @@ def _opening_limit(settings: Settings | None) -> timedelta:
 
 def _settle_workers(settings: Settings, agreement: Agreement, timeout: timedelta) -> Hosts:
     """How the group's ranks stand on the wire; SwitchMLError, on all ranks, where those are too many."""
-    if settings.host_reduction is False or agreement.size == 1:
-        hosts = Hosts.of_single_ranks(agreement.size)
+    if settings.host_reduction and agreement.size > 1:
+        hosts = settle_hosts(agreement, name=settings.host, timeout=timeout)
     else:
-        on_one_host = settings.host_reduction is not None
-        hosts = settle_hosts(agreement, name=settings.host, on_one_host=on_one_host, timeout=timeout)
-    if len(hosts.workers) > _MAX_WORKERS:
+        hosts = Hosts.of_single_ranks(agreement.size)
+    if hosts.num_on_wire > _MAX_WORKERS:
         raise SwitchMLError(
-            f"the group's {agreement.size} ranks would be {len(hosts.workers)} workers, a switch serves {_MAX_WORKERS}",
+            f"the group's {agreement.size} ranks would be {hosts.num_on_wire} workers, a switch serves {_MAX_WORKERS}",
             unanimous=True,
         )
     return hosts

@@ -76,7 +76,7 @@ def _add_up(sessions: Sequence[Mapping[str, int] | None]) -> dict[str, int] | No
 def _describe_host(place: "GroupPlace | None", hosts: "Hosts | None") -> dict[str, Any] | None:
     if place is None or hosts is None:
         return None
-    return {"ranks": list(hosts.ranks_with(place.rank)), "workers": len(hosts.workers)}
+    return {"ranks": list(hosts.ranks_with(place.rank)), "workers": hosts.num_on_wire}
 
 
 def _describe_library(library: "_C.Library | None") -> dict[str, Any] | None:

@@ -52,7 +52,7 @@ class Settings:
     new_groups: bool
     worker_port: int
     num_threads: int
-    host_reduction: bool | None
+    host_reduction: bool
     host: str
     common: dict[str, str]
 
@@ -78,7 +78,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         new_groups=_read_switch(environ, "SWITCHML_NEW_GROUPS", default=False),
         worker_port=_read_number(environ, "SWITCHML_WORKER_PORT", _DEFAULT_WORKER_PORT),
         num_threads=_read_number(environ, "SWITCHML_NUM_THREADS", 1),
-        host_reduction=_read_host_reduction(environ),
+        host_reduction=_read_switch(environ, "SWITCHML_HOST_REDUCTION", default=True),
         host=environ.get("SWITCHML_HOST", ""),
         common={name: environ.get(name, "") for name in _COMMON_VARIABLES},
     )
@@ -99,12 +99,6 @@ def _read_switch(environ: Mapping[str, str], name: str, *, default: bool) -> boo
     if text not in _ON | _OFF:
         raise SettingsError(variable=name, found=environ[name], expected="1 or 0")
     return text in _ON if text else default
-
-
-def _read_host_reduction(environ: Mapping[str, str]) -> bool | None:
-    """None where the plugin is to choose by the hosts of the group."""
-    name = "SWITCHML_HOST_REDUCTION"
-    return _read_switch(environ, name, default=False) if environ.get(name, "").strip() else None
 
 
 def _read_milliseconds(environ: Mapping[str, str], name: str, default: int) -> int:

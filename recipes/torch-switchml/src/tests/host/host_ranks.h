@@ -177,8 +177,11 @@ inline std::shared_ptr<HostBoard> meet(Meeting &meeting, std::size_t index, std:
     return board;
 }
 
+// What the leader has: a wire that gives all back, one that never answers, or none as in a group of one host.
+enum class Wire { kMirror, kSilent, kNone };
+
 // Runs the ranks as processes and returns how each ended, as waitpid says.
-inline std::vector<int> run_ranks(std::size_t size, const HostReductionOptions &options, bool wire_keeps,
+inline std::vector<int> run_ranks(std::size_t size, const HostReductionOptions &options, Wire wire,
                                   const std::function<void(Rank &)> &body) {
     void *const page = mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     auto &meeting = *static_cast<Meeting *>(page);
@@ -188,7 +191,8 @@ inline std::vector<int> run_ranks(std::size_t size, const HostReductionOptions &
         if (child == 0) {
             Rank rank{meeting, index, size, nullptr};
             auto board = meet(meeting, index, size);
-            std::unique_ptr<Mirror> mirror(index == 0 ? new Mirror(wire_keeps) : nullptr);
+            const bool on_wire = index == 0 && wire != Wire::kNone;
+            std::unique_ptr<Mirror> mirror(on_wire ? new Mirror(wire == Wire::kSilent) : nullptr);
             rank.mirror = mirror.get();
             rank.reduction = std::make_unique<HostReduction>(std::move(board), std::move(mirror), options);
             body(rank);

@@ -182,7 +182,7 @@ void check_failed(Rank &rank, uint64_t numel, Dtype dtype, switchml_status statu
 void other_numel_is_named(Rank &rank) {
     const uint64_t numel = rank.index == 2 ? 100'000 : 3;
     check_failed(rank, numel, Dtype::kFloat32, SWITCHML_EMISMATCH, "rank 12: 100000 float32 elements as job 0");
-    if (rank.index == 0) {
+    if (rank.mirror != nullptr) {
         CHECK(rank.mirror->sizes == std::vector<uint64_t>{kChunkNumel + 1});  // no other host's can be
     }
 }
@@ -254,7 +254,7 @@ struct Test {
     std::size_t ranks;
     std::function<void(Rank &)> body;
     uint32_t job_timeout_ms = 60'000;
-    bool wire_keeps = false;
+    Wire wire = Wire::kMirror;
     int victim = -1;
 };
 
@@ -269,12 +269,17 @@ const std::map<std::string, Test> &tests() {
         {"the_wires_jobs_tell_where_ours_end", {2, &the_wires_jobs_tell_where_ours_end}},
         {"other_numel_is_named", {3, &other_numel_is_named}},
         {"other_dtype_is_named", {3, &other_dtype_is_named}},
-        {"a_killed_rank_is_named", {4, [](Rank &rank) { killed(rank, 3); }, 60'000, false, 3}},
-        {"a_killed_leader_is_named", {4, [](Rank &rank) { killed(rank, 0); }, 60'000, false, 0}},
+        {"a_killed_rank_is_named", {4, [](Rank &rank) { killed(rank, 3); }, 60'000, Wire::kMirror, 3}},
+        {"a_killed_leader_is_named", {4, [](Rank &rank) { killed(rank, 0); }, 60'000, Wire::kMirror, 0}},
         {"a_rank_that_left_is_named", {3, &a_rank_that_left_is_named}},
         {"a_rank_that_does_not_join_is_named", {3, &a_rank_that_does_not_join_is_named, 300}},
         {"abort_ends_all", {3, &abort_ends_all}},
-        {"a_wire_that_does_not_answer_is_an_error", {2, &a_wire_that_does_not_answer_is_an_error, 300, true}},
+        {"a_wire_that_does_not_answer_is_an_error", {2, &a_wire_that_does_not_answer_is_an_error, 300, Wire::kSilent}},
+        {"one_host_alone_floats", {3, &floats_are_within_the_bound, 60'000, Wire::kNone}},
+        {"one_host_alone_integers", {4, &integers_are_exact_and_wrap, 60'000, Wire::kNone}},
+        {"one_host_alone_many_jobs", {4, &many_jobs_keep_their_order, 60'000, Wire::kNone}},
+        {"one_host_alone_other_numel", {3, &other_numel_is_named, 60'000, Wire::kNone}},
+        {"one_host_alone_killed", {4, [](Rank &rank) { killed(rank, 0); }, 60'000, Wire::kNone, 0}},
         {"others_memory_is_refused", {2, &others_memory_is_refused}},
     };
     return all;
@@ -282,7 +287,7 @@ const std::map<std::string, Test> &tests() {
 
 int run(const std::string &name) {
     const Test &test = tests().at(name);
-    const auto ends = run_ranks(test.ranks, {test.job_timeout_ms, ""}, test.wire_keeps, test.body);
+    const auto ends = run_ranks(test.ranks, {test.job_timeout_ms, ""}, test.wire, test.body);
     for (std::size_t index = 0; index < ends.size(); ++index) {
         const int expected = static_cast<int>(index) == test.victim ? -SIGKILL : 0;
         if (ends[index] != expected) {
