@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Messages to the controller, from their bytes on: each input is a sequence of
-// requests for sessions, renewals and ends, with time passing between them.
+// requests for sessions, renewals and ends, with or without one of two tokens and
+// with time passing between them.
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
@@ -33,11 +34,12 @@ class Controller {
 
     void pass(std::uint32_t milliseconds) { now_ += std::chrono::milliseconds(milliseconds); }
 
-    void admit(const switchml_proto::UdpSessionRequest &request) {
+    void admit(const switchml_proto::UdpSessionRequest &request, const std::string &token) {
         const std::string fault = check_request(request, kMaxWorkers);
         REQUIRE(fuzz::is_printable(fault));
         if (!fault.empty()) return;
-        const SessionRequest asked = to_session_request(request);
+        SessionRequest asked = to_session_request(request);
+        asked.token = token;
         const Leases::Admission admission = leases_.admit(asked, now_);
         for (const std::uint64_t id : admission.displaced) table().close(id);
         REQUIRE(fuzz::is_printable(admission.refusal));
@@ -46,16 +48,20 @@ class Controller {
         table().set_worker(asked.session.id, asked.rank, asked.member);
         check_route(asked);
         members_[{asked.session.id, asked.rank}] = asked;
+        REQUIRE(shows_token(asked.session.id, token));
     }
 
-    void renew(const switchml_proto::LeaseRequest &request) {
-        REQUIRE(leases_.renew(request.session_id(), request.rank(), now_).empty() ==
-                leases_.stands(request.session_id()));
+    void renew(const switchml_proto::LeaseRequest &request, const std::string &token) {
+        const std::uint64_t id = request.session_id();
+        REQUIRE(leases_.renew(id, request.rank(), now_, token).empty() ==
+                (leases_.stands(id) && shows_token(id, token)));
         REQUIRE(fuzz::is_printable(leases_.missing(request.session_id(), kLease, now_)));
     }
 
-    void end(const switchml_proto::LeaseRequest &request) {
-        if (leases_.end(request.session_id(), request.rank())) table().close(request.session_id());
+    void end(const switchml_proto::LeaseRequest &request, const std::string &token) {
+        if (!leases_.end(request.session_id(), request.rank(), token)) return;
+        REQUIRE(shows_token(request.session_id(), token));
+        table().close(request.session_id());
     }
 
     // Sessions of the one and of the other are the same, and each worker's packets are of its own session.
@@ -80,6 +86,11 @@ class Controller {
     }
 
   private:
+    // That rank 0 showed for the session.
+    bool shows_token(std::uint64_t session, const std::string &token) const {
+        return members_.at({session, 0}).token == token;
+    }
+
     static SessionTable &table() {
         static SessionTable sessions;
         return sessions;
@@ -133,15 +144,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     for (int calls = 0; calls < 100 && input.left() > 0; ++calls) {
         const std::uint8_t kind = input.byte();
         controller.pass(kind >> 4 << 5);
+        const std::string token = std::array<const char *, 4>{"", "", "one", "two"}[kind >> 2 & 3];
         switchml_proto::LeaseRequest lease;
         if (kind % 4 < 2) {
             switchml_proto::UdpSessionRequest request;
             if (!parse(input, request)) continue;
             if (kind % 4 == 1) narrow(request);
-            controller.admit(request);
+            controller.admit(request, token);
         } else if (parse(input, lease)) {
-            if (kind % 4 == 2) controller.renew(lease);
-            if (kind % 4 == 3) controller.end(lease);
+            if (kind % 4 == 2) controller.renew(lease, token);
+            if (kind % 4 == 3) controller.end(lease, token);
         }
         controller.check();
     }

@@ -41,6 +41,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     const auto worker = parse<std::string, Error>(content, parse_authorization);
     const auto tokens = parse<Tokens, std::runtime_error>(content, Tokens::parse);
     REQUIRE(!worker || (worker->rfind("Bearer ", 0) == 0 && fuzz::is_printable(*worker)));
+    const auto session = parse<std::string, Error>(content, parse_session_token);
+    if (session) {
+        REQUIRE(*worker == "Bearer " + *session && softswitch::fault_of_session_token(*session).empty());
+        REQUIRE(softswitch::same_token(*session, stranger) == (*session == stranger));
+    } else if (worker) {
+        REQUIRE(!softswitch::fault_of_session_token(worker->substr(7)).empty());  // both sides take the same ones
+    }
     if (!tokens) return 0;
     REQUIRE(!tokens->refusal(std::nullopt).empty());
     if (worker) REQUIRE(tokens->refusal(worker).empty());

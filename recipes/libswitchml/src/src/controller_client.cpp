@@ -56,6 +56,7 @@ ControllerClient::ControllerClient(const Settings &settings)
 
 void ControllerClient::connect() {
     authorization_ = read_authorization(settings_);
+    session_token_ = read_session_token(settings_);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the controller is on the cluster's own network
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -174,6 +175,7 @@ std::unique_ptr<grpc::ClientContext> ControllerClient::make_context() const {
 void ControllerClient::prepare(grpc::ClientContext &context, std::chrono::system_clock::time_point deadline) const {
     context.set_deadline(deadline);
     if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
+    if (!session_token_.empty()) context.AddMetadata("switchml-session-token", session_token_);
 }
 
 Error ControllerClient::refusal(const grpc::ClientContext &context, const wire::IpAddress &local_address) const {

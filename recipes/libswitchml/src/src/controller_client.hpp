@@ -54,6 +54,7 @@ class ControllerClient {
     Settings settings_;
     std::string target_;
     std::string authorization_;  // empty: no token
+    std::string session_token_;  // likewise
     std::chrono::system_clock::time_point connect_deadline_;
     std::chrono::system_clock::time_point deadline_;
     std::shared_ptr<grpc::Channel> channel_;

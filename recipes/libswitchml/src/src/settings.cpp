@@ -178,6 +178,7 @@ std::optional<std::string> process_environment(const char *name) {
 
 void resolve_access(const Environment &environment, Settings &settings) {
     settings.token_file = environment("SWITCHML_TOKEN_FILE").value_or("");
+    settings.session_token_file = environment("SWITCHML_SESSION_TOKEN_FILE").value_or("");
     settings.tls_ca = environment("SWITCHML_TLS_CA").value_or("");
     settings.tls_cert = environment("SWITCHML_TLS_CERT").value_or("");
     settings.tls_key = environment("SWITCHML_TLS_KEY").value_or("");

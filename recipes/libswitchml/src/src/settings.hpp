@@ -31,6 +31,7 @@ struct Settings {
     std::string job_name;  // empty: none
     // Paths for the controller's connection; empty: without.
     std::string token_file;
+    std::string session_token_file;
     std::string tls_ca;
     std::string tls_cert;  // with tls_key, and only where tls_ca is
     std::string tls_key;

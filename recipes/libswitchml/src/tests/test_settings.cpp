@@ -170,10 +170,12 @@ TEST(wrong_fields_of_the_struct_are_the_callers_fault) {
 
 TEST(certificates_come_from_the_environment) {
     const Settings settings = resolve(base(), {{"SWITCHML_TOKEN_FILE", "/token"},
+                                               {"SWITCHML_SESSION_TOKEN_FILE", "/job-token"},
                                                {"SWITCHML_TLS_CA", "/ca.pem"},
                                                {"SWITCHML_TLS_CERT", "/c.pem"},
                                                {"SWITCHML_TLS_KEY", "/c.key"}});
     CHECK_EQ(settings.token_file, "/token");
+    CHECK_EQ(settings.session_token_file, "/job-token");
     CHECK_EQ(settings.tls_ca, "/ca.pem");
     CHECK_EQ(settings.tls_cert, "/c.pem");
     CHECK_EQ(settings.tls_key, "/c.key");

@@ -4,14 +4,26 @@
 #include <optional>
 
 namespace switchml::softswitch {
+namespace {
 
-grpc::Status check_token(const Tokens &tokens, const grpc::ServerContext &context) {
-    const auto found = context.client_metadata().find("authorization");
-    std::optional<std::string> given;
-    if (found != context.client_metadata().end()) given.emplace(found->second.data(), found->second.size());
-    const std::string refusal = tokens.refusal(given);
-    if (refusal.empty()) return grpc::Status::OK;
-    return {grpc::StatusCode::UNAUTHENTICATED, refusal};
+std::optional<std::string> entry(const grpc::ServerContext &context, const char *key) {
+    const auto found = context.client_metadata().find(key);
+    if (found == context.client_metadata().end()) return std::nullopt;
+    return std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+grpc::Status check_tokens(const Tokens &tokens, const grpc::ServerContext &context) {
+    const std::string refusal = tokens.refusal(entry(context, "authorization"));
+    if (!refusal.empty()) return {grpc::StatusCode::UNAUTHENTICATED, refusal};
+    const std::string fault = fault_of_session_token(session_token(context));
+    if (!fault.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, fault};
+    return grpc::Status::OK;
+}
+
+std::string session_token(const grpc::ServerContext &context) {
+    return entry(context, "switchml-session-token").value_or("");
 }
 
 std::shared_ptr<grpc::ServerCredentials> make_credentials(const AccessOptions &options) {

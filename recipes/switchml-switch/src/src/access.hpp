@@ -21,8 +21,12 @@ struct AccessOptions {
     std::string tls_client_ca;
 };
 
-// OK, or UNAUTHENTICATED with what the client has to do.
-grpc::Status check_token(const Tokens &tokens, const grpc::ServerContext &context);
+// OK; UNAUTHENTICATED, with what the client has to do, without one of the switch's tokens; INVALID_ARGUMENT with a
+// session's token that is none.
+grpc::Status check_tokens(const Tokens &tokens, const grpc::ServerContext &context);
+
+// The session's token that came with a call, "" where none did.
+std::string session_token(const grpc::ServerContext &context);
 
 // Plaintext without a certificate. std::runtime_error when a file cannot be read.
 std::shared_ptr<grpc::ServerCredentials> make_credentials(const AccessOptions &options);

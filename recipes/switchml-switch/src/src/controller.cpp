@@ -23,11 +23,21 @@ constexpr std::size_t kMaxMemoryBytes = 64 * 1024 * 1024;
 // A worker has two calls at a time at most.
 constexpr int kMaxCallsPerConnection = 16;
 constexpr int kSpareThreads = 64;  // beyond those of waiting calls: for renewals, and for saying no
+constexpr const char *kApart =
+    " waited for workers that show its session token; those that came under its job's name show another one, or none; "
+    "SWITCHML_SESSION_TOKEN_FILE must hold the same on all workers";
 
 // Of "ipv4:10.0.0.7:4711" or "ipv6:%5Bfd00::7%5D:4711": the host.
 std::string host_of(const grpc::ServerContext &context) {
     const std::string peer = context.peer();
     return peer.substr(0, peer.rfind(':'));
+}
+
+// When a call that waits is about to time out, with some time left for an answer. Only then a worker learns that others
+// of its job show another token: earlier, anybody who waits under the job's name could send its workers away.
+std::chrono::system_clock::time_point last_moment(const grpc::ServerContext &context) {
+    const auto end = context.deadline();
+    return end - (end - std::chrono::system_clock::now()) / 20 - std::chrono::milliseconds(200);
 }
 
 // Published clients expect zeros, not an error; the reason travels beside them.
@@ -97,23 +107,35 @@ std::vector<SessionState> Controller::sessions() {
     return leases_.states(Leases::Clock::now());
 }
 
-// The workers of a job meet at one place, those of different names at different ones.
-std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job) {
+// The workers of a job meet at one place, those of different names or tokens at different ones.
+std::shared_ptr<Rendezvous> Controller::meeting_of(const std::string &job, const std::string &token) {
     const std::lock_guard lock(mutex_);
-    if (meetings_.size() >= kMaxMeetings && meetings_.count(job) == 0) {
+    const auto [first, last] = meetings_.equal_range(job);
+    const auto found =
+        std::find_if(first, last, [&](const auto &meeting) { return same_token(meeting.second.token, token); });
+    if (found != last) return found->second.place;
+    if (meetings_.size() >= kMaxMeetings) {
         for (auto meeting = meetings_.begin(); meeting != meetings_.end();)
-            meeting = meeting->second.use_count() == 1 ? meetings_.erase(meeting) : std::next(meeting);
+            meeting = meeting->second.place.use_count() == 1 ? meetings_.erase(meeting) : std::next(meeting);
     }
-    std::shared_ptr<Rendezvous> &meeting = meetings_[job];
-    if (meeting == nullptr) meeting = std::make_shared<Rendezvous>(options_.lease);
-    return meeting;
+    return meetings_.insert({job, {token, std::make_shared<Rendezvous>(options_.lease)}})->second.place;
+}
+
+// Whether workers of the job wait that show another token.
+bool Controller::others_wait(const std::string &job, const std::string &token) {
+    const std::lock_guard lock(mutex_);
+    const auto [first, last] = meetings_.equal_range(job);
+    return std::any_of(first, last, [&](const auto &meeting) {
+        return meeting.second.place.use_count() > 1 && !same_token(meeting.second.token, token);
+    });
 }
 
 // Why the worker is refused, "" when it is in.
-std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) {
+std::string Controller::admit(const switchml_proto::UdpSessionRequest &request, const std::string &token) {
     std::string reason = check_request(request, options_.max_workers);
     if (!reason.empty()) return reason;
-    const SessionRequest asked = to_session_request(request);
+    SessionRequest asked = to_session_request(request);
+    asked.token = token;
     const wire::IpAddress local = plane_.local().ip;
     if (asked.member.ip.is_ipv4() != local.is_ipv4()) {
         return who(asked.rank) + " sends from " + wire::to_text(asked.member.ip) + ", which cannot reach " +
@@ -130,15 +152,16 @@ std::string Controller::admit(const switchml_proto::UdpSessionRequest &request) 
 
 grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml_proto::UdpSessionRequest *request,
                                     switchml_proto::UdpSessionResponse *response) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     std::string reason;
     try {
-        reason = admit(*request);
+        reason = admit(*request, session_token(*context));
     } catch (const std::runtime_error &error) {
         return {grpc::StatusCode::INTERNAL, error.what()};
     }
     if (!reason.empty()) {
-        if (request->job().size() <= kMaxNameBytes) meeting_of(request->job())->break_session(reason);
+        if (request->job().size() <= kMaxNameBytes)
+            meeting_of(request->job(), session_token(*context))->break_session(reason);
         return refuse(context, reason);
     }
     if (request->rank() == 0 && options_.on_session) options_.on_session();
@@ -157,9 +180,9 @@ grpc::Status Controller::UdpSession(grpc::ServerContext *context, const switchml
 
 grpc::Status Controller::RdmaSession(grpc::ServerContext *context, const switchml_proto::RdmaSessionRequest *request,
                                      switchml_proto::RdmaSessionResponse *) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     const std::string reason = who(request->rank()) + " asks for RDMA, which the software switch does not speak";
-    meeting_of({})->break_session(reason);
+    meeting_of({}, session_token(*context))->break_session(reason);
     return refuse(context, reason);
 }
 
@@ -179,7 +202,7 @@ grpc::Status Controller::check_waiting(const WaitingCalls::Place &place, const s
 
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,
                                  switchml_proto::BarrierResponse *) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     if (request->rank() >= request->num_workers()) {
         return {grpc::StatusCode::INVALID_ARGUMENT,
@@ -187,7 +210,7 @@ grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_pr
     }
     const WaitingCalls::Place place(waiting_, host_of(*context));
     if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
-    const auto meeting = meeting_of(request->job());
+    const auto meeting = meeting_of(request->job(), session_token(*context));
     std::optional<std::uint32_t> rank;
     if (request->has_rank()) rank = request->rank();
     return to_status(meeting->barrier(request->num_workers(), [context] { return context->IsCancelled(); }, rank));
@@ -195,7 +218,7 @@ grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_pr
 
 grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_proto::BroadcastRequest *request,
                                    switchml_proto::BroadcastResponse *response) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     if (grpc::Status status = check_group(request->num_workers()); !status.ok()) return status;
     if (request->rank() >= request->num_workers() || request->root() >= request->num_workers()) {
         return {grpc::StatusCode::INVALID_ARGUMENT, who(request->rank()) + " or root " +
@@ -204,20 +227,30 @@ grpc::Status Controller::Broadcast(grpc::ServerContext *context, const switchml_
     }
     const WaitingCalls::Place place(waiting_, host_of(*context));
     if (grpc::Status status = check_waiting(place, request->job()); !status.ok()) return status;
+    const std::string token = session_token(*context);
+    const auto late = last_moment(*context);
+    bool others = false;
+    bool apart = false;
+    const auto leaves = [&] {
+        others = others || others_wait(request->job(), token);
+        apart = others && std::chrono::system_clock::now() >= late;
+        return apart || context->IsCancelled();
+    };
     const Outcome outcome =
-        meeting_of(request->job())
-            ->broadcast({request->value(), request->rank(), request->num_workers(), request->root()},
-                        [context] { return context->IsCancelled(); });
+        meeting_of(request->job(), token)
+            ->broadcast({request->value(), request->rank(), request->num_workers(), request->root()}, leaves);
     response->set_value(outcome.value);
+    if (apart) return {grpc::StatusCode::PERMISSION_DENIED, who(request->rank()) + kApart};
     return to_status(outcome);
 }
 
 grpc::Status Controller::Renew(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                                switchml_proto::RenewResponse *response) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     const auto now = Leases::Clock::now();
     const std::lock_guard lock(mutex_);
-    response->set_lost(leases_.renew(request->session_id(), request->rank(), now));
+    response->set_lost(leases_.renew(request->session_id(), request->rank(), now, session_token(*context)));
+    if (!response->lost().empty()) return grpc::Status::OK;
     response->set_missing(leases_.missing(request->session_id(), leases_.length() / 2, now));
     response->set_gone(leases_.missing(request->session_id(), leases_.length(), now));
     return grpc::Status::OK;
@@ -225,9 +258,10 @@ grpc::Status Controller::Renew(grpc::ServerContext *context, const switchml_prot
 
 grpc::Status Controller::End(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                              switchml_proto::EndResponse *) {
-    if (grpc::Status status = check_token(tokens_, *context); !status.ok()) return status;
+    if (grpc::Status status = check_tokens(tokens_, *context); !status.ok()) return status;
     const std::lock_guard lock(mutex_);
-    if (leases_.end(request->session_id(), request->rank())) plane_.close_session(request->session_id());
+    if (leases_.end(request->session_id(), request->rank(), session_token(*context)))
+        plane_.close_session(request->session_id());
     return grpc::Status::OK;
 }
 

@@ -59,8 +59,15 @@ class Controller final : private switchml_proto::Session::Service,
     grpc::Status End(grpc::ServerContext *context, const switchml_proto::LeaseRequest *request,
                      switchml_proto::EndResponse *response) override;
 
-    std::string admit(const switchml_proto::UdpSessionRequest &request);
-    std::shared_ptr<Rendezvous> meeting_of(const std::string &job);
+    // The workers of a job that show one token.
+    struct Meeting {
+        std::string token;
+        std::shared_ptr<Rendezvous> place;
+    };
+
+    std::string admit(const switchml_proto::UdpSessionRequest &request, const std::string &token);
+    std::shared_ptr<Rendezvous> meeting_of(const std::string &job, const std::string &token);
+    bool others_wait(const std::string &job, const std::string &token);
     grpc::Status check_group(std::uint32_t num_workers) const;
     grpc::Status check_waiting(const WaitingCalls::Place &place, const std::string &job) const;
     void set_limits(grpc::ServerBuilder &builder) const;
@@ -70,7 +77,7 @@ class Controller final : private switchml_proto::Session::Service,
     DataPlane &plane_;
     std::mutex mutex_;  // guards the two below
     Leases leases_;
-    std::map<std::string, std::shared_ptr<Rendezvous>> meetings_;  // by job
+    std::multimap<std::string, Meeting> meetings_;  // by job
     WaitingCalls waiting_;
     Tokens tokens_;
     std::uint16_t port_ = 0;

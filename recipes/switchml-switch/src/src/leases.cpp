@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "tokens.hpp"
 #include "wire/udp_socket.hpp"
 
 namespace switchml::softswitch {
 namespace {
 
 constexpr std::size_t kRememberedEnds = 256;
+constexpr const char *kOtherToken = "it has another token";
 
 std::string who(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
@@ -24,6 +26,12 @@ std::string seconds_text(Leases::Clock::duration time) {
 
 std::string endpoint_text(const Member &member) {
     return member.first_port == 0 ? wire::to_text(member.ip) : wire::to_text({member.ip, member.first_port});
+}
+
+// "no session token, unlike": what a worker shows, beside what a job has.
+std::string shown(const std::string &token, const std::string &wanted) {
+    if (token.empty()) return "no session token, unlike";
+    return wanted.empty() ? "a session token, unlike" : "another session token than";
 }
 
 // Whether a packet from somewhere could be of both.
@@ -44,24 +52,25 @@ Leases::Admission Leases::admit(const SessionRequest &request, Clock::time_point
     Admission admission;
     if (request.rank == 0) admission.refusal = open(request, now, admission.displaced);
     if (!admission.refusal.empty()) return admission;
-    admission.refusal = check_member(request);
+    admission.refusal = check_member(request, now);
     if (!admission.refusal.empty()) {
         const auto found = sessions_.find(request.session.id);
         // A session without all of its workers cannot come about any more; a stray worker does not harm a whole one.
-        if (found == sessions_.end() || found->second.seats.size() == found->second.options.num_workers)
+        if (found == sessions_.end() || found->second.seats.size() == found->second.options.num_workers ||
+            !same_token(found->second.token, request.token))
             return admission;
         drop(request.session.id, admission.refusal);
         admission.displaced.push_back(request.session.id);
         return admission;
     }
-    displace(request, admission.displaced);
+    displace(request, now, admission.displaced);
     sessions_.at(request.session.id).seats[request.rank] = {request.member, request.owner, now};
     return admission;
 }
 
 std::string Leases::open(const SessionRequest &request, Clock::time_point now, std::vector<std::uint64_t> &displaced) {
     if (stands(request.session.id)) return "session " + std::to_string(request.session.id) + " is open already";
-    displace(request, displaced);
+    displace(request, now, displaced);
     std::vector<std::uint64_t> expired;
     for (const auto &[id, session] : sessions_) {
         if (now - heard(session) >= length_) expired.push_back(id);
@@ -78,14 +87,18 @@ std::string Leases::open(const SessionRequest &request, Clock::time_point now, s
         }
         return text + "; wait until that ends, or for " + seconds_text(length_) + " after the last sign of it";
     }
-    sessions_[request.session.id] = {request.session, request.job, {}, {}};
+    sessions_[request.session.id] = {request.session, request.job, request.token, {}, {}};
     return {};
 }
 
-void Leases::displace(const SessionRequest &request, std::vector<std::uint64_t> &displaced) {
+bool Leases::may_replace(const SessionRequest &request, const Session &older, Clock::time_point now) const {
+    return older.token.empty() || same_token(older.token, request.token) || now - heard(older) >= length_;
+}
+
+void Leases::displace(const SessionRequest &request, Clock::time_point now, std::vector<std::uint64_t> &displaced) {
     std::vector<std::uint64_t> older;
     for (const auto &[id, session] : sessions_) {
-        if (id == request.session.id) continue;
+        if (id == request.session.id || !may_replace(request, session, now)) continue;
         const bool held = std::any_of(session.seats.begin(), session.seats.end(),
                                       [&](const auto &seat) { return replaces(request.member, seat.second.member); });
         if (held) older.push_back(id);
@@ -97,9 +110,13 @@ void Leases::displace(const SessionRequest &request, std::vector<std::uint64_t> 
     }
 }
 
-std::string Leases::check_member(const SessionRequest &request) const {
+std::string Leases::check_member(const SessionRequest &request, Clock::time_point now) const {
     const auto found = sessions_.find(request.session.id);
     if (found == sessions_.end()) return who(request.rank) + " asks for another session than the open one";
+    if (!same_token(found->second.token, request.token)) {
+        return who(request.rank) + " shows " + shown(request.token, found->second.token) + " " +
+               job_text(found->second.job) + "; SWITCHML_SESSION_TOKEN_FILE must hold the same on all workers";
+    }
     const SessionOptions &open = found->second.options;
     if (request.session.num_workers != open.num_workers) {
         return who(request.rank) + " expects " + std::to_string(request.session.num_workers) + " workers, rank 0 " +
@@ -116,14 +133,20 @@ std::string Leases::check_member(const SessionRequest &request) const {
     };
     if (numbering(request.session) != numbering(open))
         return who(request.rank) + " has " + numbering(request.session) + ", rank 0 " + numbering(open);
+    return check_place(request, now);
+}
+
+std::string Leases::check_place(const SessionRequest &request, Clock::time_point now) const {
     for (const auto &[id, session] : sessions_) {
+        const bool own = id == request.session.id;
         for (const auto &[rank, seat] : session.seats) {
-            const bool other = id != request.session.id || rank != request.rank;
-            if (!other || !same_place(request.member, seat.member)) continue;
-            if (id != request.session.id && replaces(request.member, seat.member)) continue;
+            if ((own && rank == request.rank) || !same_place(request.member, seat.member)) continue;
+            const bool newer = !own && replaces(request.member, seat.member);
+            if (newer && may_replace(request, session, now)) continue;
             return who(request.rank) + " has the address of " + who(rank) +
-                   (id == request.session.id ? "" : " of " + job_text(session.job)) + ", " +
-                   endpoint_text(seat.member) + "; workers are told apart by address and port";
+                   (own ? "" : " of " + job_text(session.job)) + ", " + endpoint_text(seat.member) +
+                   (newer ? ", and does not show that job's session token"
+                          : "; workers are told apart by address and port");
         }
     }
     return {};
@@ -164,9 +187,10 @@ void Leases::drop(std::uint64_t session, const std::string &reason) {
     if (ended_.size() > kRememberedEnds) ended_.pop_front();
 }
 
-std::string Leases::renew(std::uint64_t session, std::uint32_t rank, Clock::time_point now) {
+std::string Leases::renew(std::uint64_t session, std::uint32_t rank, Clock::time_point now, const std::string &token) {
     const auto found = sessions_.find(session);
     if (found != sessions_.end()) {
+        if (!same_token(found->second.token, token)) return kOtherToken;
         if (!found->second.begun) found->second.begun = now;
         const auto seat = found->second.seats.find(rank);
         if (seat != found->second.seats.end()) seat->second.heard = now;
@@ -191,9 +215,9 @@ std::string Leases::missing(std::uint64_t session, Clock::duration silence, Cloc
     return text;
 }
 
-bool Leases::end(std::uint64_t session, std::uint32_t rank) {
+bool Leases::end(std::uint64_t session, std::uint32_t rank, const std::string &token) {
     const auto found = sessions_.find(session);
-    if (found == sessions_.end()) return false;
+    if (found == sessions_.end() || !same_token(found->second.token, token)) return false;
     Session &leased = found->second;
     const auto seat = leased.seats.find(rank);
     if (seat == leased.seats.end()) return false;

@@ -2,8 +2,10 @@
 //
 // Which sessions stand, who is in them, and which stands in the way of another.
 // A session is a lease: it stands until all its workers have ended it, or none
-// was heard of for the lease's time and somebody else wants its place. Pure: the
-// caller says what time it is and when packets came.
+// was heard of for the lease's time and somebody else wants its place. Who opens
+// a session with a token has it for those that show the same: nobody else joins,
+// renews or ends it, or takes its place while its lease lasts. Pure: the caller
+// says what time it is and when packets came.
 #pragma once
 
 #include <chrono>
@@ -26,6 +28,7 @@ struct SessionRequest {
     Member member;
     std::string job;    // empty: unnamed
     std::string owner;  // who asks; empty: published clients do not say
+    std::string token;  // the session's; empty: none
 };
 
 // What is to be said of a session that stands.
@@ -57,14 +60,15 @@ class Leases {
     // A session that did not come about, or whose workers are all gone.
     void drop(std::uint64_t session, const std::string &reason);
 
-    // Why the session is over, empty while it stands.
-    std::string renew(std::uint64_t session, std::uint32_t rank, Clock::time_point now);
+    // Why the worker has no part in the session (any more), empty while it has.
+    std::string renew(std::uint64_t session, std::uint32_t rank, Clock::time_point now, const std::string &token = {});
 
     // Workers of a session that ended it or did not renew it for so long, as text. Published clients never renew.
     std::string missing(std::uint64_t session, Clock::duration silence, Clock::time_point now) const;
 
-    // True when it was the last worker of the session, which is over then.
-    bool end(std::uint64_t session, std::uint32_t rank);
+    // True when it was the last worker of the session, which is over then. Another token than the session's ends
+    // nothing.
+    bool end(std::uint64_t session, std::uint32_t rank, const std::string &token = {});
 
     bool stands(std::uint64_t session) const { return sessions_.count(session) > 0; }
     std::vector<SessionState> states(Clock::time_point now) const;
@@ -81,13 +85,17 @@ class Leases {
     struct Session {
         SessionOptions options;
         std::string job;
+        std::string token;
         std::map<std::uint32_t, Seat> seats;     // by rank
         std::optional<Clock::time_point> begun;  // the first renewal: all workers are in, and renew from here on
     };
 
     std::string open(const SessionRequest &request, Clock::time_point now, std::vector<std::uint64_t> &displaced);
-    std::string check_member(const SessionRequest &request) const;
-    void displace(const SessionRequest &request, std::vector<std::uint64_t> &displaced);
+    std::string check_member(const SessionRequest &request, Clock::time_point now) const;
+    std::string check_place(const SessionRequest &request, Clock::time_point now) const;
+    void displace(const SessionRequest &request, Clock::time_point now, std::vector<std::uint64_t> &displaced);
+    // Whether the worker's having the place of one of an older session's is enough to end that.
+    bool may_replace(const SessionRequest &request, const Session &older, Clock::time_point now) const;
     Clock::time_point heard(const Session &session) const;
     std::string describe(const Session &session, Clock::time_point now) const;
 

@@ -19,17 +19,26 @@ bool is_token(const std::string &text) {
            std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// How long it takes tells nothing about where they differ.
-bool equal(const std::string &token, const std::string &given) {
-    volatile unsigned char difference = token.size() == given.size() ? 0 : 1;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-        const auto bits = static_cast<unsigned char>(token[i % token.size()] ^ given[i]);
+std::string expected() {
+    return std::to_string(kLeastTokenBytes) + " to " + std::to_string(kMostTokenBytes) +
+           " printable ASCII characters without spaces";
+}
+
+}  // namespace
+
+bool same_token(const std::string &one, const std::string &other) {
+    volatile unsigned char difference = one.size() == other.size() ? 0 : 1;
+    for (std::size_t i = 0; i < other.size() && !one.empty(); ++i) {
+        const auto bits = static_cast<unsigned char>(one[i % one.size()] ^ other[i]);
         difference = static_cast<unsigned char>(difference | bits);
     }
     return difference == 0;
 }
 
-}  // namespace
+std::string fault_of_session_token(const std::string &token) {
+    if (token.empty() || is_token(token)) return {};
+    return "the session's token (SWITCHML_SESSION_TOKEN_FILE) must be " + expected();
+}
 
 std::string read_file(const std::string &option, const std::string &path) {
     std::ifstream file(path, std::ios::binary);
@@ -48,8 +57,7 @@ Tokens Tokens::parse(const std::string &text, const std::string &path) {
         if (line.empty()) continue;
         if (!is_token(line)) {
             throw std::runtime_error(path + " (--token-file): token " + std::to_string(tokens.tokens_.size() + 1) +
-                                     " must be " + std::to_string(kLeastTokenBytes) + " to " +
-                                     std::to_string(kMostTokenBytes) + " printable ASCII characters without spaces");
+                                     " must be " + expected());
         }
         tokens.tokens_.push_back(line);
     }
@@ -61,7 +69,7 @@ std::string Tokens::refusal(const std::optional<std::string> &authorization) con
     if (tokens_.empty()) return {};
     if (!authorization) return "this switch wants a token: set SWITCHML_TOKEN_FILE to a file that holds it";
     bool right = false;
-    for (const std::string &token : tokens_) right = equal(kScheme + token, *authorization) || right;
+    for (const std::string &token : tokens_) right = same_token(kScheme + token, *authorization) || right;
     if (right) return {};
     return "the token in the file that SWITCHML_TOKEN_FILE names is not this switch's";
 }

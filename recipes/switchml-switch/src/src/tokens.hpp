@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The tokens that the controller lets in. Pure but for reading the file.
+// The tokens that the controller lets in, and those that sessions have. Pure but for reading the file.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,12 @@ namespace switchml::softswitch {
 
 // A file that an option names; std::runtime_error, which names both, when it cannot be read.
 std::string read_file(const std::string &option, const std::string &path);
+
+// Whether two tokens are the same; how long it takes tells nothing about where they differ.
+bool same_token(const std::string &one, const std::string &other);
+
+// Why this may not be the token of a session, which clients send; empty: it may, and so may none ("").
+std::string fault_of_session_token(const std::string &token);
 
 class Tokens {
   public:

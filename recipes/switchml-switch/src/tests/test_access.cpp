@@ -161,4 +161,21 @@ TEST(a_switch_may_want_certificates_of_its_workers) {
 }
 #endif
 
+// One after the other from the same addresses, which the end of the session leaves free.
+TEST(jobs_show_session_tokens_of_their_own) {
+    Site site;
+    Switch net;
+    const std::string variable = "SWITCHML_SESSION_TOKEN_FILE";
+    for (const char *token : {kToken, kOtherToken}) {
+        site.set(variable, site.write("job", token));
+        check_reduces(net);
+    }
+    for (const char *wrong : {"two words of a token\n", "short\n", "\n"}) {
+        site.set(variable, site.write("bad", wrong));
+        const OpenFailed failure = refusal(net);
+        CHECK_EQ(failure.status, SWITCHML_ECONFIG);
+        CHECK_MENTIONS(failure.what(), variable + "='" + site.path("bad") + "' must begin with a line of 16 to 1024");
+    }
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Clients that ask too much of the controller get errors, and so do those that wait for one that stops half-way; jobs
-// go on.
+// Clients that ask too much of the controller get errors, and so do those that ask for what is others' and those that
+// wait for one that stops half-way; jobs go on.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,23 +97,78 @@ class Flood {
     std::size_t ended_ = 0;
 };
 
-// Asks for a session of one worker in the name of `job`; gives what the switch says beside its answer.
-std::string refusal_of(const Switch &net, std::uint64_t id, std::uint32_t ipv4, const std::string &job) {
+// With a limit of time, and the session's token unless that is "".
+void prepare(grpc::ClientContext &context, const std::string &token, std::chrono::seconds limit) {
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    if (!token.empty()) context.AddMetadata("switchml-session-token", token);
+}
+
+struct Claim {
+    std::uint64_t id;
+    std::uint32_t ipv4;
+    std::string job;
+    std::string token = {};
+    std::uint32_t rank = 0;
+    std::uint32_t num_workers = 1;
+};
+
+// Asks for a worker's part in a session; gives what the switch says beside its answer.
+std::string refusal_of(const Switch &net, const Claim &claim) {
     const auto stub = switchml_proto::Session::NewStub(connect_to(net));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    prepare(context, claim.token, std::chrono::seconds(20));
     switchml_proto::UdpSessionRequest request;
-    request.set_session_id(id);
-    request.set_num_workers(1);
-    request.set_ipv4(ipv4);
+    request.set_session_id(claim.id);
+    request.set_rank(claim.rank);
+    request.set_num_workers(claim.num_workers);
+    request.set_ipv4(claim.ipv4);
     request.set_packet_size(switchml_proto::PACKET_256_BYTES);
-    request.set_job(job);
+    request.set_job(claim.job);
     switchml_proto::UdpSessionResponse response;
     const grpc::Status status = stub->UdpSession(&context, request, &response);
     if (!status.ok()) return "no answer: " + status.error_message();
     const auto reason = context.GetServerTrailingMetadata().find("switchml-refusal");
     if (reason == context.GetServerTrailingMetadata().end()) return {};
     return {reason->second.data(), reason->second.size()};
+}
+
+// Renews rank 0's lease; gives why it is none, "" where it is one.
+std::string lost_lease(const Switch &net, std::uint64_t session, const std::string &token) {
+    const auto stub = switchml_proto::Lease::NewStub(connect_to(net));
+    grpc::ClientContext context;
+    prepare(context, token, std::chrono::seconds(20));
+    switchml_proto::LeaseRequest request;
+    request.set_session_id(session);
+    switchml_proto::RenewResponse response;
+    CHECK(stub->Renew(&context, request, &response).ok());
+    return response.lost();
+}
+
+// Ends it for rank 0.
+void end_lease(const Switch &net, std::uint64_t session, const std::string &token) {
+    const auto stub = switchml_proto::Lease::NewStub(connect_to(net));
+    grpc::ClientContext context;
+    prepare(context, token, std::chrono::seconds(20));
+    switchml_proto::LeaseRequest request;
+    request.set_session_id(session);
+    switchml_proto::EndResponse response;
+    CHECK(stub->End(&context, request, &response).ok());
+}
+
+// One of two workers of a job that begin to open a session, which takes them five seconds at most.
+std::future<grpc::Status> meet(const Switch &net, const std::string &job, std::uint32_t rank,
+                               const std::string &token) {
+    return std::async(std::launch::async, [&net, job, rank, token] {
+        const auto stub = switchml_proto::Sync::NewStub(connect_to(net));
+        grpc::ClientContext context;
+        prepare(context, token, std::chrono::seconds(5));
+        switchml_proto::BroadcastRequest request;
+        request.set_rank(rank);
+        request.set_num_workers(2);
+        request.set_job(job);
+        switchml_proto::BroadcastResponse response;
+        return stub->Broadcast(&context, request, &response);
+    });
 }
 
 void check_serves(const Switch &net) {
@@ -140,8 +197,39 @@ TEST(a_long_name_is_refused_with_its_length) {
 TEST(a_refusal_quotes_names_of_any_characters) {
     Switch net({"--max-sessions", "1"});
     const std::string name = "caf\u00e9\n\x1b[2J\\";
-    CHECK_EQ(refusal_of(net, 1, 0x7F000002, name), "");
-    CHECK_MENTIONS(refusal_of(net, 2, 0x7F000003, "next"), "job 'caf\\xc3\\xa9\\x0a\\x1b[2J\\\\'");
+    CHECK_EQ(refusal_of(net, {1, 0x7F000002, name}), "");
+    CHECK_MENTIONS(refusal_of(net, {2, 0x7F000003, "next"}), "job 'caf\\xc3\\xa9\\x0a\\x1b[2J\\\\'");
+}
+
+TEST(a_session_is_for_those_who_show_its_token) {
+    Switch net;
+    const std::string token = "0123456789abcdef-ours";
+    CHECK_EQ(refusal_of(net, {7, 0x7F000002, "ours", token, 0, 2}), "");
+    for (const std::string &other : {std::string(), token + "-no", std::string("0123456789abcdef-0urs")}) {
+        CHECK_MENTIONS(refusal_of(net, {7, 0x7F000003, "ours", other, 1, 2}), "SWITCHML_SESSION_TOKEN_FILE");
+        CHECK_MENTIONS(refusal_of(net, {8, 0x7F000002, "theirs", other}), "does not show that job's session token");
+        CHECK_MENTIONS(lost_lease(net, 7, other), "another token");
+        end_lease(net, 7, other);
+    }
+    CHECK_MENTIONS(refusal_of(net, {7, 0x7F000003, "ours", "short", 1, 2}), "must be 16 to 1024 printable");
+    CHECK_EQ(refusal_of(net, {7, 0x7F000003, "ours", token, 1, 2}), "");
+    CHECK_EQ(lost_lease(net, 7, token), "");
+    CHECK(net.stop().find(token) == std::string::npos);
+}
+
+TEST(workers_of_a_job_with_different_tokens_do_not_meet) {
+    Switch net;
+    const std::string token = "0123456789abcdef-ours";
+    std::future<grpc::Status> apart[] = {meet(net, "one", 0, token), meet(net, "one", 1, ""),
+                                         meet(net, "two", 0, token), meet(net, "two", 1, "0123456789abcdef-theirs")};
+    std::future<grpc::Status> together[] = {meet(net, "three", 0, token), meet(net, "three", 1, token)};
+    for (auto &call : together) CHECK(call.get().ok());
+    for (auto &call : apart) {
+        const grpc::Status status = call.get();
+        CHECK_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+        CHECK_MENTIONS(status.error_message(), "waited for workers that show its session token");
+        CHECK(status.error_message().find("0123456789abcdef") == std::string::npos);
+    }
 }
 
 TEST(a_worker_that_dies_while_the_session_opens_is_named_within_the_lease) {

@@ -4,6 +4,7 @@
 #include "session_request.hpp"
 
 #include <array>
+#include <chrono>
 #include <string>
 
 #include "session_table.hpp"
@@ -74,6 +75,65 @@ TEST(a_worker_that_comes_again_leaves_its_places) {
     CHECK(takes(table, 5001));
     CHECK(!takes(table, 4001));
     CHECK_EQ(table.num_routes(), 2U);
+}
+
+TEST(a_session_is_for_those_who_show_its_token) {
+    Leases leases(std::chrono::seconds(1), 4, [](std::uint64_t) { return std::nullopt; });
+    const Leases::Clock::time_point now{std::chrono::hours(1)};
+    SessionRequest request = to_session_request(numbered(4000, 1));
+    request.session.num_workers = 2;
+    request.token = "secret";
+    CHECK_EQ(leases.admit(request, now).refusal, "");
+    SessionRequest stranger = request;
+    stranger.rank = 1;
+    stranger.member.first_port = 5000;
+    stranger.token = "";
+    CHECK_MENTIONS(leases.admit(stranger, now).refusal, "rank 1 shows no session token, unlike a job without a name");
+    CHECK(leases.stands(1));  // and is not given up because of it
+    stranger.token = "guesses";
+    CHECK_MENTIONS(leases.admit(stranger, now).refusal, "rank 1 shows another session token than");
+    for (const char *token : {"", "guesses", "secretsecret"}) {
+        CHECK_MENTIONS(leases.renew(1, 0, now, token), "another token");
+        CHECK(!leases.end(1, 0, token));
+    }
+    stranger.token = "secret";
+    CHECK_EQ(leases.admit(stranger, now).refusal, "");
+    CHECK_EQ(leases.renew(1, 0, now, "secret"), "");
+    CHECK(!leases.end(1, 0, "secret") && leases.end(1, 1, "secret"));
+}
+
+TEST(a_session_without_a_token_takes_none) {
+    Leases leases(std::chrono::seconds(1), 4, [](std::uint64_t) { return std::nullopt; });
+    const Leases::Clock::time_point now{std::chrono::hours(1)};
+    SessionRequest request = to_session_request(numbered(4000, 1));
+    request.session.num_workers = 2;
+    request.job = "open";
+    CHECK_EQ(leases.admit(request, now).refusal, "");
+    request.rank = 1;
+    request.token = "secret";
+    request.member.first_port = 5000;
+    CHECK_MENTIONS(leases.admit(request, now).refusal, "rank 1 shows a session token, unlike job 'open'");
+}
+
+TEST(a_session_with_a_token_keeps_its_place_until_its_lease_is_over) {
+    Leases leases(std::chrono::seconds(1), 4, [](std::uint64_t) { return std::nullopt; });
+    const Leases::Clock::time_point now{std::chrono::hours(1)};
+    SessionRequest request = to_session_request(numbered(4000, 1));
+    request.token = "secret";
+    CHECK_EQ(leases.admit(request, now).refusal, "");
+    SessionRequest next = request;  // from the same address and port
+    next.session.id = 2;
+    next.token = "";
+    CHECK_MENTIONS(leases.admit(next, now).refusal, "10.0.0.1:4000, and does not show that job's session token");
+    CHECK(leases.stands(1) && !leases.stands(2));
+    next.session.id = 3;
+    next.token = "secret";  // the job that was started again
+    CHECK_EQ(leases.admit(next, now).refusal, "");
+    CHECK(!leases.stands(1) && leases.stands(3));
+    next.session.id = 4;
+    next.token = "";
+    CHECK_EQ(leases.admit(next, now + std::chrono::seconds(1)).refusal, "");
+    CHECK(!leases.stands(3) && leases.stands(4));
 }
 
 CHECK_MAIN()
