@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The check that pytorch-cray-mpich adds: whether the MPI of a process takes CUDA memory.
+"""The check of torch-mpi and the patched pytorch-cray-mpich: whether the MPI of a process takes CUDA memory.
 
 Every branch runs in a process of its own, over stand-ins for libmpi that differ in the queries they have; what those
 answer, and what the site's environment says, comes with the process. A compiler is all that is needed.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-SOURCES = ROOT / "recipes" / "pytorch-cray-mpich" / "src"
+SOURCES = ROOT / "recipes" / "pytorch-cray-mpich-patched" / "src"
 TESTS = SOURCES / "tests"
 COMPILE_LIMIT_S = 120
 RUN_LIMIT_S = 60

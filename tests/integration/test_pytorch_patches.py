@@ -73,7 +73,7 @@ def _patched(version: str, target: Path) -> Path:
             if not (target / name).exists():
                 shutil.copy(source / name, target / name)
         run_command([program("patch"), "-p1", "-F0", "-i", patch], cwd=target, timeout_s=RUN_LIMIT_S)
-    recipe = "pytorch-switchml-patched" if version == OLD else "pytorch-cray-mpich"
+    recipe = "pytorch-switchml-patched" if version == OLD else "pytorch-cray-mpich-patched"
     shutil.copytree(ROOT / "recipes" / recipe / "src" / "torch", target / "torch", dirs_exist_ok=True)
     return target
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Judges a run of a process-group backend: pure, from the plan and what the ranks wrote.
 
-Four things say who carried the data: the object that works for the default group, the profiler's count of its calls,
-the log of a service that it goes through, and the files that the process had loaded. The plan says what each has to be.
+Five things say who carried the data: the object that works for the default group, the profiler's count of its calls,
+the backend's own, the log of a service that it goes through, and the files that the process had loaded. The plan says
+what each has to be.
 """
 
 from __future__ import annotations
@@ -91,6 +92,12 @@ def _carrier_checks(plan: DistributedPlan, results: Sequence[DistributedResult])
         yield problems_check(
             f"the profiler saw every allreduce of the cases as {event}",
             [text for text, one in zip(counts, results, strict=True) if one.events.get(event, 0) != plan.calls],
+            expected=f"{plan.calls} {_EVERY_RANK}",
+        )
+    if counter := plan.options.counter:
+        yield problems_check(
+            f"{counter} counted every allreduce of the cases as carried",
+            [f"rank {one.rank}: {one.counted}" for one in results if one.counted != plan.calls],
             expected=f"{plan.calls} {_EVERY_RANK}",
         )
 

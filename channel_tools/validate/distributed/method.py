@@ -51,13 +51,15 @@ class DistributedResult(RankFacts):
     """Everything that one rank wrote.
 
     ``backend`` is the default group's name, ``carrier`` the class of the object that works for it and
-    ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases.
+    ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases, ``counted``
+    the backend's own number of allreduces that it carried for them, None where the stack names no counter.
     """
 
     backend: str
     carrier: str
     carrier_name: str
     events: dict[str, int]
+    counted: int | None
     libraries: tuple[str, ...]
     cases: tuple[RankCase, ...]
     speeds: tuple[RankSpeed[RankPath], ...]

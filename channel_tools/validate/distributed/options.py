@@ -31,6 +31,7 @@ Op = Literal["SUM", "MAX", "MIN"]
 
 _Backend = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 _Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*$")]
+_Counter = Annotated[str, StringConstraints(pattern=r"^(|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 _FileName = Annotated[str, StringConstraints(pattern=r"^[^/\s]+$")]
 _Need = Annotated[str, StringConstraints(pattern=r"^(gpu|amdgpu|rdma|(library|program|variable):[^\s/]+)$")]
 _Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
@@ -90,6 +91,7 @@ class DistributedOptions:
     environment: dict[_Variable, str] = field(default_factory=dict)
     services: tuple[ServiceOptions, ...] = ()
     event: str = ""
+    counter: _Counter = ""
     libraries: tuple[_FileName, ...] = ()
     site_libraries: tuple[_FileName, ...] = ()
     needs: tuple[_Need, ...] = ()

@@ -77,6 +77,7 @@ def distributed_document(plan: DistributedPlan, *, ranks: int) -> dict[str, obje
         "backend": options.backend,
         "device": options.device,
         "imports": list(options.imports),
+        "counter": options.counter,
     }
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from channel_tools.validate.workers import reductions
 else:
     import reductions  # before torch: it ties this process to its launcher
@@ -43,6 +45,7 @@ class Plan(reductions.Plan):
     backend: str
     device: str
     imports: list[str]
+    counter: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +74,15 @@ class Rank(reductions.Rank):
     def __init__(self, plan: Plan, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
         super().__init__(plan, device=device)
         self.baseline = baseline
+        self.counter = plan.counter
 
     def run(self) -> dict[str, object]:
         """All cases, then all measurements, then what this process turned out to be."""
+        count = counter_of(self.counter)
+        before = count()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
             cases = [self.run_case(case) for case in self.plan.cases]
+        counted = count() - before
         speeds = [self._measure(speed) for speed in self.plan.speeds]
         carrier = dist.group.WORLD._get_backend(self.device)  # noqa: SLF001  (nothing public says which object works)
         return {
@@ -84,6 +91,7 @@ class Rank(reductions.Rank):
             "backend": dist.get_backend(),
             "carrier": f"{type(carrier).__module__}.{type(carrier).__qualname__}",
             "carrier_name": name_of(carrier),
+            "counted": counted if self.counter else None,
             "events": {event.key: event.count for event in profiler.key_averages() if "reduce" in event.key},
             "libraries": loaded_libraries(),
         }
@@ -105,6 +113,15 @@ class Rank(reductions.Rank):
         self.baseline.allreduce([host]).wait()
         if host is not tensor:
             tensor.copy_(host)
+
+
+def counter_of(name: str) -> Callable[[], int]:
+    """The function MODULE:FUNCTION that says how many allreduces the backend has carried; one of nothing for ""."""
+    if not name:
+        return int
+    module, _, function = name.partition(":")
+    found: Callable[[], int] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def name_of(carrier: object) -> str:
@@ -138,7 +155,7 @@ def main() -> None:
     timeout = timedelta(seconds=plan.group_timeout_s)
     store = dist.FileStore(str(plan.folder / "store"), place.size)
     if plan.backend == "mpi":
-        dist.init_process_group("mpi")  # MPI has ranks of its own and refuses others
+        dist.init_process_group("mpi", timeout=timeout)  # MPI has ranks of its own and refuses others
     else:
         dist.init_process_group(plan.backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
     baseline = dist.ProcessGroupGloo(dist.PrefixStore("baseline", store), place.rank, place.size, timeout)

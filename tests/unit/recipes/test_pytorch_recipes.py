@@ -46,12 +46,12 @@ def _prefixes(packages: list[RenderedPackage]) -> Counter[str]:
 @pytest.mark.parametrize(("kind", "platform"), PLACES)
 def test_the_builds_of_pytorch_with_mpi(kind: FoundationKind, platform: str) -> None:
     expected = {
-        f"{version} {gpu}_py{python}"
+        f"{version} patched_{gpu}_py{python}"
         for version in ("2.2.2", "2.3.1", "2.4.0", "2.4.1")
         for gpu in ("cpu", "cuda122")
         for python in ("310", "311", "312")
     }
-    assert _prefixes(_named("pytorch-cray-mpich", "cray-mpich", kind, platform)) == Counter(expected)
+    assert _prefixes(_named("pytorch-cray-mpich", "cray-mpich-patched", kind, platform)) == Counter(expected)
 
 
 @pytest.mark.parametrize(("kind", "platform"), PLACES)
@@ -71,8 +71,22 @@ def test_the_plugin_is_another_build_of_the_same_version() -> None:
     assert stated[1] == patched[0].version
 
 
+def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
+    """So that whoever asks for the package alone gets it, and no PyTorch from source."""
+    plugin = _named("pytorch-cray-mpich", "cray-mpich")
+    assert _prefixes(plugin) == Counter(
+        f"{version} plugin_py{python}" for version in ("2.12", "2.13") for python in ("310", "311", "312", "313")
+    )
+    stated = {str(item.version) for item in _named("torch-mpi", "cray-mpich")}
+    for package in plugin:
+        assert f"torch-mpi =={stated.copy().pop()}" in package.run
+    assert len(stated) == 1
+    source = (ROOT / "recipes/torch-mpi/src/torch_mpi/version.py").read_text(encoding="utf-8")
+    assert f'"{stated.pop()}"' in source
+
+
 @pytest.mark.parametrize(
-    ("stack", "brings"), [("switchml-patched", "pytorch-switchml"), ("cray-mpich", "pytorch-cray-mpich")]
+    ("stack", "brings"), [("switchml-patched", "pytorch-switchml"), ("cray-mpich-patched", "pytorch-cray-mpich")]
 )
 def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str, brings: str) -> None:
     for package in _named("torchvision", stack):
@@ -86,7 +100,7 @@ def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str,
 
 
 def test_a_cpu_build_asks_for_nothing_of_cuda() -> None:
-    for stack in ("switchml-patched", "cray-mpich"):
+    for stack in ("switchml-patched", "cray-mpich-patched"):
         for package in _packages(stack, "conda-forge", "linux-64"):
             names = package.requirement_names()
             if package.variant.get("cuda_compiler_version") == "None":
@@ -96,13 +110,13 @@ def test_a_cpu_build_asks_for_nothing_of_cuda() -> None:
 
 
 def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
-    for package in _named("pytorch-cray-mpich", "cray-mpich"):
+    for package in _named("pytorch-cray-mpich", "cray-mpich-patched"):
         tarball = package.sources[0]
         assert tarball.location.endswith(f"/v{package.version}/pytorch-v{package.version}.tar.gz")
         assert tarball.sha256 is not None
         assert all(f"/{package.version}/" in patch for patch in tarball.patches)
         assert tarball.patches
-    hashes = {item.version: item.sources[0].sha256 for item in _named("pytorch-cray-mpich", "cray-mpich")}
+    hashes = {item.version: item.sources[0].sha256 for item in _named("pytorch-cray-mpich", "cray-mpich-patched")}
     assert len(set(hashes.values())) == len(hashes)
 
 
@@ -116,9 +130,19 @@ def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
             "PyTorch 1.7.1 was made for Python 3.6 to 3.9",
         ),
         ("switchml-patched.yaml", 'pytorch: ["1.7.1"]', 'pytorch: ["1.8.0"]', "are for PyTorch 1.7.1 alone"),
-        ("cray-mpich.yaml", '"2.4.0", "2.4.1"]', '"2.4.0", "2.5.1"]', "2.2.2, 2.3.1, 2.4.0 and 2.4.1 alone"),
-        ("cray-mpich.yaml", '"3.12.* *_cpython"]', '"3.13.* *_cp313"]', "with Python 3.13 or later does not exist"),
-        ("cray-mpich.yaml", '"0.18.1", "0.19.0"', '"0.19.0", "0.18.1"', "each torchvision belongs to one PyTorch"),
+        ("cray-mpich-patched.yaml", '"2.4.0", "2.4.1"]', '"2.4.0", "2.5.1"]', "2.2.2, 2.3.1, 2.4.0 and 2.4.1 alone"),
+        (
+            "cray-mpich-patched.yaml",
+            '"3.12.* *_cpython"]',
+            '"3.13.* *_cp313"]',
+            "with Python 3.13 or later does not exist",
+        ),
+        (
+            "cray-mpich-patched.yaml",
+            '"0.18.1", "0.19.0"',
+            '"0.19.0", "0.18.1"',
+            "each torchvision belongs to one PyTorch",
+        ),
     ],
     ids=[
         "1.7.1 with python 3.11",

@@ -56,6 +56,7 @@ def perfect_ranks(plan: DistributedPlan, libraries: tuple[str, ...], *, ranks: i
             carrier="torch.distributed.ProcessGroupToy",
             carrier_name="TOY",
             events={EVENT: plan.calls, "c10d::allreduce_": plan.calls},
+            counted=plan.calls if plan.options.counter else None,
             libraries=libraries,
             cases=tuple(_perfect_case(case) for case in plan.cases),
             speeds=tuple(_perfect_speed(speed, rank) for speed in plan.speeds),

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <pybind11/pybind11.h>
+
+#include "gil.h"
+#include "library.h"
+
+namespace torch_mpi {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// A look that finds nothing takes tenths of a microsecond; one that copies, several.
+constexpr auto kBusyLook = 3us;
+// How long a core is kept for what may come at any moment.
+constexpr auto kSpinTime = 200us;
+constexpr int kLooksBeforeYield = 50;
+constexpr auto kLongestPause = 1ms;
+// A wait of a quarter of an hour should not feel its pauses, and a short one not either.
+constexpr int kPauseShare = 16;
+constexpr auto kSignalInterval = 20ms;
+
+}  // namespace
+
+std::string seconds_in_words(std::chrono::milliseconds time) {
+    std::string text = std::to_string(static_cast<double>(time.count()) / 1000.0);
+    text.erase(text.find_last_not_of('0') + 1);
+    if (text.back() == '.') {
+        text.pop_back();
+    }
+    return text + " s";
+}
+
+Backoff::Backoff() : last_activity_(Clock::now()) {}
+
+std::chrono::nanoseconds Backoff::after_look(Clock::time_point before, Clock::time_point after) {
+    ++looks_;
+    if (after - before > kBusyLook) {
+        last_activity_ = after;
+        looks_ = 0;
+    }
+    const std::chrono::nanoseconds quiet = after - last_activity_;
+    if (quiet < kSpinTime) {
+        return std::chrono::nanoseconds(looks_ < kLooksBeforeYield ? -1 : 0);
+    }
+    return std::min<std::chrono::nanoseconds>(quiet / kPauseShare, kLongestPause);
+}
+
+Engine &Engine::get() {
+    static auto *const engine = new Engine();  // never deleted: threads may outlive the interpreter
+    return *engine;
+}
+
+Engine::WorkPtr Engine::start(const std::shared_ptr<Group> &group, Operation operation) {
+    auto work = c10::make_intrusive<MpiWork>(group, std::move(operation));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (group->failure) {
+        throw_backend_error("the process group failed before: " + *group->failure +
+                            "; destroy the process group on all ranks, and make it again");
+    }
+    if (work->operation_.is_barrier) {
+        work->before_ = in_flight(group.get());
+    }
+    work->operation_.start(work->requests_);
+    work->statuses_.resize(work->requests_.all.size());
+    work->is_promised_ = work->operation_.is_waited_for;
+    work->waiters_ = work->is_promised_ ? 1 : 0;
+    in_flight_.push_back(work);
+    if (!work->is_promised_) {
+        call_thread();
+    }
+    return work;
+}
+
+void Engine::wait(MpiWork &work, std::chrono::milliseconds timeout) {
+    const GilReleased released;
+    const auto until = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+    auto next_signals = Clock::now() + kSignalInterval;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!std::exchange(work.is_promised_, false)) {
+            ++work.waiters_;
+        }
+    }
+    const Waiting waiting{*this, work};
+    Backoff backoff;
+    while (true) {
+        std::chrono::nanoseconds pause{-1};
+        Works ended;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (work.state_ == MpiWork::State::kTaken) {
+                break;
+            }
+            const auto before = Clock::now();
+            ended = look_at(work);
+            pause = backoff.after_look(before, Clock::now());
+        }
+        if (!ended.empty()) {
+            complete_all(ended);
+            break;
+        }
+        const auto now = Clock::now();
+        TORCH_CHECK(now < until, "Operation timed out!");
+        if (now >= next_signals) {
+            check_python_signals();
+            next_signals = now + kSignalInterval;
+        }
+        if (pause.count() > 0) {
+            std::this_thread::sleep_for(pause);
+        } else if (pause.count() == 0) {
+            sched_yield();
+        }
+    }
+    work.c10d::Work::wait(kNoTimeout);  // whoever took it is ending it, or has; throws its error
+}
+
+Engine::Waiting::~Waiting() { engine.let_go(work); }
+
+void Engine::let_go(MpiWork &work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --work.waiters_;
+    if (work.waiters_ == 0 && work.state_ == MpiWork::State::kRunning) {
+        call_thread();
+    }
+}
+
+bool Engine::has_ended(MpiWork &work) {
+    auto &requests = work.requests_.all;
+    int done = 0;
+    const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, work.statuses_.data());
+    if (code == MPI_ERR_IN_STATUS) {
+        const auto failed = std::find_if(work.statuses_.begin(), work.statuses_.end(), [](const MPI_Status &status) {
+            return status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
+        });
+        const int reason = failed == work.statuses_.end() ? code : failed->MPI_ERROR;
+        work.error_ = backend_error(work.describe() + " failed: " + error_text(reason));
+        return true;
+    }
+    if (code != MPI_SUCCESS) {
+        work.error_ = backend_error(work.describe() + " failed: " + error_text(code));
+        return true;
+    }
+    return done != 0 && std::all_of(work.before_.begin(), work.before_.end(),
+                                    [](const WorkPtr &before) { return before->isCompleted(); });
+}
+
+Engine::Works Engine::look_at(MpiWork &work) {
+    if (has_ended(work)) {
+        return take(work);
+    }
+    if (Clock::now() < work.deadline_) {
+        return {};
+    }
+    return fail_all(*work.group_, work.describe() + " did not complete within " +
+                                      seconds_in_words(work.operation_.timeout) +
+                                      ": another rank has not called it, or is gone");
+}
+
+Engine::Works Engine::take(MpiWork &work) {
+    work.state_ = MpiWork::State::kTaken;
+    const auto found =
+        std::find_if(in_flight_.begin(), in_flight_.end(), [&work](const WorkPtr &one) { return one.get() == &work; });
+    Works taken{*found};
+    in_flight_.erase(found);
+    const auto &requests = work.requests_.all;
+    if (std::any_of(requests.begin(), requests.end(), [](MPI_Request one) { return one != MPI_REQUEST_NULL; })) {
+        lost_.push_back(std::make_shared<const std::pair<Requests, Operation>>(work.requests_, work.operation_));
+        work.group_->has_lost = true;
+    } else if (!work.error_) {
+        work.read_statuses();
+    }
+    return taken;
+}
+
+Engine::Works Engine::fail_all(Group &group, const std::string &reason) {
+    if (!group.failure) {
+        group.failure = reason;
+    }
+    Works ended;
+    for (const WorkPtr &work : in_flight(&group)) {
+        if (!has_ended(*work)) {
+            work->error_ = backend_error(reason);
+        }
+        const Works taken = take(*work);
+        ended.insert(ended.end(), taken.begin(), taken.end());
+    }
+    return ended;
+}
+
+void Engine::fail(Group &group, const std::string &reason) {
+    Works ended;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        ended = fail_all(group, reason);
+    }
+    complete_all(ended);
+}
+
+std::optional<std::string> Engine::failure(const Group &group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return group.failure;
+}
+
+Engine::Works Engine::in_flight(const Group *group) {
+    Works found;
+    std::copy_if(in_flight_.begin(), in_flight_.end(), std::back_inserter(found),
+                 [group](const WorkPtr &work) { return group == nullptr || work->group_.get() == group; });
+    return found;
+}
+
+void Engine::close(const std::shared_ptr<Group> &group) {
+    Works left;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        left = in_flight(group.get());
+    }
+    for (const WorkPtr &work : left) {
+        try {
+            wait(*work, kNoTimeout);
+        } catch (const std::exception &) {  // is the work's, for whoever asks it
+        }
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!group->failure) {
+        group->failure = "it was destroyed";
+    }
+}
+
+bool Engine::has_unattended() const {
+    return std::any_of(in_flight_.begin(), in_flight_.end(), [](const WorkPtr &work) { return work->waiters_ == 0; });
+}
+
+Engine::Works Engine::look_at_unattended() {
+    for (const WorkPtr &work : Works(in_flight_)) {
+        if (work->waiters_ == 0) {
+            Works ended = look_at(*work);
+            if (!ended.empty()) {
+                return ended;
+            }
+        }
+    }
+    return {};
+}
+
+Engine::Works Engine::poll(std::unique_lock<std::mutex> &lock) {
+    Backoff backoff;
+    while (has_unattended()) {
+        const auto before = Clock::now();
+        Works ended = look_at_unattended();
+        if (!ended.empty()) {
+            return ended;
+        }
+        const auto pause = backoff.after_look(before, Clock::now());
+        if (pause.count() > 0) {
+            changed_.wait_for(lock, pause);
+        } else {
+            lock.unlock();
+            sched_yield();
+            lock.lock();
+        }
+    }
+    return {};
+}
+
+// A callback may wait for a later work, so whoever runs callbacks has let go of
+// the polling; a further thread is made only where none is idle by then.
+void Engine::serve() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+        ++idle_;
+        changed_.wait(lock, [this] { return stopping_ || (!is_polled_ && has_unattended()); });
+        --idle_;
+        if (stopping_) {
+            return;
+        }
+        is_polled_ = true;
+        Works ended = poll(lock);
+        is_polled_ = false;
+        if (has_unattended()) {
+            call_thread();
+        }
+        lock.unlock();
+        complete_all(ended);
+        ended.clear();  // may drop the last reference to a tensor or a Python object
+        lock.lock();
+    }
+}
+
+void Engine::call_thread() {
+    if (!is_polled_ && idle_ == 0) {
+        threads_.emplace_back([this] { serve(); });
+    } else {
+        changed_.notify_all();
+    }
+}
+
+void Engine::complete_all(const Works &works) {
+    for (const WorkPtr &work : works) {
+        work->complete();
+    }
+}
+
+void Engine::lose(std::shared_ptr<const void> memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_.push_back(std::move(memory));
+}
+
+bool Engine::stop() {
+    Works left;
+    std::vector<std::thread> threads;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        left = in_flight(nullptr);
+    }
+    for (const WorkPtr &work : left) {
+        try {
+            wait(*work, kNoTimeout);
+        } catch (const std::exception &) {
+        }
+    }
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+        threads.swap(threads_);
+    }
+    changed_.notify_all();
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return lost_.empty();
+}
+
+}  // namespace torch_mpi

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "library.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/MPICudaAware.hpp>
+
+namespace torch_mpi {
+
+namespace {
+
+// In which process MPI runs; a child by fork() inherits the value.
+pid_t owner = 0;
+
+std::string first_line_of_version() {
+    std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    text.resize(static_cast<size_t>(length));
+    return text.substr(0, text.find('\n'));
+}
+
+std::string library_path() {
+    Dl_info info{};
+    if (dladdr(reinterpret_cast<void *>(&MPI_Init_thread), &info) == 0 || info.dli_fname == nullptr) {
+        return {};
+    }
+    return info.dli_fname;
+}
+
+void start_mpi(LibraryFacts &facts) {
+    int initialized = 0;
+    int finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized != 0) {
+        throw std::runtime_error("MPI has been ended in this process, and cannot be started twice");
+    }
+    if (initialized != 0) {
+        MPI_Query_thread(&facts.thread_level);
+        return;
+    }
+    const std::string problem = c10d::mpi_cuda::loadTransportLayer();
+    if (!problem.empty()) {
+        throw std::runtime_error(problem);
+    }
+    const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &facts.thread_level);
+    if (code != MPI_SUCCESS) {
+        throw std::runtime_error("MPI_Init_thread: " + error_text(code));
+    }
+    facts.started_here = true;
+}
+
+LibraryFacts start_and_ask() {
+    LibraryFacts facts;
+    facts.version = first_line_of_version();
+    facts.path = library_path();
+    int minor = 0;
+    MPI_Get_version(&facts.standard, &minor);
+    facts.standard = 100 * facts.standard + 10 * minor;
+    start_mpi(facts);
+    owner = getpid();
+    MPI_Comm_rank(MPI_COMM_WORLD, &facts.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &facts.size);
+    return facts;
+}
+
+}  // namespace
+
+const LibraryFacts &start_library() {
+    static const LibraryFacts facts = start_and_ask();
+    return facts;
+}
+
+bool library_usable() {
+    if (owner != getpid()) {
+        return false;
+    }
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    return finalized == 0;
+}
+
+void finish_library() {
+    if (library_usable() && start_library().started_here) {
+        MPI_Finalize();
+    }
+}
+
+void abort_library(int code) {
+    if (library_usable() && start_library().started_here) {
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+}
+
+std::string error_text(int code) {
+    std::string text(MPI_MAX_ERROR_STRING, '\0');
+    int length = 0;
+    if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) {
+        return "error " + std::to_string(code);
+    }
+    text.resize(static_cast<size_t>(length));
+    return text;
+}
+
+void check(int code, const char *call) {
+    if (code != MPI_SUCCESS) {
+        throw_backend_error(std::string(call) + ": " + error_text(code));
+    }
+}
+
+std::exception_ptr backend_error(const std::string &message) {
+    return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
+}
+
+void throw_backend_error(const std::string &message) { C10_THROW_ERROR(DistBackendError, message); }
+
+void *find_symbol(const char *name) { return c10d::mpi_cuda::find<void *>(name); }
+
+}  // namespace torch_mpi

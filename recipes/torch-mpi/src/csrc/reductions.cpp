@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The collectives that compute: allreduce, reduce, reduce_scatter.
+#include <utility>
+
+#include "backend.h"
+#include "buffer.h"
+#include "elements.h"
+
+namespace torch_mpi {
+
+namespace {
+
+void apply_factor(Buffer &buffer, const Reduction &reduction) {
+    if (reduction.factor) {
+        const at::NoGradGuard no_grad;
+        buffer.replace(at::mul(buffer.memory(), *reduction.factor).to(buffer.memory().scalar_type()));
+    }
+}
+
+void apply_average(const Buffer &buffer, const Reduction &reduction, int size) {
+    if (reduction.average) {
+        const at::NoGradGuard no_grad;
+        buffer.memory().div_(size);
+    }
+}
+
+struct InPlace {
+    Buffer buffer;
+    Reduction reduction;
+};
+
+InPlace prepare(const at::Tensor &tensor, const c10d::ReduceOp &op) {
+    InPlace one{Buffer::input(tensor), reduction_of(op, tensor.scalar_type())};
+    apply_factor(one.buffer, one.reduction);
+    return one;
+}
+
+std::vector<InPlace> prepare_all(const std::vector<at::Tensor> &tensors, const c10d::ReduceOp &op) {
+    std::vector<InPlace> all;
+    all.reserve(tensors.size());
+    for (const at::Tensor &tensor : tensors) {
+        all.push_back(prepare(tensor, op));
+    }
+    return all;
+}
+
+void allreduce_all(Operation &operation, std::vector<InPlace> all, MPI_Comm comm, int size) {
+    operation.start = [all, comm](Requests &requests) {
+        for (const auto &[buffer, reduction] : all) {
+            allreduce(buffer.data(), buffer.numel(), reduction.type, reduction.op, comm, requests);
+        }
+    };
+    operation.finish = [all = std::move(all), size] {
+        for (const auto &[buffer, reduction] : all) {
+            apply_average(buffer, reduction, size);
+            buffer.copy_back();
+        }
+    };
+}
+
+struct Scattered {
+    Buffer input;
+    Buffer output;
+    Reduction reduction;
+};
+
+Scattered prepare_scattered(const at::Tensor &output, const at::Tensor &input, const c10d::ReduceOp &op, int size) {
+    TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type() && input.numel() == output.numel() * size,
+                      "torch-mpi: reduce_scatter of ", input.numel(), " ", input.scalar_type(), " elements over ", size,
+                      " ranks does not fill ", output.numel(), " ", output.scalar_type(), " elements");
+    Scattered one{Buffer::input(input), Buffer::output(output), reduction_of(op, input.scalar_type())};
+    apply_factor(one.input, one.reduction);
+    if (one.output.overlaps(one.input)) {
+        one.output.separate();
+    }
+    return one;
+}
+
+void scatter_all(Operation &operation, std::vector<Scattered> all, MPI_Comm comm, int size) {
+    operation.start = [all, comm](Requests &requests) {
+        for (const auto &[input, output, reduction] : all) {
+            reduce_scatter(input.data(), output.data(), output.numel(), reduction.type, reduction.op, comm, requests);
+        }
+    };
+    operation.finish = [all = std::move(all), size] {
+        for (const auto &[input, output, reduction] : all) {
+            apply_average(output, reduction, size);
+            output.copy_back();
+        }
+    };
+}
+
+std::vector<int64_t> sizes_of(const std::vector<at::Tensor> &tensors) {
+    std::vector<int64_t> sizes;
+    sizes.reserve(tensors.size());
+    for (const at::Tensor &tensor : tensors) {
+        sizes.push_back(tensor.numel());
+    }
+    return sizes;
+}
+
+}  // namespace
+
+MpiBackend::WorkPtr MpiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) {
+    only(tensors);
+    Operation operation = make_operation(c10d::OpType::ALLREDUCE, "mpi:all_reduce", tensors, tensors, opts);
+    allreduce_all(operation, prepare_all(tensors, opts.reduceOp), group_->comm, size_);
+    return start(std::move(operation));
+}
+
+MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) {
+    Operation operation =
+        make_operation(c10d::OpType::ALLREDUCE_COALESCED, "mpi:all_reduce_coalesced", tensors, tensors, opts);
+    allreduce_all(operation, prepare_all(tensors, opts.reduceOp), group_->comm, size_);
+    return start(std::move(operation));
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts) {
+    const int root = static_cast<int>(opts.rootRank);
+    const bool is_root = root == rank_;
+    const InPlace one = prepare(only(tensors), opts.reduceOp);
+    Operation operation = make_operation(c10d::OpType::REDUCE, "mpi:reduce", tensors, tensors, opts);
+    operation.start = [one, root, is_root, comm = group_->comm](Requests &requests) {
+        torch_mpi::reduce(one.buffer.data(), one.buffer.numel(), one.reduction.type, one.reduction.op, root, is_root,
+                          comm, requests);
+    };
+    operation.finish = [one, is_root, size = size_] {
+        if (is_root) {
+            apply_average(one.buffer, one.reduction, size);
+            one.buffer.copy_back();
+        }
+    };
+    return start(std::move(operation));
+}
+
+MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                                     const c10d::ReduceScatterOptions &opts) {
+    Operation operation =
+        make_operation(c10d::OpType::_REDUCE_SCATTER_BASE, "mpi:reduce_scatter", {input}, {output}, opts);
+    scatter_all(operation, {prepare_scattered(output, input, opts.reduceOp, size_)}, group_->comm, size_);
+    return start(std::move(operation));
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                                const c10d::ReduceScatterOptions &opts) {
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "torch-mpi: as many outputs as inputs, got ", outputs.size(),
+                      " and ", inputs.size());
+    Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "mpi:reduce_scatter_coalesced",
+                                         inputs, outputs, opts);
+    std::vector<Scattered> all;
+    for (size_t index = 0; index < inputs.size(); ++index) {
+        all.push_back(prepare_scattered(outputs[index], inputs[index], opts.reduceOp, size_));
+    }
+    scatter_all(operation, std::move(all), group_->comm, size_);
+    return start(std::move(operation));
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
+                                               const c10d::ReduceScatterOptions &opts) {
+    const at::Tensor &output = only(outputs);
+    const Tensors &parts = only_list(inputs, size_);
+    const Parts places = Parts::of(sizes_of(parts));
+    TORCH_CHECK_VALUE(places.counts[rank_] == output.numel(), "torch-mpi: reduce_scatter of parts of ",
+                      places.counts[rank_], " elements into one of ", output.numel());
+    const Reduction reduction = reduction_of(opts.reduceOp, output.scalar_type());
+    Buffer input = Buffer::input(concatenated(parts));
+    apply_factor(input, reduction);
+    const Buffer result = Buffer::output(output);
+    Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER, "mpi:reduce_scatter", parts, outputs, opts);
+    operation.start = [input, result, places, reduction, comm = group_->comm](Requests &requests) {
+        reduce_scatterv(input.data(), result.data(), places, reduction.type, reduction.op, comm, requests);
+    };
+    operation.finish = [result, reduction, size = size_] {
+        apply_average(result, reduction, size);
+        result.copy_back();
+    };
+    return start(std::move(operation));
+}
+
+}  // namespace torch_mpi

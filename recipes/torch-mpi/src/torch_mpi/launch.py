@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether the processes that a launcher started are those that MPI knows; pure, from the environment's variables.
+
+A process that the MPI's own launcher did not start is a world of its own to MPI. Training would then run as many times
+as there are processes, each alone, so that is an error.
+"""
+
+from collections.abc import Mapping
+
+from torch_mpi.errors import LaunchError
+
+# How launchers say how many processes they started.
+_SIZES = {
+    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpiexec",
+    "PMI_SIZE": "an mpiexec of MPICH or its relatives",
+    "MV2_COMM_WORLD_SIZE": "MVAPICH's mpiexec",
+    "PALS_SIZE": "Cray PALS",
+    "FLUX_JOB_SIZE": "Flux",
+    "SLURM_STEP_NUM_TASKS": "srun",
+}
+# What they leave besides in the environment of a process.
+_TRACES = (
+    "PMI_RANK",
+    "PMI_FD",
+    "PMI_PORT",
+    "PMIX_RANK",
+    "PMIX_NAMESPACE",
+    "SLURM_STEP_ID",
+    "ALPS_APP_PE",
+    "PALS_RANKID",
+)
+
+
+def check_launch(environ: Mapping[str, str], *, size: int, library: str) -> None:
+    """Raise LaunchError unless MPI's world of ``size`` is what was started; ``library`` is MPI's name for itself."""
+    if size == 1:
+        _check_single(environ, library)
+    wanted = _number(environ, "WORLD_SIZE")
+    if wanted is not None and wanted != size:
+        raise LaunchError(
+            f"WORLD_SIZE is {wanted}, and MPI ({library}) has {size} ranks: MPI gives ranks their numbers; start the "
+            f"script with mpiexec -n {wanted}, or unset WORLD_SIZE"
+        )
+
+
+def _check_single(environ: Mapping[str, str], library: str) -> None:
+    for variable, launcher in _SIZES.items():
+        started = _number(environ, variable)
+        if started is not None and started > 1:
+            raise LaunchError(
+                f"{launcher} started {started} processes ({variable}), but MPI ({library}) knows of this one alone: "
+                "the launcher belongs to another MPI; start the script with the mpiexec of this environment, or srun "
+                "with the --mpi that fits"
+            )
+    if "TORCHELASTIC_RUN_ID" in environ:
+        raise LaunchError(
+            "torchrun started this process, and the backend mpi needs MPI's own launcher: mpiexec -n N python script.py"
+        )
+    if not any(variable in environ for variable in (*_SIZES, *_TRACES)):
+        raise LaunchError(
+            "no MPI launcher started this process: run mpiexec -n N python script.py (-n 1 for a single rank)"
+        )
+
+
+def _number(environ: Mapping[str, str], variable: str) -> int | None:
+    text = environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() else None

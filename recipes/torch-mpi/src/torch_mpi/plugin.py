@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The plugin's one object per process: it starts MPI when the first group asks for it, and ends it at exit."""
+
+import atexit
+import logging
+import os
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from torch_mpi import pytorch
+from torch_mpi.errors import MPIError
+from torch_mpi.launch import check_launch
+from torch_mpi.settings import read_settings
+
+if TYPE_CHECKING:
+    from torch_mpi import _C
+
+logger = logging.getLogger(__name__)
+
+
+class Plugin:
+    """Made by :func:`torch_mpi.autoload`."""
+
+    def __init__(self) -> None:
+        self.library: _C.Library | None = None
+        """MPI, once it is started."""
+        self._owner = 0
+
+    def install(self) -> bool:
+        """Offer the backend to PyTorch; False where PyTorch has its own. See :func:`pytorch.offer_backend`."""
+        return pytorch.offer_backend(self.create)
+
+    def create(self, ranks: list[int], timeout: timedelta) -> "_C.MpiBackend":
+        """The backend of a group of these ranks, of all where there are none; MPIError where MPI cannot serve."""
+        if self.library is None:
+            self.library = self._start()
+        from torch_mpi import _C
+
+        return _C.MpiBackend.create(ranks, timeout)
+
+    def _start(self) -> "_C.Library":
+        settings = read_settings(os.environ)
+        try:
+            from torch_mpi import _C
+        except ImportError as err:
+            raise MPIError(
+                f"the backend mpi cannot be loaded: {err}; the first libmpi.so.12 in the loader's path "
+                "(LD_LIBRARY_PATH) has to be an MPICH or a relative of it"
+            ) from err
+        try:
+            library = _C.start()
+        except RuntimeError as err:
+            raise MPIError(f"MPI cannot be started: {err}") from err
+        atexit.register(self._end)
+        self._owner = os.getpid()
+        if not library.serves_threads:
+            raise MPIError(
+                f"MPI ({library.version}) gives {library.thread_level}, and the backend mpi needs "
+                "MPI_THREAD_SERIALIZED at least: it was started without threads, by other code in this process or in "
+                "a build that has none"
+            )
+        if library.started_here:
+            check_launch(os.environ, size=library.size, library=library.version)
+        _C.set_device_policy(getattr(_C.DevicePolicy, settings.gpu.upper()))
+        logger.info("MPI is %s at %s, %s", library.version, library.path, library.thread_level)
+        return library
+
+    def _end(self) -> None:
+        """End MPI, which waits for all ranks; where an error ended this one, end the others too, who would wait."""
+        if os.getpid() != self._owner:
+            return
+        from torch_mpi import _C
+
+        if getattr(sys, "last_value", None) is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            _C.abort(1)
+        elif not _C.finish():
+            logger.error("an operation of MPI failed that other ranks may still wait in: ending them all")
+            _C.abort(1)
