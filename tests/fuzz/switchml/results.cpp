@@ -82,7 +82,8 @@ bool run_job(Input &input, SlotRing &ring, std::uint16_t number) {
                     std::vector<std::uint32_t>(numel, 7)};
     const Description job{numel, (shape & 2U) != 0 ? SWITCHML_INT32 : SWITCHML_FLOAT32, number};
     const SliceData data{kRank, job, buffers.in.data(), buffers.out.data(), numel};
-    Transfer transfer(data, ring, kNumel, kWorkers, RetransmitTimes::from_first(1000));
+    RoundTrips trips(RetransmitTimes::from_first(1000), true);
+    Transfer transfer(data, ring, kNumel, kWorkers, trips);
     const Slice &slice = transfer.slice();
     std::vector<std::uint8_t> packet(wire::packet_bytes(kNumel));
     std::uint32_t sent = 0;
@@ -106,7 +107,7 @@ bool run_job(Input &input, SlotRing &ring, std::uint16_t number) {
         }
         REQUIRE(sent <= slice.units() && slice.received() <= sent);
         if ((packets & 63) == 63)
-            transfer.resend_overdue(1000000000, [&](std::uint32_t unit) { REQUIRE(unit < slice.units()); });
+            transfer.resend_lost(1000000000, [&](std::uint32_t unit) { REQUIRE(unit < slice.units()); });
     }
     REQUIRE(!slice.complete() || sent == slice.units());
     ring.advance(slice.units());

@@ -2,6 +2,7 @@
 //
 // Both sets of loops against plain arithmetic, at every alignment and length
 // around the vector sizes.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -107,31 +108,53 @@ TEST(quantisation_rounds_to_nearest_even_and_keeps_the_limit) {
 }
 
 TEST(quantisation_reaches_the_ends_of_32_bits) {
-    const std::vector<float> in{1.0F, -1.0F};
+    const float largest = std::nextafter(1.0F, 0.0F);
+    const std::vector<float> in{largest, -largest};
     for (const ValueKernels *kernels : {&baseline_value_kernels(), &value_kernels()}) {
         std::uint8_t wire[8];
-        kernels->quantize(wire, in.data(), 2, 2147483647.0, 2147483647.0);
-        CHECK_EQ(from_wire(wire), 2147483647);
-        CHECK_EQ(from_wire(wire + 4), -2147483647);
+        kernels->quantize(wire, in.data(), 2, std::ldexp(1.0, 31), 2147483647.0);
+        CHECK_EQ(from_wire(wire), 2147483520);
+        CHECK_EQ(from_wire(wire + 4), -2147483520);
     }
 }
 
+TEST(what_is_beyond_the_limit_stays_within_it) {
+    const std::vector<float> in{1e30F, -1e30F, std::numeric_limits<float>::infinity(), 2.0F};
+    for (const ValueKernels *kernels : {&baseline_value_kernels(), &value_kernels()}) {
+        for (const double workers : {1.0, 2.0, 3.0, 32.0}) {
+            const double limit = std::floor(2147483647.0 / workers);
+            std::vector<std::uint8_t> wire(4 * in.size());
+            kernels->quantize(wire.data(), in.data(), in.size(), std::ldexp(1.0, 31), limit);
+            for (std::size_t i = 0; i < in.size(); ++i) {
+                const double value = from_wire(wire.data() + 4 * i);
+                CHECK(std::abs(value) <= limit && std::abs(value) > 0.999999 * limit);
+            }
+        }
+    }
+}
+
+// With every scale that there is: that of 32 workers and the largest floats to that of one and the smallest.
 TEST(both_sets_quantise_and_restore_to_the_same_bits) {
     std::mt19937 random(11);
-    std::normal_distribution<float> normal;
-    std::vector<float> in(256);
-    for (auto &value : in) value = normal(random);
-    std::vector<std::uint8_t> wire[2];
-    std::vector<float> out[2];
     const ValueKernels *sets[] = {&baseline_value_kernels(), &value_kernels()};
-    for (int i = 0; i < 2; ++i) {
-        wire[i].resize(4 * in.size());
-        out[i].resize(in.size());
-        sets[i]->quantize(wire[i].data(), in.data(), in.size(), 12345678.9, 2e9);
-        sets[i]->dequantize(out[i].data(), wire[i].data(), in.size(), 1 / 12345678.9);
+    for (int shift = 31 - 5 - 128; shift <= 31 + 126; ++shift) {
+        std::vector<float> in(257);
+        for (auto &value : in) {
+            const auto bits = static_cast<std::int32_t>(random());
+            value =
+                static_cast<float>(std::ldexp(bits >> 8, std::min(7 - shift, 104) - static_cast<int>(random() % 40)));
+        }
+        std::vector<std::uint8_t> wire[2];
+        std::vector<float> out[2];
+        for (int i = 0; i < 2; ++i) {
+            wire[i].resize(4 * in.size());
+            out[i].resize(in.size());
+            sets[i]->quantize(wire[i].data(), in.data(), in.size(), std::ldexp(1.0, shift), 2147483647.0);
+            sets[i]->dequantize(out[i].data(), wire[i].data(), in.size(), std::ldexp(1.0, -shift));
+        }
+        CHECK(wire[0] == wire[1]);
+        CHECK(std::memcmp(out[0].data(), out[1].data(), 4 * in.size()) == 0);
     }
-    CHECK(wire[0] == wire[1]);
-    CHECK(std::memcmp(out[0].data(), out[1].data(), 4 * in.size()) == 0);
 }
 
 TEST(restoring_beyond_float32_gives_infinity) {

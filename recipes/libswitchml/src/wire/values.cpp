@@ -49,6 +49,31 @@ SWITCHML_INLINE std::uint32_t max_magnitude_impl(const float *src, std::size_t n
     return static_cast<std::uint32_t>(largest);
 }
 
+// Whether multiplying floats by a power of two in float does what it does in double: then nothing is rounded twice.
+SWITCHML_INLINE bool is_normal_float(double power) { return power >= 0x1p-126 && power <= 0x1p127; }
+
+SWITCHML_INLINE float float_at_most(double limit) {
+    const auto nearest = static_cast<float>(limit);
+    return nearest <= limit ? nearest : nearest * (1 - 0x1p-24F);
+}
+
+SWITCHML_INLINE void quantize_as_float(std::uint8_t *dst, const float *src, std::size_t n, float scale, float limit) {
+    for (std::size_t i = 0; i < n; ++i) {
+        float value = src[i] * scale;
+        value = value < limit ? value : limit;
+        value = value > -limit ? value : -limit;
+        const auto rounded = static_cast<std::int32_t>(__builtin_rintf(value));
+        store_word(dst + 4 * i, wire_order(static_cast<std::uint32_t>(rounded)));
+    }
+}
+
+SWITCHML_INLINE void dequantize_as_float(float *dst, const std::uint8_t *src, std::size_t n, float inverse_scale) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto value = static_cast<std::int32_t>(wire_order(load_word(src + 4 * i)));
+        dst[i] = static_cast<float>(value) * inverse_scale;
+    }
+}
+
 SWITCHML_INLINE void quantize_impl(std::uint8_t *dst, const float *src, std::size_t n, double scale, double limit) {
     // Adding 1.5 * 2^52 leaves the value, rounded to nearest even, in the low 32 bits of the sum.
     constexpr double kRounder = 6755399441055744.0;
@@ -70,24 +95,35 @@ SWITCHML_INLINE void dequantize_impl(float *dst, const std::uint8_t *src, std::s
     }
 }
 
-// One set of entry points per target; inlining carries the target into the loops.
-#define SWITCHML_KERNEL_SET(SUFFIX, TARGET)                                                                     \
+// One set of entry points per target; inlining carries the target into the loops. IN_FLOAT: the target rounds vectors
+// of floats, which x86-64 does from SSE4.1 on.
+#define SWITCHML_KERNEL_SET(SUFFIX, TARGET, IN_FLOAT)                                                           \
     TARGET void store_##SUFFIX(std::uint8_t *d, const std::int32_t *s, std::size_t n) { store_impl(d, s, n); }  \
     TARGET void load_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { load_impl(d, s, n); }    \
     TARGET void add_##SUFFIX(std::int32_t *d, const std::uint8_t *s, std::size_t n) { add_impl(d, s, n); }      \
     TARGET std::uint32_t max_##SUFFIX(const float *s, std::size_t n) { return max_magnitude_impl(s, n); }       \
     TARGET void quantize_##SUFFIX(std::uint8_t *d, const float *s, std::size_t n, double scale, double limit) { \
-        quantize_impl(d, s, n, scale, limit);                                                                   \
+        if (IN_FLOAT && is_normal_float(scale)) {                                                               \
+            quantize_as_float(d, s, n, static_cast<float>(scale), float_at_most(limit));                        \
+        } else {                                                                                                \
+            quantize_impl(d, s, n, scale, limit);                                                               \
+        }                                                                                                       \
     }                                                                                                           \
     TARGET void dequantize_##SUFFIX(float *d, const std::uint8_t *s, std::size_t n, double inverse) {           \
-        dequantize_impl(d, s, n, inverse);                                                                      \
+        if (IN_FLOAT && is_normal_float(inverse)) {                                                             \
+            dequantize_as_float(d, s, n, static_cast<float>(inverse));                                          \
+        } else {                                                                                                \
+            dequantize_impl(d, s, n, inverse);                                                                  \
+        }                                                                                                       \
     }                                                                                                           \
     constexpr ValueKernels kernels_##SUFFIX{store_##SUFFIX, load_##SUFFIX,     add_##SUFFIX,                    \
                                             max_##SUFFIX,   quantize_##SUFFIX, dequantize_##SUFFIX};
 
-SWITCHML_KERNEL_SET(baseline, )
 #if defined(__x86_64__)
-SWITCHML_KERNEL_SET(avx2, __attribute__((target("avx2"))))
+SWITCHML_KERNEL_SET(baseline, , false)
+SWITCHML_KERNEL_SET(avx2, __attribute__((target("avx2"))), true)
+#else
+SWITCHML_KERNEL_SET(baseline, , true)
 #endif
 
 const ValueKernels &choose() noexcept {

@@ -19,9 +19,9 @@ struct ValueKernels {
     void (*add)(std::int32_t *dst, const std::uint8_t *src, std::size_t n);
     // Bits of the largest magnitude, sign cleared: 0x7F800000 and above mean that Inf or NaN is among them.
     std::uint32_t (*max_magnitude)(const float *src, std::size_t n);
-    // dst = src * scale rounded to nearest even, held within +-limit, in wire order.
+    // dst = src * scale rounded to nearest even, held within +-limit, in wire order. `scale`: a power of two.
     void (*quantize)(std::uint8_t *dst, const float *src, std::size_t n, double scale, double limit);
-    // dst = src * inverse_scale, src in wire order.
+    // dst = src * inverse_scale, rounded once, src in wire order. `inverse_scale`: a power of two.
     void (*dequantize)(float *dst, const std::uint8_t *src, std::size_t n, double inverse_scale);
 };
 

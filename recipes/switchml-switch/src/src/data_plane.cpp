@@ -25,6 +25,7 @@ constexpr std::size_t kScarceBytes = 4 * 1024 * 1024;
 constexpr std::size_t kSendBytes = 8 * 1024 * 1024;
 constexpr std::size_t kMaxPorts = 64;         // reply lanes with a buffer each; workers have up to 32
 constexpr std::size_t kRoundsPerTurn = 16;    // before commands get their turn
+constexpr std::size_t kIdleLooks = 10;        // for packets, before it sleeps: to be woken takes longer
 constexpr std::size_t kDrainRounds = 100000;  // a bound, should an old worker never stop sending
 
 int make_event() {
@@ -171,9 +172,15 @@ void DataPlane::serve() {
     const auto sink = [this](const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
         receive(source, data, bytes);
     };
+    std::size_t idle_looks = kIdleLooks;
     try {
         for (;;) {
-            wait();
+            if (idle_looks < kIdleLooks) {
+                std::this_thread::yield();
+            } else {
+                wait();
+            }
+            const std::uint64_t received = counters_.packets_received;
             run_commands();
             {
                 const std::lock_guard lock(mutex_);
@@ -187,6 +194,7 @@ void DataPlane::serve() {
             handle_due_packets();
             flush_all();
             send_due_results();
+            idle_looks = counters_.packets_received == received ? idle_looks + 1 : 0;
         }
     } catch (const std::system_error &error) {
         {
@@ -242,12 +250,11 @@ void DataPlane::announce(const SessionTable::Route &route, const wire::Header &h
 void DataPlane::repeat(const SessionTable::Route &route, wire::Header header) {
     const OpenSession &session = *route.session;
     const wire::Endpoint to = reply_to(session.workers[route.rank].member, route.lane);
-    std::uint8_t packet[wire::kMaxPacketBytes];
-    session.slots.read(header.slot, header.set, header, packet + wire::kHeaderBytes);
-    wire::encode(header, packet);
-    if (!result_is_sent(to, packet, session.packet_bytes)) return;
-    sender_.queue({packet, session.packet_bytes, 1, to});
-    send_queued();
+    auto &packet = repeated_.emplace_back();
+    session.slots.read(header.slot, header.set, header, packet.data() + wire::kHeaderBytes);
+    wire::encode(header, packet.data());
+    if (!result_is_sent(to, packet.data(), session.packet_bytes)) return;
+    sender_.queue({packet.data(), session.packet_bytes, 1, to});
     ++counters_.results_sent;
 }
 
@@ -285,6 +292,7 @@ int DataPlane::wait_limit_ms() const {
 // A worker that cannot be reached (a wrong address, an MTU too small) must not stop the others' switch.
 void DataPlane::send_queued() {
     const int error = sender_.flush();
+    repeated_.clear();
     if (error == 0) return;
     if (counters_.results_undeliverable++ == 0) {
         std::fprintf(stderr, "switchml-switch: results cannot be delivered: %s\n", std::strerror(error));
@@ -325,6 +333,7 @@ void DataPlane::flush_all() {
         }
         if (outbox.batches.size() > kMaxPorts) outbox.batches.clear();
     }
+    if (!repeated_.empty()) send_queued();
 }
 
 }  // namespace switchml::softswitch

@@ -5,6 +5,7 @@
 // so nothing on the packet path is locked or atomic.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -91,6 +92,7 @@ class DataPlane {
     wire::UdpSocket socket_;
     wire::Receiver receiver_;
     wire::Sender sender_;
+    std::deque<std::array<std::uint8_t, wire::kMaxPacketBytes>> repeated_;  // results that sender_ has queued
     Counters counters_;
     SessionTable sessions_;
     std::map<std::uint64_t, Outbox> outboxes_;  // by id of the session

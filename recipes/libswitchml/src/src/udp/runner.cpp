@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "error.hpp"
@@ -23,6 +24,8 @@ constexpr std::size_t kBufferedPacketBytes = 2304;
 constexpr std::size_t kIpv4HeaderBytes = 28;  // with UDP's
 constexpr std::size_t kIpv6HeaderBytes = 48;
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
+constexpr int kIdleLooks = 10;                          // for packets, before it sleeps: to be woken takes longer
+constexpr std::int64_t kCheckPeriodNs = 10 * kNsPerMs;  // of a job's time limit and of who has gone
 
 void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
     // One writer, so no locked instruction is needed.
@@ -64,8 +67,9 @@ Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &
       sender_(socket_.fd(), settings.segment_offload ? wire::Sender::Offload::kTry : wire::Sender::Offload::kOff),
       packet_bytes_(wire::packet_bytes(settings.packet_numel)),
       burst_packets_(wire::max_burst(packet_bytes_)),
-      times_(RetransmitTimes::from_first(settings.retransmit_timeout_us * kNsPerUs)),
-      patience_(Patience::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs, times_)),
+      trips_(RetransmitTimes::from_first(settings.retransmit_timeout_us * kNsPerUs), session.numbered()),
+      patience_(Patience::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs,
+                             trips_.times())),
       burst_(burst_packets_ * packet_bytes_) {
     socket_.reserve_send(buffer_wanted_);
     socket_.connect(data_plane_);
@@ -120,8 +124,8 @@ std::size_t Runner::take_results(Transfer &transfer) {
     return packets;
 }
 
-void Runner::resend_overdue(Transfer &transfer) {
-    transfer.resend_overdue(now_ns_, [&](std::uint32_t unit) {
+void Runner::resend_lost(Transfer &transfer) {
+    transfer.resend_lost(now_ns_, [&](std::uint32_t unit) {
         transmit(transfer.slice(), unit);
         count(traffic_.retransmitted);
     });
@@ -163,22 +167,28 @@ void Runner::wait(std::int64_t until_ns) const {
 Runner::End Runner::run(const SliceData &data) {
     if (data.numel == 0 && thread_ != 0)
         return End::kComplete;  // thread 0 asks whether the others' jobs are empty, too
-    Transfer transfer(data, ring_, settings_.packet_numel, settings_.num_workers, times_);
+    Transfer transfer(data, ring_, settings_.packet_numel, settings_.num_workers, trips_);
     const Slice &slice = transfer.slice();
     now_ns_ = monotonic_ns();
     interrupt_.note_progress(now_ns_);
-    std::int64_t next_scan = now_ns_ + times_.tick_ns();
+    std::int64_t next_check = now_ns_ + kCheckPeriodNs;
+    int idle_looks = 0;
     start(transfer);
     while (!slice.complete()) {
         if (interrupt_.raised()) return End::kInterrupted;
-        const std::size_t packets = take_results(transfer);
         now_ns_ = monotonic_ns();
-        if (now_ns_ >= next_scan) {
-            resend_overdue(transfer);
+        const std::size_t packets = take_results(transfer);
+        if (now_ns_ >= transfer.next_look_ns()) resend_lost(transfer);
+        if (now_ns_ >= next_check) {
             check_progress(slice);
-            next_scan = now_ns_ + times_.tick_ns();
+            next_check = now_ns_ + kCheckPeriodNs;
         }
-        if (packets == 0) wait(next_scan);
+        idle_looks = packets == 0 ? idle_looks + 1 : 0;
+        if (idle_looks > kIdleLooks) {
+            wait(std::min(next_check, transfer.next_look_ns()));
+        } else if (idle_looks > 0) {
+            std::this_thread::yield();
+        }
     }
     ring_.advance(slice.units());
     return End::kComplete;

@@ -10,6 +10,7 @@
 
 #include "settings.hpp"
 #include "udp/liveness.hpp"
+#include "udp/retransmission.hpp"
 #include "udp/session.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
@@ -72,7 +73,7 @@ class Runner {
     void flush();
     void start(Transfer &transfer);
     std::size_t take_results(Transfer &transfer);
-    void resend_overdue(Transfer &transfer);
+    void resend_lost(Transfer &transfer);
     void check_progress(const Slice &slice) const;
     std::string describe_silence(const Slice &slice, std::int64_t silence_ns) const;
     void wait(std::int64_t until_ns) const;
@@ -90,7 +91,7 @@ class Runner {
     wire::Sender sender_;
     std::size_t packet_bytes_;
     std::size_t burst_packets_;
-    RetransmitTimes times_;
+    RoundTrips trips_;
     Patience patience_;
     std::vector<std::uint8_t> burst_;
     std::size_t burst_filled_ = 0;

@@ -24,6 +24,9 @@ struct Session {
     std::chrono::milliseconds lease{0};  // how long it stands without a sign of life; 0: for good
     std::shared_ptr<ControllerClient> controller;
 
+    // Whether the switch tells packets of different rounds apart by their numbers, as every switch with leases does.
+    bool numbered() const { return lease.count() > 0; }
+
     // How often the lease is renewed: two renewals may be lost, and a restarted switch is noticed within two seconds.
     std::chrono::milliseconds renewal_period() const { return std::min(lease / 3, std::chrono::milliseconds(2000)); }
 };

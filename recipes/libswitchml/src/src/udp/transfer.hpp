@@ -3,36 +3,20 @@
 // A slice under way: which packet is sent when, from the results that come and
 // the time that passes. Pure: the caller has the socket and the clock, so that
 // tests run it in virtual time.
-//
-// A timer is a deadline per lane, all of which are looked at every quarter of the
-// retransmission timeout; at most 4096 lanes make that cheaper than a queue.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "udp/retransmission.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
 #include "wire/packet.hpp"
 
 namespace switchml::udp {
-
-// How long a packet waits for its result until it is sent again: doubled each time, up to the longest.
-struct RetransmitTimes {
-    std::int64_t first_ns;
-    std::int64_t longest_ns;
-
-    static RetransmitTimes from_first(std::int64_t first_ns) {
-        constexpr std::int64_t kMaxBackoff = 32;
-        constexpr std::int64_t kLongestNs = 1000 * 1000 * 1000;
-        return {first_ns, std::min(first_ns * kMaxBackoff, std::max(kLongestNs, first_ns))};
-    }
-
-    // Between two looks at the timers.
-    std::int64_t tick_ns() const { return std::max<std::int64_t>(first_ns / 4, 1); }
-};
 
 // How long a job waits without any result.
 struct Patience {
@@ -54,12 +38,10 @@ struct Patience {
 // `send(unit)` is called for each unit whose packet has to go out, which slice().build() writes.
 class Transfer {
   public:
+    // `trips` is the thread's, and learns from this transfer for the next.
     Transfer(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers,
-             const RetransmitTimes &times)
-        : slice_(data, ring, packet_numel, num_workers),
-          window_(ring.window()),
-          times_(times),
-          timers_(slice_.lanes()) {}
+             RoundTrips &trips)
+        : slice_(data, ring, packet_numel, num_workers), window_(ring.window()), trips_(trips), sent_(slice_.lanes()) {}
 
     const Slice &slice() const noexcept { return slice_; }
 
@@ -67,6 +49,8 @@ class Transfer {
     template <class Send>
     void start(std::int64_t now_ns, Send &&send) {
         for (std::uint32_t unit = 0; unit < slice_.lanes(); ++unit) release(unit, now_ns, send);
+        newest_answered_ns_ = now_ns;
+        await_answer(now_ns);
     }
 
     // Takes a packet that came from the switch and sends what it releases; false when it is none that is waited for.
@@ -76,26 +60,40 @@ class Transfer {
         const auto header = wire::decode(data, bytes);
         const auto unit = header ? slice_.accept(*header, data + wire::kHeaderBytes) : std::nullopt;
         if (!unit) return false;
+        note_answer(*unit, now_ns);
         release(*unit + slice_.lanes(), now_ns, send);
         if (slice_.lanes() < window_) release(*unit + window_, now_ns, send);
         return true;
     }
 
+    // When resend_lost has something to look at.
+    std::int64_t next_look_ns() const {
+        return answered_since_look_ ? std::min(deadline_ns_, looked_ns_ + trips_.reordering_ns()) : deadline_ns_;
+    }
+
+    // Sends again what later packets' results have overtaken. Where no result came for the time-out, which doubles each
+    // time, a few packets only: all others most likely wait for a slower worker, and an answer tells about them.
     template <class Send>
-    void resend_overdue(std::int64_t now_ns, Send &&send) {
+    void resend_lost(std::int64_t now_ns, Send &&send) {
+        looked_ns_ = now_ns;
+        answered_since_look_ = false;
+        const std::int64_t overtaken_ns = newest_answered_ns_ - trips_.reordering_ns();
         for (std::uint32_t lane = 0; lane < slice_.lanes(); ++lane) {
-            Timer &timer = timers_[lane];
-            if (!slice_.outstanding(lane) || timer.deadline_ns > now_ns) continue;
-            send(slice_.unit_of(lane));
-            timer.timeout_ns = std::min(2 * timer.timeout_ns, times_.longest_ns);
-            timer.deadline_ns = now_ns + timer.timeout_ns;
+            if (slice_.outstanding(lane) && sent_[lane].at_ns < overtaken_ns) resend(lane, now_ns, send);
         }
+        if (now_ns < deadline_ns_) return;
+        for (const std::uint32_t lane : oldest_lanes()) resend(lane, now_ns, send);
+        timeout_ns_ = std::min(2 * timeout_ns_, trips_.times().longest_ns);
+        deadline_ns_ = now_ns + timeout_ns_;
     }
 
   private:
-    struct Timer {
-        std::int64_t deadline_ns;
-        std::int64_t timeout_ns;
+    static constexpr std::size_t kProbes = 8;
+
+    // The latest packet of a lane.
+    struct Sent {
+        std::int64_t at_ns;
+        bool again;
     };
 
     template <class Send>
@@ -103,13 +101,56 @@ class Transfer {
         if (!slice_.ready(unit)) return;
         slice_.mark_sent(unit);
         send(unit);
-        timers_[unit % slice_.lanes()] = {now_ns + times_.first_ns, times_.first_ns};
+        sent_[unit % slice_.lanes()] = {now_ns, false};
+    }
+
+    template <class Send>
+    void resend(std::uint32_t lane, std::int64_t now_ns, Send &&send) {
+        send(slice_.unit_of(lane));
+        sent_[lane] = {now_ns, true};
+    }
+
+    // Of a packet that was sent twice nobody knows which was answered. One that was overtaken is not timed either: a
+    // worker's packet or its result was lost. Results that come together are one measurement.
+    void note_answer(std::uint32_t unit, std::int64_t now_ns) {
+        const Sent &sent = sent_[unit % slice_.lanes()];
+        if (!sent.again && sent.at_ns >= newest_answered_ns_) {
+            if (now_ns != timed_ns_) trips_.note(now_ns - sent.at_ns, unit < slice_.lanes());
+            timed_ns_ = now_ns;
+            newest_answered_ns_ = sent.at_ns;
+        }
+        answered_since_look_ = true;
+        await_answer(now_ns);
+    }
+
+    void await_answer(std::int64_t now_ns) {
+        timeout_ns_ = trips_.timeout_ns();
+        deadline_ns_ = now_ns + timeout_ns_;
+    }
+
+    std::vector<std::uint32_t> oldest_lanes() const {
+        std::vector<std::uint32_t> lanes;
+        for (std::uint32_t lane = 0; lane < slice_.lanes(); ++lane) {
+            if (slice_.outstanding(lane)) lanes.push_back(lane);
+        }
+        const auto end = lanes.begin() + static_cast<std::ptrdiff_t>(std::min(kProbes, lanes.size()));
+        std::partial_sort(lanes.begin(), end, lanes.end(), [this](std::uint32_t a, std::uint32_t b) {
+            return std::make_pair(sent_[a].at_ns, a) < std::make_pair(sent_[b].at_ns, b);
+        });
+        lanes.erase(end, lanes.end());
+        return lanes;
     }
 
     Slice slice_;
     std::uint32_t window_;
-    RetransmitTimes times_;
-    std::vector<Timer> timers_;
+    RoundTrips &trips_;
+    std::vector<Sent> sent_;               // by lane
+    std::int64_t newest_answered_ns_ = 0;  // when the latest-sent packet that was answered was sent
+    bool answered_since_look_ = false;
+    std::int64_t looked_ns_ = 0;
+    std::int64_t timed_ns_ = -1;
+    std::int64_t timeout_ns_ = 0;
+    std::int64_t deadline_ns_ = 0;
 };
 
 }  // namespace switchml::udp

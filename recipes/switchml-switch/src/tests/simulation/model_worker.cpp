@@ -10,6 +10,9 @@ namespace switchml::simulation {
 namespace {
 
 constexpr std::size_t kSocketPackets = 64;
+constexpr std::int64_t kLookNs = kMs / 4;
+
+udp::RetransmitTimes retransmit_times() { return udp::RetransmitTimes::from_first(kRetransmitNs); }
 
 // A mistake made on demand: a result of the slot and set that a packet waits for gets that packet's number.
 void renumber(const udp::Slice &slice, const udp::SlotRing &ring, Packet &packet) {
@@ -33,12 +36,12 @@ ModelWorker::ModelWorker(World &world, const GroupPlan &group, const softswitch:
       seat_(seat),
       values_(jobs),
       on_end_(std::move(on_end)),
-      times_(udp::RetransmitTimes::from_first(kRetransmitNs)),
-      patience_(udp::Patience::of(kJobTimeoutNs, renewal_period_ns(), times_)),
+      patience_(udp::Patience::of(kJobTimeoutNs, renewal_period_ns(), retransmit_times())),
       jobs_left_(jobs.size()) {
     const std::uint32_t first = wire::first_number(seat.session.id);
+    const udp::RoundTrips trips(retransmit_times(), world.weakness != Weakness::kPublishedRules);
     for (std::uint32_t thread = 0; thread < group.threads; ++thread)
-        lines_.push_back(std::make_unique<Line>(udp::SlotRing(thread, group.window, first)));
+        lines_.push_back(std::make_unique<Line>(udp::SlotRing(thread, group.window, first), trips));
     for (const JobValues &job : jobs) {
         const Bits &in = job.inputs[seat.rank].values;
         jobs_.push_back({in, group.in_place ? Bits() : Bits(in.size()), group.threads});
@@ -84,10 +87,9 @@ bool ModelWorker::begin(std::uint32_t thread) {
         return true;
     }
     progress_ns_ = world_.agenda.now_ns();
-    line.transfer.emplace(data, line.ring, group_.packet_numel, group_.num_workers, times_);
+    line.transfer.emplace(data, line.ring, group_.packet_numel, group_.num_workers, line.trips);
     line.transfer->start(progress_ns_, [&](std::uint32_t unit) { transmit(thread, unit); });
-    const std::uint32_t round = ++line.round;
-    world_.agenda.after(times_.tick_ns(), [this, thread, round] { tick(thread, round); });
+    look_later(thread, ++line.round);
     return true;
 }
 
@@ -119,6 +121,7 @@ void ModelWorker::receive(const Packet &packet) {
         return;
     }
     take(thread, packet);
+    if (line.transfer) look(thread);
     serve(thread);
 }
 
@@ -147,9 +150,20 @@ void ModelWorker::take(std::uint32_t thread, Packet packet) {
 void ModelWorker::tick(std::uint32_t thread, std::uint32_t round) {
     Line &line = *lines_[thread];
     if (over_ || !line.transfer || line.round != round) return;
-    line.transfer->resend_overdue(world_.agenda.now_ns(), [&](std::uint32_t unit) { transmit(thread, unit); });
+    look(thread);
     if (out_of_patience()) return fail();
-    world_.agenda.after(times_.tick_ns(), [this, thread, round] { tick(thread, round); });
+    look_later(thread, round);
+}
+
+void ModelWorker::look(std::uint32_t thread) {
+    udp::Transfer &transfer = *lines_[thread]->transfer;
+    const std::int64_t now = world_.agenda.now_ns();
+    if (now < transfer.next_look_ns()) return;
+    transfer.resend_lost(now, [&](std::uint32_t unit) { transmit(thread, unit); });
+}
+
+void ModelWorker::look_later(std::uint32_t thread, std::uint32_t round) {
+    world_.agenda.after(kLookNs, [this, thread, round] { tick(thread, round); });
 }
 
 bool ModelWorker::out_of_patience() const {

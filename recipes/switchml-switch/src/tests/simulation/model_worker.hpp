@@ -58,9 +58,10 @@ class ModelWorker {
 
     // A thread with its socket.
     struct Line {
-        explicit Line(const udp::SlotRing &slots) : ring(slots) {}
+        Line(const udp::SlotRing &slots, const udp::RoundTrips &none) : ring(slots), trips(none) {}
 
         udp::SlotRing ring;
+        udp::RoundTrips trips;
         std::deque<std::size_t> jobs;
         std::size_t job = 0;  // that is under way
         std::optional<udp::Transfer> transfer;
@@ -73,6 +74,8 @@ class ModelWorker {
     bool begin(std::uint32_t thread);
     void take(std::uint32_t thread, Packet packet);
     void tick(std::uint32_t thread, std::uint32_t round);
+    void look(std::uint32_t thread);
+    void look_later(std::uint32_t thread, std::uint32_t round);
     bool out_of_patience() const;
     void renew();
     void end_slice(std::size_t number);
@@ -87,7 +90,6 @@ class ModelWorker {
     const softswitch::SessionRequest seat_;
     const std::vector<JobValues> &values_;
     const OnEnd on_end_;
-    const udp::RetransmitTimes times_;
     const udp::Patience patience_;
     udp::Liveness liveness_;
     std::vector<std::unique_ptr<Line>> lines_;  // by thread
