@@ -8,8 +8,10 @@ a solution is an answer here, not an error: the variant is unsatisfiable, for a 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -31,7 +33,6 @@ from rattler.package import BuildString
 
 from channel_tools.matrix.model import requirement_name
 from channel_tools.system.errors import NetworkError
-from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +113,9 @@ class OwnRecords:
 
     def requirements(self, name: str) -> frozenset[str]:
         """The names that packages called ``name`` require."""
-        return frozenset(requirement_name(item) for package in self._by_name.get(name, ()) for item in package.depends)
+        if name not in self._by_name:  # as most are not
+            return frozenset()
+        return frozenset(requirement_name(item) for package in self._by_name[name] for item in package.depends)
 
     def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
         """The files of packages with these names, by name, in the order in which they came."""
@@ -168,10 +171,12 @@ def _repodata(package: OwnPackage) -> dict[str, object]:
 def _index(subdir: str, packages: Sequence[OwnPackage]) -> SparseRepoData:
     """Own packages of a subdir as repodata that the solver reads without asking Python for each name."""
     records = {package.file_name: _repodata(package) for package in packages}
-    with temporary_folder() as folder:
-        file = folder / "repodata.json"
-        file.write_text(json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records}))
-        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, file)  # which maps it: the name may go
+    content = json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records})
+    with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        # which maps it: the descriptor may go
+        return SparseRepoData(Channel(_OWN_CHANNEL), subdir, f"/proc/self/fd/{file.fileno()}")
 
 
 class _RecordingSource:
@@ -217,8 +222,13 @@ class SolveCache:
 
     def __init__(self) -> None:
         self._solved: dict[_SolveKey, list[_Solved]] = {}
+        self._locks: dict[_SolveKey, asyncio.Lock] = {}
         self._indexes: dict[tuple[str, ...], list[SparseRepoData]] = {}
         self._resolved: dict[str, Resolved] = {}
+
+    def lock(self, key: _SolveKey) -> asyncio.Lock:
+        """To be held while this is looked up and solved, so that stacks planned at once solve it once."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
     def get(self, key: _SolveKey, own: OwnRecords) -> _Solved | None:
         """An earlier solve of the same requirements that saw the same own packages."""
@@ -277,7 +287,8 @@ class EnvironmentSolver:
         if not specs:
             return []
         key = (tuple(specs), tuple(beneath))
-        solved = self._cache.get(key, self.own) or await self._solve_anew(key)
+        async with self._cache.lock(key):
+            solved = self._cache.get(key, self.own) or await self._solve_anew(key)
         if solved.reason is not None:
             raise UnsatisfiableError(solved.reason)
         return list(solved.packages)

@@ -73,7 +73,8 @@ class Foundation:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += self.requirements.get(name, frozenset()) | also(name)
+                waiting += self.requirements.get(name, frozenset()) - found
+                waiting += also(name)
         return frozenset(found)
 
 

@@ -147,10 +147,12 @@ class TreeFiles:
     def _build_file(self, path: Path, folder: Path) -> BuildFile:
         if path not in self._hashes:
             self._hashes[path] = sha256_of_file(path)
+        text, start = str(path), f"{folder}{os.sep}"
+        inside = text.removeprefix(start) if text.startswith(start) else None  # most are, and paths are slow
         return BuildFile(
             path=path,
-            name=Path(os.path.relpath(path, folder)).as_posix(),
-            target=target_of(path, folder, self.root),
+            name=inside or os.path.relpath(path, folder),
+            target=inside or target_of(path, folder, self.root),
             sha256=self._hashes[path],
             executable=bool(path.stat().st_mode & 0o100),
         )
@@ -162,7 +164,7 @@ class TreeFiles:
             for parent, folders, names in os.walk(folder):
                 folders[:] = [name for name in folders if not _SKIPPED_FOLDERS.fullmatch(name)]
                 found += [Path(parent, name) for name in names if not _SKIPPED_FILES.fullmatch(name)]
-            self._listed[folder] = sorted(path for path in found if path.is_file())
+            self._listed[folder] = sorted((path for path in found if path.is_file()), key=lambda path: path.parts)
         return self._listed[folder]
 
     def _files_at(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> list[Path]:
@@ -194,7 +196,7 @@ def located(folder: Path, text: str) -> Path:
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:
-    return path.parent == folder and (path.name in _GENERATED or path.name.upper().startswith("README"))
+    return (path.name in _GENERATED or path.name.upper().startswith("README")) and path.parent == folder
 
 
 def license_files(recipe: YamlValue | object) -> Sequence[str]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from channel_tools.plan.model import BuildFile, PublishedPackage
     from channel_tools.plan.resolve import ResolvedEnvironments
 
+_PlannedStack = tuple[list[PlannedPackage], list[UnsatisfiablePackage]]
 FORCED = "--force"
 SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
 
@@ -80,17 +81,24 @@ def make_plan(
     files = TreeFiles(root)
     caches: dict[str, SolveCache] = {}
 
+    async def plan_stack(packages: Sequence[RenderedPackage]) -> _PlannedStack:
+        platform = packages[0].platform
+        solver = EnvironmentSolver(
+            foundation=foundation,
+            own=OwnRecords(),
+            platform=platform,
+            virtual_packages=virtual_packages,
+            cache=caches.setdefault(platform, SolveCache()),
+        )
+        return await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
+
     async def plan_stacks() -> None:
-        for packages in stacks.values():
-            platform = packages[0].platform
-            solver = EnvironmentSolver(
-                foundation=foundation,
-                own=OwnRecords(),
-                platform=platform,
-                virtual_packages=virtual_packages,
-                cache=caches.setdefault(platform, SolveCache()),
-            )
-            found, missing = await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
+        # at once, since the solver has threads of its own; of several errors the first stack's is raised
+        results = await asyncio.gather(*map(plan_stack, stacks.values()), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            found, missing = result
             planned.update((package.key, package) for package in found)
             for item in missing:  # stacks share packages: each is reported once
                 variant = tuple(sorted(item.rendered.variant.items()))
@@ -130,9 +138,7 @@ class _StackPlanner:
     solver: EnvironmentSolver
     results: dict[str, tuple[PlannedPackage, OwnPackage]]
 
-    async def plan(
-        self, packages: Sequence[RenderedPackage]
-    ) -> tuple[list[PlannedPackage], list[UnsatisfiablePackage]]:
+    async def plan(self, packages: Sequence[RenderedPackage]) -> _PlannedStack:
         by_name: dict[str, list[RenderedPackage]] = {}
         for package in packages:
             by_name.setdefault(package.name, []).append(package)

@@ -49,6 +49,7 @@ _DEPTH = 100
 _VALUES = 1_000_000
 """Keys and values of a document, aliases counted as what they stand for: each takes 500 bytes while it is read. Locks
 of five platforms have 200,000."""
+_TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"})
 _UNREADABLE_VALUE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What PyYAML's constructors raise, beside its own errors, for a date, a number or a key that is none."""
 
@@ -82,7 +83,7 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
     except yaml.YAMLError as err:
         raise ConfigError(f"this is not valid YAML: {err}", path=path, hint="save the file as UTF-8 text") from None
     lines: dict[KeyPath, int] = {}
-    value = _construct(node, (), lines, path) if node is not None else None
+    value = _Constructor(lines, path).construct(node, ()) if node is not None else None
     return YamlDocument(path=path, value=value, lines=lines)
 
 
@@ -154,47 +155,49 @@ def _read_text(path: Path) -> str:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
 
 
-def _construct(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], path: Path) -> YamlValue:
-    lines.setdefault(key_path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        return _construct_mapping(node, key_path, lines, path)
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(item, (*key_path, index), lines, path) for index, item in enumerate(node.value)]
-    return _construct_scalar(node, path)
+class _Constructor:
+    """Makes plain values of a document's nodes, and notes the line of each key and item in ``lines``."""
 
+    def __init__(self, lines: dict[KeyPath, int], path: Path) -> None:
+        self._lines = lines
+        self._path = path
+        self._loader = yaml.SafeLoader("")
 
-def _construct_mapping(
-    node: yaml.MappingNode, key_path: KeyPath, lines: dict[KeyPath, int], path: Path
-) -> dict[str, YamlValue]:
-    result: dict[str, YamlValue] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise ConfigError("a key must be plain text, this one is a list or mapping", path=path, line=line)
-        key = str(key_node.value)
-        if key in result:
-            first = lines[(*key_path, key)]
-            message = f"key {key!r} stands twice, first in line {first}"
-            raise ConfigError(message, path=path, line=line, hint="keep one of the two")
-        lines[(*key_path, key)] = line
-        result[key] = _construct(value_node, (*key_path, key), lines, path)
-    return result
+    def construct(self, node: yaml.Node, key_path: KeyPath) -> YamlValue:
+        """The node's value. Raises ConfigError for a key that is not text or stands twice, and for a broken scalar."""
+        self._lines.setdefault(key_path, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, key_path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.construct(item, (*key_path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node)
 
+    def _mapping(self, node: yaml.MappingNode, key_path: KeyPath) -> dict[str, YamlValue]:
+        result: dict[str, YamlValue] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                message = "a key must be plain text, this one is a list or mapping"
+                raise ConfigError(message, path=self._path, line=line)
+            key = str(key_node.value)
+            if key in result:
+                first = self._lines[(*key_path, key)]
+                message = f"key {key!r} stands twice, first in line {first}"
+                raise ConfigError(message, path=self._path, line=line, hint="keep one of the two")
+            self._lines[(*key_path, key)] = line
+            result[key] = self.construct(value_node, (*key_path, key))
+        return result
 
-def _construct_scalar(node: yaml.Node, path: Path) -> YamlValue:
-    if node.tag == "tag:yaml.org,2002:timestamp":
-        return str(node.value)
-    loader = yaml.SafeLoader("")
-    try:
-        value: YamlValue = loader.construct_object(node)
-    except (yaml.constructor.ConstructorError, ValueError):
-        message = f"{node.value!r} cannot be read as {node.tag.removeprefix('tag:yaml.org,2002:')}"
-        raise ConfigError(
-            message, path=path, line=node.start_mark.line + 1, hint="write plain text, a number, a list or a mapping"
-        ) from None
-    finally:
-        loader.dispose()
-    return value
+    def _scalar(self, node: yaml.Node) -> YamlValue:
+        if node.tag in _TEXT_TAGS:
+            return str(node.value)
+        try:
+            value: YamlValue = self._loader.construct_object(node)
+        except (yaml.constructor.ConstructorError, ValueError):
+            message = f"{node.value!r} cannot be read as {node.tag.removeprefix('tag:yaml.org,2002:')}"
+            hint = "write plain text, a number, a list or a mapping"
+            raise ConfigError(message, path=self._path, line=node.start_mark.line + 1, hint=hint) from None
+        return value
 
 
 def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape, for the caller to check
