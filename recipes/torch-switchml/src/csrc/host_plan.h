@@ -14,7 +14,8 @@
 
 namespace torch_switchml {
 
-constexpr uint64_t kStepNumel = 1 << 16;
+// A cache line more than a power of two: jobs of 2^n elements, as most are, end within a chunk (see num_chunks).
+constexpr uint64_t kStepNumel = (1 << 16) + 16;
 constexpr uint64_t kStepsInStaging = 4;
 constexpr uint64_t kStepsInChunk = 16;
 constexpr uint64_t kChunkNumel = kStepsInChunk * kStepNumel;

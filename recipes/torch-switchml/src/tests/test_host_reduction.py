@@ -61,8 +61,8 @@ def test_ranks_of_a_host_that_differ_fail_all_hosts(launcher: Launcher) -> None:
     for error in errors[:2]:
         assert "rank 0: 1000 float32 elements as job 0; rank 1: 10000 float32 elements as job 0" in error
     if "timed out" not in errors[2]:  # the stand-in's workers do not compare their jobs
-        assert "rank 0: 1048577 float32 elements" in errors[2]
-        assert "1048577 elements stand for ranks of one host that differ" in errors[2]
+        assert "rank 0: 1048833 float32 elements" in errors[2]
+        assert "1048833 elements stand for ranks of one host that differ" in errors[2]
 
 
 def test_hosts_that_differ_fail_all_ranks(launcher: Launcher) -> None:

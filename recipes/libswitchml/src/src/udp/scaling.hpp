@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 namespace switchml::udp {
 
@@ -46,6 +47,14 @@ constexpr int worker_bits(std::uint32_t num_workers) {
     return bits;
 }
 
+// 2^exponent for -1022 to 1023; std::ldexp takes so long that it shows.
+inline double power_of_two(int exponent) {
+    const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+    double result;
+    std::memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
 // A power of two, so that scaling itself rounds nothing: what fits in the 31 bits is summed exactly. With magnitudes
 // below 2^e and floats of 24 bits, n addends of at most 2^31 / 2^worker_bits(n) do not wrap.
 inline Scale scale_for(const Exponents &maximum, std::uint32_t num_workers) {
@@ -57,8 +66,8 @@ inline Scale scale_for(const Exponents &maximum, std::uint32_t num_workers) {
     }
     const int exponent = maximum.e1 == kExponent128 ? 128 : maximum.e0;
     const int shift = 31 - worker_bits(num_workers) - exponent;
-    result.scale = std::ldexp(1.0, shift);
-    result.inverse = std::ldexp(1.0, -shift);
+    result.scale = power_of_two(shift);
+    result.inverse = power_of_two(-shift);
     result.limit = std::floor(kLargest / num_workers);
     return result;
 }
