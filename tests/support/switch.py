@@ -29,10 +29,10 @@ class Switch:
 
 
 @contextmanager
-def running_switch(prefix: Path) -> Iterator[Switch]:
-    """The switch of an environment, for as long as the block runs."""
+def running_switch(prefix: Path, *options: str) -> Iterator[Switch]:
+    """The switch of an environment, with these options, for as long as the block runs."""
     program = str(prefix / "bin" / "switchml-switch")
-    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0"]
+    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         switch = Switch(json.loads(process.stdout.readline())["controller"])

@@ -2,6 +2,8 @@
 //
 // switchml-bench: one worker that reduces, checks the sums and reports as one
 // JSON line. Uses the C ABI alone, so it serves every transport.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -163,7 +165,15 @@ double reduce(switchml_context *context, const Options &options, const Words &in
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int report(const Options &options, std::vector<double> seconds, const Check &checked, const switchml_stats &stats) {
+// The most memory that the process has had at a time.
+long peak_kib() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+int report(const Options &options, std::vector<double> seconds, const Check &checked, const switchml_stats &stats,
+           long first_peak_kib) {
     std::sort(seconds.begin(), seconds.end());
     const double median = seconds.empty() ? 0 : seconds[seconds.size() / 2];
     const double megabytes = 4e-6 * static_cast<double>(options.numel);
@@ -173,7 +183,8 @@ int report(const Options &options, std::vector<double> seconds, const Check &che
         "\"iterations\": %zu, \"median_s\": %.6f, \"mb_per_s\": %.1f, \"wrong\": %llu, \"largest_error\": %.3g, "
         "\"packets_sent\": %llu, \"packets_received\": %llu, \"packets_retransmitted\": %llu, \"packets_discarded\": "
         "%llu, "
-        "\"elements_reduced\": %llu, \"receive_buffer_wanted\": %llu, \"receive_buffer_granted\": %llu}\n",
+        "\"elements_reduced\": %llu, \"receive_buffer_wanted\": %llu, \"receive_buffer_granted\": %llu, "
+        "\"peak_kib_after_first\": %ld, \"peak_kib\": %ld}\n",
         options.rank, options.workers, switchml_transport(), switchml_version(),
         options.dtype == SWITCHML_INT32 ? "int32" : "float32", static_cast<unsigned long long>(options.numel),
         seconds.size(), median, median > 0 ? megabytes / median : 0.0, static_cast<unsigned long long>(checked.wrong),
@@ -183,7 +194,7 @@ int report(const Options &options, std::vector<double> seconds, const Check &che
         static_cast<unsigned long long>(stats.packets_discarded),
         static_cast<unsigned long long>(stats.elements_reduced),
         static_cast<unsigned long long>(stats.receive_buffer_wanted),
-        static_cast<unsigned long long>(stats.receive_buffer_granted));
+        static_cast<unsigned long long>(stats.receive_buffer_granted), first_peak_kib, peak_kib());
     return checked.wrong == 0 ? 0 : 3;
 }
 
@@ -202,7 +213,9 @@ int run(const Options &options) {
 
     const Words input = make_input(options);
     std::vector<double> seconds;
+    seconds.reserve(options.iterations);
     Check checked;
+    long first_peak_kib = 0;
     Words buffer(options.numel);
     for (std::uint32_t i = 0; i < options.iterations; ++i) {
         if (options.in_place)
@@ -213,11 +226,12 @@ int run(const Options &options) {
         const Check once = check(options, buffer);
         checked.wrong += once.wrong;
         checked.largest_error = std::max(checked.largest_error, once.largest_error);
+        if (i == 0) first_peak_kib = peak_kib();
     }
     switchml_stats stats{};
     stats.struct_size = sizeof stats;
     switchml_get_stats(context, &stats);
-    return report(options, seconds, checked, stats);
+    return report(options, seconds, checked, stats, first_peak_kib);
 }
 
 }  // namespace
