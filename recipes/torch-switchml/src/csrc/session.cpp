@@ -217,11 +217,7 @@ void Session::run_on_pool(std::unique_ptr<Transfer> transfer) noexcept {
 }
 
 void Session::record_end(Transfer &transfer, switchml_status status, const char *message) noexcept {
-    if (status == SWITCHML_OK) {
-        if (options_.board && options_.board->size() > 1) {
-            counters_->count_reduced_in_host(transfer.numel());
-        }
-    } else {
+    if (status != SWITCHML_OK) {
         try {
             const auto reason = status == SWITCHML_EABORTED ? failure() : std::nullopt;  // why it was aborted
             const std::string error =
@@ -285,6 +281,9 @@ void Session::complete(Job &job) noexcept {
         counters_->count_completed(job.dtype, job.total());
         if (job.lane) {
             counters_->count_device_job();
+        }
+        if (options_.board && options_.board->size() > 1) {
+            counters_->count_reduced_in_host(job.total());
         }
     }
     {

@@ -4,6 +4,7 @@
 import importlib
 import json
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
 
@@ -23,12 +24,28 @@ def device_operations() -> Value:
     return run_checks("device_operations", backend=f"cpu:gloo,{name}:gloo")
 
 
+def device_operations_of_hosts() -> Value:
+    """Those that tell whether sums are right and streams are waited for, of a backend that is asked for by name."""
+    import devices
+
+    name = devices.load().type
+    chosen = {
+        "sizes_around_a_chunk",
+        "asynchronous_to_the_caller",
+        "tensors_freed_while_under_way",
+        "another_stream_than_the_default_one",
+        "order_among_cpu_and_device",
+        "through_a_copy",
+    }
+    return run_checks("device_operations", backend=f"cpu:gloo,{name}:switchml", only=chosen)
+
+
 def cuda_available() -> Value:
     return torch.cuda.is_available()
 
 
-def run_checks(*modules: str, backend: str) -> Value:
-    """Every check in order, up to the first that fails on this rank."""
+def run_checks(*modules: str, backend: str, only: Collection[str] = ()) -> Value:
+    """Every check, or those of these names, in order, up to the first that fails on this rank."""
     from checks import CHECKS
 
     for module in modules:
@@ -36,6 +53,8 @@ def run_checks(*modules: str, backend: str) -> Value:
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
     passed = []
     for name, check in CHECKS.items():
+        if only and name not in only:
+            continue
         print(f"check {name}", file=sys.stderr, flush=True)
         check()
         dist.barrier()

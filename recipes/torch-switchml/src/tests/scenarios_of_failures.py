@@ -173,19 +173,6 @@ def other_numel_of_device() -> Value:
     return {"error": error_of(lambda: dist.all_reduce(tensor))}
 
 
-def named_backend_of_device() -> Value:
-    import devices
-
-    device = devices.load()
-    dist.init_process_group(f"cpu:gloo,{device.type}:switchml")
-    sums = []
-    for tensor in (ones(), ones().to(device)):
-        dist.all_reduce(tensor)
-        sums.append(tensor.cpu()[0].item())
-    dist.destroy_process_group()
-    return {"cpu": sums[0], "device": sums[1], "sessions": stats()["sessions"]}
-
-
 def no_memory_to_share() -> Value:
     """Rank 0 may make no file as large as what ranks of a host share, also where that has no name."""
     if RANK == 0:

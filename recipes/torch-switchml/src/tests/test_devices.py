@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Launcher, RankResult
+from ranks import Launcher, RankResult, on_hosts
 from test_operations import check_names
 
 TESTS = Path(__file__).resolve().parent
@@ -95,7 +95,22 @@ def test_tensors_that_do_not_match_fail_on_all_ranks(launcher: Launcher, slow_de
         assert value["error"][0] == "DistBackendError"
 
 
-def test_named_backend_carries_device_tensors(launcher: Launcher, slow_device: Path) -> None:
-    environment = {"SCENARIO_DEVICE_LIBRARY": str(slow_device)}
-    for value in values(launcher.run("named_backend_of_device", environment=environment)):
-        assert value == {"cpu": 2, "device": 2, "sessions": 1}
+def test_ranks_of_a_host_reduce_device_tensors_as_one_worker(launcher: Launcher, slow_device: Path) -> None:
+    """By a backend that is asked for by name, in a session with a token."""
+    token = launcher.folder / "token"
+    token.write_text("0123456789abcdef\n")
+    environment = {
+        "SCENARIO_DEVICE_LIBRARY": str(slow_device),
+        "SWITCHML_HOST_REDUCTION": "on",
+        "SWITCHML_SESSION_TOKEN_FILE": str(token),
+    }
+    hosts = on_hosts("aab")
+    results = launcher.run("device_operations_of_hosts", ranks=3, environment=environment, rank_environment=hosts)
+    for rank, value in enumerate(values(results)):
+        stats = value["stats"]
+        assert stats["sessions"] == 1
+        assert stats["host"] == {"ranks": [0, 1] if rank < 2 else [2], "workers": 2}
+        assert (stats["transport"] is None) is (rank == 1)
+        assert stats["device_jobs"] > 0
+        carried = {what: sum(row[what] for row in stats["delegated"].values()) for what in ("jobs", "elements")}
+        assert stats["reduced_in_host"] == (carried if rank < 2 else {"jobs": 0, "elements": 0})
