@@ -7,8 +7,10 @@ switch, drop packets, inject faults and kill processes run here.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.programs import program
 from tests.support.stacks import install
+from tests.support.switch import SWITCH_IPV6_ADDRESS, cluster_of, running_switch, worker_ipv6_address
 from tests.support.switchml_sources import LIBRARIES, QUICK, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration
@@ -30,13 +33,15 @@ TESTS = {"simulate": "switch.simulation", **{name: f"switch.{name}" for name in 
 """CTest's names of what a recipe's build leaves out, by the program that they run."""
 
 
-def test_clients_and_switch_agree_under_loss_and_trouble(
-    own_settings: Settings, stack_channel: Path, tmp_path: Path
-) -> None:
-    """The clients are those of the installed libswitchml, the switch the installed one, as their packages have them."""
-    prefix = tmp_path / "env"
+@pytest.fixture(scope="module")
+def prefix(own_settings: Settings, stack_channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The udp transport's package, the switch's, and what their sources compile with."""
     specs = [*TOOLCHAIN, *LIBRARIES, "libswitchml * udp*", "switchml-switch"]
-    install(own_settings, stack_channel, prefix, specs)
+    return install(own_settings, stack_channel, tmp_path_factory.mktemp("sources") / "env", specs)
+
+
+def test_clients_and_switch_agree_under_loss_and_trouble(prefix: Path, tmp_path: Path) -> None:
+    """The clients are those of the installed libswitchml, the switch the installed one, as their packages have them."""
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O1 -pipe", "CFLAGS": "-O1"}
     build = tmp_path / "build"
     options = [*QUICK, f"-DSWITCHML_TESTED_SWITCH={prefix / 'bin' / 'switchml-switch'}"]
@@ -50,6 +55,31 @@ def test_clients_and_switch_agree_under_loss_and_trouble(
     )
     assert result.returncode == 0, result.stdout
     assert all(re.search(rf"{re.escape(test)} \.+ +Passed", result.stdout) for test in TESTS.values())
+
+
+def test_hosts_reduce_over_ipv6(prefix: Path) -> None:
+    """Two of them and a switch, with a network of their own; each worker finds its address by the route."""
+    with (
+        cluster_of(2) as cluster,
+        running_switch(prefix, address=SWITCH_IPV6_ADDRESS, before=cluster.inside(cluster.switch)) as switch,
+    ):
+        environment = {**os.environ, "SWITCHML_CONTROLLER": switch.controller}
+        command = [str(prefix / "bin" / "switchml-bench"), "--workers", "2", "--numel", "300001", "--rank"]
+        workers = [
+            subprocess.Popen(
+                [*cluster.inside(namespace), *command, str(rank)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank, namespace in enumerate(cluster.workers)
+        ]
+        for worker in workers:
+            report, errors = worker.communicate(timeout=TEST_LIMIT_S)
+            assert worker.returncode == 0, errors
+            assert json.loads(report)["wrong"] == 0
+    assert [worker["address"] for worker in switch.stats["workers"]] == [worker_ipv6_address(rank) for rank in range(2)]
 
 
 def test_systemd_accepts_the_switchs_unit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +29,15 @@ class Switch:
 
 
 @contextmanager
-def running_switch(prefix: Path, *options: str) -> Iterator[Switch]:
-    """The switch of an environment, with these options, for as long as the block runs."""
+def running_switch(
+    prefix: Path, *options: str, address: str = "127.0.0.1", before: Sequence[str] = ()
+) -> Iterator[Switch]:
+    """The switch of an environment, with these options, for as long as the block runs.
+
+    ``before`` comes in front of its command.
+    """
     program = str(prefix / "bin" / "switchml-switch")
-    command = [program, "--address", "127.0.0.1", "--port", "0", "--controller-port", "0", *options]
+    command = [*before, program, "--address", address, "--port", "0", "--controller-port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         switch = Switch(json.loads(process.stdout.readline())["controller"])
@@ -44,15 +49,17 @@ def running_switch(prefix: Path, *options: str) -> Iterator[Switch]:
 
 
 SWITCH_ADDRESS = "10.83.0.254"
+SWITCH_IPV6_ADDRESS = "fd00:83::fe"
 COMMAND_LIMIT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
     switch: str
-    """The namespace of the switch; its address is SWITCH_ADDRESS."""
+    """The namespace of the switch; its addresses are SWITCH_ADDRESS and SWITCH_IPV6_ADDRESS."""
     workers: tuple[str, ...]
-    """By rank. Their interfaces are named worker_interface(rank), their addresses 10.83.0.(rank + 1)."""
+    """By rank. Their interfaces are named worker_interface(rank), their addresses 10.83.0.(rank + 1) and
+    worker_ipv6_address(rank)."""
 
     @staticmethod
     def inside(namespace: str) -> list[str]:
@@ -62,6 +69,10 @@ class Cluster:
 
 def worker_interface(rank: int) -> str:
     return f"w{rank}"
+
+
+def worker_ipv6_address(rank: int) -> str:
+    return f"fd00:83::{rank + 1:x}"
 
 
 @contextmanager
@@ -100,10 +111,15 @@ def _connect(cluster: Cluster) -> None:
         if refusal:
             pytest.skip(f"no veth pairs: {refusal}")
         _ip("-n", cluster.switch, "link", "set", port, "master", "bridge", "up")
-        _ip("-n", namespace, "addr", "add", f"10.83.0.{rank + 1}/24", "dev", end)
-        _ip("-n", namespace, "link", "set", end, "up")
-    _ip("-n", cluster.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", "bridge")
-    _ip("-n", cluster.switch, "link", "set", "bridge", "up")
+        _add_addresses(namespace, end, f"10.83.0.{rank + 1}", worker_ipv6_address(rank))
+    _add_addresses(cluster.switch, "bridge", SWITCH_ADDRESS, SWITCH_IPV6_ADDRESS)
+
+
+def _add_addresses(namespace: str, interface: str, ipv4: str, ipv6: str) -> None:
+    _ip("-n", namespace, "addr", "add", f"{ipv4}/24", "dev", interface)
+    # Nobody else has it, so it need not be asked for before use.
+    _ip("-n", namespace, "addr", "add", f"{ipv6}/64", "dev", interface, "nodad")
+    _ip("-n", namespace, "link", "set", interface, "up")
 
 
 def _try_ip(*arguments: str) -> str:
