@@ -132,7 +132,7 @@ def _assert_works(prefix: Path) -> None:
     """Programs, interpreter and entry points run, with nothing of the caller's environment to help."""
     import_it = "import torch, torch_switchml; print(torch.ones(2).sum().item())"
     for command, words in (
-        (["bin/switchml-bench", "--version"], "switchml-bench 1.0.0 (udp)"),
+        (["bin/switchml-bench", "--version"], "switchml-bench 1.1.0 (udp)"),
         (["bin/switchml-switch", "--version"], "switchml-switch 1.0.0"),
         (["bin/python", "-c", import_it], "2.0"),
         (["bin/torchrun", "--help"], "usage: torchrun"),

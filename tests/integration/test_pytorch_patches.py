@@ -44,7 +44,7 @@ RUN_LIMIT_S = 120
 GLOO = ("gloo/*.cc", "gloo/common/*.cc", "gloo/rendezvous/*.cc", "gloo/transport/*.cc", "gloo/transport/tcp/*.cc")
 NOT_BUILT = re.compile(r"cuda|nccl|rccl|win\.cc|redis|mpi|hip")
 C10D = ("FileStore", "GlooDeviceFactory", "PrefixStore", "ProcessGroup", "ProcessGroupGloo", "Store", "Utils")
-SESSION = ("SwitchMLAgreement", "SwitchMLLibrary", "SwitchMLSession", "SwitchMLSettings")
+SESSION = ("Agreement", "Jobs", "Library", "Report", "Session", "Settings")
 
 
 def _folder(variable: str, version: str, *within: str) -> Path:
@@ -158,7 +158,7 @@ def test_the_patched_process_group_reduces_in_the_released_pytorch(
     source, includes = _old_sources(tmp_path)
     prefix: Path = request.getfixturevalue("prefix")
     gloo = tmp_path / "patched/third_party/gloo"
-    files = [source / f"{name}.cpp" for name in (*C10D, *SESSION)]
+    files = [source / f"{name}.cpp" for name in (*C10D, *(f"SwitchML{part}" for part in SESSION))]
     files += [ROOT / "recipes/pytorch-switchml-patched/src/tests/process_group.cpp"]
     files += [path for pattern in GLOO for path in sorted(gloo.glob(pattern)) if not NOT_BUILT.search(path.name)]
     options = ["-std=c++14", "-DUSE_C10D_GLOO", "-DUSE_C10D_SWITCHML", *includes, f"-I{prefix / 'include'}"]
@@ -180,8 +180,8 @@ def test_the_patched_process_group_reduces_in_the_released_pytorch(
         run_command([program, "2", tmp_path / "meeting"], env=variables, timeout_s=RUN_LIMIT_S)
     for rank in range(2):
         report = json.loads((tmp_path / f"rank{rank}.json").read_text())
-        assert report["delegated"]["float32"]["jobs"] == 4 + 13
+        assert report["delegated"]["float32"]["jobs"] == 6 + 13
         assert report["delegated"]["int32"] == {"jobs": 1, "elements": 20, "bytes": 80}
         assert (report["fallbacks"]["dtype"], report["fallbacks"]["reduce_op"]) == (1 + 7, 1)
-        assert (report["fallbacks"]["group"], report["copied_jobs"], report["failed_jobs"]) == (1, 1, 0)
+        assert (report["fallbacks"]["group"], report["copied_jobs"], report["failed_jobs"]) == (1, 3, 0)
     assert switch.stats["sessions_opened"] == 1

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,9 @@ def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
         assert (report["rank"], report["world_size"], report["active"]) == (rank, size, True)
         assert (report["failed_jobs"], report["copied_jobs"], report["failure"]) == (0, 1, None)
         assert report["library"]["transport"] == "udp"
+        assert report["library"]["path"] == str(prefix / "lib" / "libswitchml.so.1")
         assert report["transport"]["elements_reduced"] == sum(elements)
+        assert report["transport"]["receive_buffer_granted"] > 0
     assert switch.stats["sessions_opened"] == 1
     assert switch.stats["elements_aggregated"] >= sum(elements)
 
@@ -109,15 +112,15 @@ def test_jobs_of_all_sizes_keep_their_order_and_the_counters_agree(
         (
             {},
             ["1:SWITCHML_PACKET_NUMEL=64"],
-            "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '' on rank 0, '64' on rank 1",
+            "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '256' on rank 0, '64' on rank 1",
         ),
         (
             {"SWITCHML_ENABLE": "maybe"},
             ["0:SWITCHML_ENABLE=1", "0:SWITCHML_JOB_TIMEOUT_MS=1e3"],
             (
-                "rank 0: SWITCHML_JOB_TIMEOUT_MS='1e3': expected a whole number of milliseconds above 0; correct it, "
-                "or unset it for the default; rank 1: SWITCHML_ENABLE='maybe': expected 1 or 0; correct it, or unset "
-                "it for the default"
+                "rank 0: the configuration is missing, malformed or contradictory: SWITCHML_JOB_TIMEOUT_MS='1e3', "
+                "expected a whole number from 1 to 86400000; rank 1: SWITCHML_ENABLE='maybe': expected 1 or 0; "
+                "correct it, or unset it for the default"
             ),
         ),
     ],
@@ -140,14 +143,14 @@ def test_a_controller_that_does_not_answer_is_named(ranks: Path, prefix: Path) -
         said = _run(ranks, prefix, "opens", {"SWITCHML_CONTROLLER": controller, **QUICK})
     for lines in said.values():
         assert len(lines) == 1
-        assert lines[0].startswith(f"{REFUSED}rank 0: cannot open the SwitchML session: ")
+        assert lines[0].startswith(f"{REFUSED}ranks 0, 1: cannot open the SwitchML session: ")
         assert controller in lines[0]
 
 
 def test_a_rank_that_does_not_take_part_is_named(ranks: Path, prefix: Path) -> None:
     with running_switch(prefix) as switch:
         said = _run(ranks, prefix, "absent", {"SWITCHML_CONTROLLER": switch.controller, **QUICK})
-    reason = "rank 1 did not report within 7000 ms: does it run this PyTorch, with SWITCHML_CONTROLLER set?"
+    reason = "rank 1 did not report within 7 s: is SwitchML installed there, and SWITCHML_CONTROLLER set?"
     assert said == {0: [REFUSED + reason], 1: []}
 
 
@@ -159,7 +162,37 @@ def test_a_rank_that_dies_fails_the_others_jobs_from_then_on(ranks: Path, prefix
     first, second, third = said[0]
     assert first == "reduced"
     assert second.startswith("SwitchML allreduce of 1000 float32 elements failed: ")
-    assert third.startswith("SwitchML: the session of the default process group failed before (SwitchML allreduce of")
+    assert third.startswith("SwitchML: the session of the process group failed before (SwitchML allreduce of")
+
+
+def test_jobs_are_under_way_together(ranks: Path, prefix: Path) -> None:
+    with running_switch(prefix) as switch:
+        said = _run(ranks, prefix, "overlaps", {"SWITCHML_CONTROLLER": switch.controller})
+    assert said == {0: ["all under way"], 1: []}
+
+
+def test_two_jobs_share_a_switch(ranks: Path, prefix: Path) -> None:
+    """They open their sessions at the same time: each meets the ranks of its own alone."""
+    with running_switch(prefix) as switch, ThreadPoolExecutor(2) as pool:
+        settings = {"SWITCHML_CONTROLLER": switch.controller}
+        jobs = [pool.submit(_run, ranks, prefix, "sums", settings, size=size) for size in (2, 3)]
+        assert [len(job.result()) for job in jobs] == [2, 3]
+    assert switch.stats["sessions_opened"] == 2
+
+
+def test_a_process_that_ends_takes_its_jobs_and_session_with_it(ranks: Path, prefix: Path, tmp_path: Path) -> None:
+    """The limit of a job is the group's own, a minute: what is under way is aborted, not waited for."""
+    with running_switch(prefix) as switch:
+        settings = {
+            "SWITCHML_CONTROLLER": switch.controller,
+            "SWITCHML_STATS_FILE": str(tmp_path / "rank{rank}.json"),
+        }
+        said = _run(ranks, prefix, "leaves", settings)
+    assert said == {0: [], 1: ["rank 0 has ended"]}
+    reports = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert [report["failed_jobs"] for report in reports] == [1, 0]
+    assert "the job was aborted" in reports[0]["failure"]
+    assert reports[1]["failure"] is None
 
 
 def test_only_a_process_that_asks_uses_switchml(ranks: Path, prefix: Path) -> None:

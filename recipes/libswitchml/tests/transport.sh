@@ -31,6 +31,10 @@ case "${TRANSPORT}" in
     done
     printf '[backend.dummy]\nbandwidth = fast\n' >bad.cfg
     SWITCHML_CONFIG=bad.cfg refused "bad.cfg" "${bench[@]}"
+    # nothing of the folder that it happens to run in
+    cp bad.cfg switchml.cfg
+    cp bad.cfg "switchml-$(uname -n).cfg"
+    "${bench[@]}" | grep -q '"wrong": 0,'
     # the prefix's own file, wherever the prefix is
     mkdir -p "${PREFIX}/etc"
     printf '[general]\nbackend = other\n' >"${PREFIX}/etc/switchml.cfg"

@@ -65,7 +65,7 @@ def test_the_plugin_is_another_build_of_the_same_version() -> None:
     plugin, patched = _named("pytorch-switchml", "udp"), _named("pytorch-switchml", "switchml-patched")
     assert {item.version for item in plugin} == {item.version for item in patched}
     assert all(item.engine_build_string.startswith("plugin_") for item in plugin)
-    source = ROOT / "recipes/pytorch-switchml-patched/src/torch/lib/c10d/SwitchMLSession.cpp"
+    source = ROOT / "recipes/pytorch-switchml-patched/src/torch/lib/c10d/SwitchMLReport.cpp"
     stated = re.search(r'kVersion = "([^"]+)"', source.read_text(encoding="utf-8"))
     assert stated is not None
     assert stated[1] == patched[0].version

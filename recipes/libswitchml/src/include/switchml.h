@@ -49,10 +49,7 @@ typedef enum switchml_status {
     SWITCHML_EMISMATCH = 11    /* the workers submitted different jobs */
 } switchml_status;
 
-typedef enum switchml_dtype {
-    SWITCHML_FLOAT32 = 0,
-    SWITCHML_INT32 = 1
-} switchml_dtype;
+typedef enum switchml_dtype { SWITCHML_FLOAT32 = 0, SWITCHML_INT32 = 1 } switchml_dtype;
 
 /* Zero-initialise, set struct_size = sizeof(switchml_config), rank and
  * num_workers. Every other field left 0 or NULL is taken from the environment
@@ -89,11 +86,11 @@ typedef struct switchml_stats {
     uint64_t jobs_submitted;
     uint64_t jobs_completed;
     uint64_t jobs_failed;
-    uint64_t elements_reduced;   /* sum of numel over completed jobs */
-    uint64_t packets_sent;       /* first transmissions */
-    uint64_t packets_received;   /* results accepted */
+    uint64_t elements_reduced; /* sum of numel over completed jobs */
+    uint64_t packets_sent;     /* first transmissions */
+    uint64_t packets_received; /* results accepted */
     uint64_t packets_retransmitted;
-    uint64_t packets_discarded;  /* duplicates, other jobs' results, malformed */
+    uint64_t packets_discarded; /* duplicates, other jobs' results, malformed */
     /* Socket receive buffers of all threads, bytes: what a full window may need,
      * and what the system granted. Less than wanted loses packets under load
      * (Linux: raise net.core.rmem_max). 0 where a transport has no sockets. */
@@ -112,7 +109,7 @@ SWITCHML_API uint32_t switchml_abi_version(void);
 /* "udp", "dummy", "dpdk", "rdma" ...: the transport built into this library. */
 SWITCHML_API const char *switchml_transport(void);
 
-/* Library version, as the package's: "1.0.0". */
+/* Library version, as the package's: "1.1.0". */
 SWITCHML_API const char *switchml_version(void);
 
 /* A short sentence for a status, never NULL. */
@@ -143,8 +140,8 @@ SWITCHML_API switchml_status switchml_open(const switchml_config *config, switch
  * Where any worker has Inf or NaN in a packet, all elements of that packet come
  * back as NaN. A sum beyond float32 is Inf; the sign of zero is not kept. */
 SWITCHML_API switchml_status switchml_allreduce_submit(switchml_context *context, const void *in, void *out,
-                                                       uint64_t numel, switchml_dtype dtype,
-                                                       switchml_callback callback, void *user);
+                                                       uint64_t numel, switchml_dtype dtype, switchml_callback callback,
+                                                       void *user);
 
 /* Fails every pending job with SWITCHML_EABORTED and refuses new ones. Safe
  * from any thread, also more than once. */
@@ -155,6 +152,38 @@ SWITCHML_API switchml_status switchml_get_stats(const switchml_context *context,
 /* Aborts what is pending, joins the library's threads, frees the context. NULL
  * is allowed. */
 SWITCHML_API void switchml_close(switchml_context *context);
+
+/* For integrations of frameworks, so that all of them settle, refuse and report
+ * alike. Since version 1.1 of the library; programs made for 1.0 do not miss
+ * them. Functions that give a text write at most `size` bytes of it to `text`,
+ * a terminating 0 among them, and return the length of all of it, as snprintf
+ * does; SIZE_MAX where memory ran out. */
+
+/* Fills `resolved`, whose struct_size is set, with what switchml_open would work
+ * with: every field from `config`, the environment or the defaults, the
+ * controller with its port. Nothing is opened. Errors as switchml_open's. The
+ * strings live until this is called again on the same thread, or that ends. */
+SWITCHML_API switchml_status switchml_resolve(const switchml_config *config, switchml_config *resolved);
+
+/* What all workers of a session must have alike, a line "name<tab>value" each,
+ * of a resolved configuration: the part of a worker's report that comes from
+ * here. */
+SWITCHML_API size_t switchml_common_settings(const switchml_config *resolved, char *text, size_t size);
+
+/* Why the workers cannot go on together, as one line for people, the same on all
+ * that have the same reports; "" where they can. reports[rank] is what a worker
+ * said, NULL where it said nothing within timeout_ms: a first line that is empty
+ * or says why it cannot go on, then a line "name<tab>value" for each thing that
+ * must be the same on all. */
+SWITCHML_API size_t switchml_compare_reports(const char *const *reports, uint32_t num_workers, uint32_t timeout_ms,
+                                             char *text, size_t size);
+
+/* "path", "version", "transport" and "abi_version" of the library loaded, as a
+ * JSON object. */
+SWITCHML_API size_t switchml_describe_library(char *text, size_t size);
+
+/* The counters by name, as a JSON object of numbers; those within struct_size. */
+SWITCHML_API size_t switchml_describe_stats(const switchml_stats *stats, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -67,6 +67,45 @@ void check_buffers(const void *in, const void *out, std::uint64_t numel) {
     require(distance == 0 || distance >= 4 * numel, "in and out overlap; they must be equal or apart");
 }
 
+// What the texts of a resolved configuration point to.
+struct ResolvedTexts {
+    std::string controller;
+    std::string local_address;
+    std::string job_name;
+};
+
+const char *text_or_null(const std::string &text) { return text.empty() ? nullptr : text.c_str(); }
+
+switchml_config to_config(const switchml::Settings &settings, ResolvedTexts &texts) {
+    texts.controller = settings.controller_host.empty() ? "" : switchml::controller_target(settings);
+    texts.local_address = settings.local_address ? switchml::wire::to_text(*settings.local_address) : "";
+    texts.job_name = settings.job_name;
+    switchml_config config{};
+    config.rank = settings.rank;
+    config.num_workers = settings.num_workers;
+    config.controller = text_or_null(texts.controller);
+    config.local_address = text_or_null(texts.local_address);
+    config.worker_port = settings.worker_port;
+    config.num_threads = settings.num_threads;
+    config.max_outstanding_packets = settings.max_outstanding_packets;
+    config.packet_numel = settings.packet_numel;
+    config.retransmit_timeout_us = settings.retransmit_timeout_us;
+    config.connect_timeout_ms = settings.connect_timeout_ms;
+    config.job_timeout_ms = settings.job_timeout_ms;
+    config.job_name = text_or_null(texts.job_name);
+    return config;
+}
+
+// Into a struct of the caller's, which may be older or newer than ours: a newer one gets zeros in what is unknown here.
+template <class Struct>
+void copy_out(const Struct &from, Struct *to, const char *unset) {
+    const std::size_t size = to->struct_size;
+    require(size >= sizeof(std::size_t), unset);
+    std::memcpy(to, &from, std::min(size, sizeof from));
+    if (size > sizeof from) std::memset(reinterpret_cast<char *>(to) + sizeof from, 0, size - sizeof from);
+    to->struct_size = size;
+}
+
 }  // namespace
 
 extern "C" {
@@ -96,6 +135,16 @@ const char *switchml_strerror(switchml_status status) {
 }
 
 const char *switchml_last_error(void) { return last_error.c_str(); }
+
+switchml_status switchml_resolve(const switchml_config *config, switchml_config *resolved) {
+    return guarded([&] {
+        thread_local ResolvedTexts texts;
+        require(config != nullptr && resolved != nullptr, "config or resolved is NULL");
+        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::transport_environment(),
+                                                                       switchml::transport_has_controller());
+        copy_out(to_config(settings, texts), resolved, "switchml_config.struct_size of resolved is not set");
+    });
+}
 
 switchml_status switchml_open(const switchml_config *config, switchml_context **context) {
     if (context != nullptr) *context = nullptr;
@@ -130,15 +179,9 @@ switchml_status switchml_abort(switchml_context *context) {
 switchml_status switchml_get_stats(const switchml_context *context, switchml_stats *stats) {
     return guarded([&] {
         require(context != nullptr && stats != nullptr, "context or stats is NULL");
-        const std::size_t size = stats->struct_size;
-        require(size >= sizeof(std::size_t), "switchml_stats.struct_size is not set");
         switchml_stats current{};
         context->transport->read_stats(current);
-        current.struct_size = size;
-        // A caller with a newer header gets zeros in the fields that this library does not count.
-        std::memcpy(stats, &current, std::min(size, sizeof current));
-        if (size > sizeof current)
-            std::memset(reinterpret_cast<char *>(stats) + sizeof current, 0, size - sizeof current);
+        copy_out(current, stats, "switchml_stats.struct_size is not set");
     });
 }
 

@@ -34,12 +34,6 @@ std::uint64_t random_number() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-std::string target_of(const Settings &settings) {
-    const bool ipv6 = settings.controller_host.find(':') != std::string::npos;
-    return (ipv6 ? "[" + settings.controller_host + "]" : settings.controller_host) + ":" +
-           std::to_string(settings.controller_port);
-}
-
 template <class Request>
 void name_worker(Request &request, const Settings &settings) {
     request.set_rank(settings.rank);
@@ -50,7 +44,7 @@ void name_worker(Request &request, const Settings &settings) {
 
 ControllerClient::ControllerClient(const Settings &settings)
     : settings_(settings),
-      target_(target_of(settings)),
+      target_(controller_target(settings)),
       connect_deadline_(Clock::now() + std::chrono::milliseconds(settings.connect_timeout_ms)),
       deadline_(connect_deadline_ + std::chrono::milliseconds(settings.job_timeout_ms)) {}
 

@@ -176,6 +176,12 @@ std::optional<std::string> process_environment(const char *name) {
     return std::string(text);
 }
 
+std::string controller_target(const Settings &settings) {
+    const bool ipv6 = settings.controller_host.find(':') != std::string::npos;
+    return (ipv6 ? "[" + settings.controller_host + "]" : settings.controller_host) + ":" +
+           std::to_string(settings.controller_port);
+}
+
 void resolve_access(const Environment &environment, Settings &settings) {
     settings.token_file = environment("SWITCHML_TOKEN_FILE").value_or("");
     settings.session_token_file = environment("SWITCHML_SESSION_TOKEN_FILE").value_or("");

@@ -45,6 +45,9 @@ std::optional<std::string> process_environment(const char *name);
 // Error: EINVAL for what the caller passed, ECONFIG for what the environment says or lacks.
 Settings resolve_settings(const switchml_config &config, const Environment &environment, bool needs_controller = true);
 
+// "host:port" of the controller, an IPv6 address in brackets.
+std::string controller_target(const Settings &settings);
+
 // The token and the certificates alone. Error: ECONFIG for files that make no sense without others.
 void resolve_access(const Environment &environment, Settings &settings);
 

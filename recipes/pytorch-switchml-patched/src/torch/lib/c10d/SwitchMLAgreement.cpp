@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "SwitchMLAgreement.hpp"
 
-#include <map>
+#include <algorithm>
 #include <stdexcept>
-#include <utility>
-#include <vector>
+#include <thread>
 
 namespace c10d {
 namespace switchml_detail {
@@ -14,153 +13,98 @@ namespace {
 // How long ranks wait, once something failed, for the slowest to have read why.
 constexpr std::chrono::milliseconds kFarewell{5000};
 
-// How long the store may take to give a key that it has.
-constexpr std::chrono::milliseconds kLookUp{1000};
+// Between two looks into the store: short at first, for the ranks come together.
+constexpr std::chrono::milliseconds kFirstPause{1};
+constexpr std::chrono::milliseconds kLongestPause{50};
 
-// One line for the error (empty for none), then one per fact: name, tab, value.
-struct Report {
-  std::string error;
-  Facts facts;
-};
+constexpr const char *kRefused = "SwitchML was asked for but cannot be used: ";
 
 std::string onOneLine(std::string text) {
-  for (char& character : text) {
-    const bool control = static_cast<unsigned char>(character) < 0x20;
-    character = control ? ' ' : character;
-  }
-  return text;
-}
-
-std::string write(const Report& report) {
-  std::string text = onOneLine(report.error) + "\n";
-  for (const auto& fact : report.facts) {
-    text += fact.first + "\t" + onOneLine(fact.second) + "\n";
-  }
-  return text;
-}
-
-Report parse(const std::string& text) {
-  Report report;
-  size_t begin = text.find('\n');
-  report.error = text.substr(0, begin);
-  while (begin != std::string::npos && begin + 1 < text.size()) {
-    const size_t end = text.find('\n', begin + 1);
-    const std::string line = text.substr(begin + 1, end - begin - 1);
-    const size_t tab = line.find('\t');
-    if (tab != std::string::npos) {
-      report.facts.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+    for (char &character : text) {
+        const bool control = static_cast<unsigned char>(character) < 0x20;
+        character = control ? ' ' : character;
     }
-    begin = end;
-  }
-  return report;
+    return text;
 }
 
-std::string nameRanks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    text += (i != 0 ? ", " : "") + std::to_string(ranks[i]);
-  }
-  return text;
-}
+}  // namespace
 
-void add(std::string& list, const std::string& item) {
-  list += (list.empty() ? "" : "; ") + item;
-}
+Agreement::Agreement(SwitchMLSession::Store &store, int rank, int size)
+    : store_(store),
+      rank_(rank),
+      size_(size),
+      prefix_("switchml/" + std::to_string(store.add("switchml/generation/" + std::to_string(rank), 1)) + "/") {}
 
-std::string differences(const std::map<int, Report>& reports) {
-  std::map<std::string, std::map<std::string, std::vector<int>>> ranks;
-  for (const auto& report : reports) {
-    for (const auto& fact : report.second.facts) {
-      ranks[fact.first][fact.second].push_back(report.first);
+void Agreement::settle(const std::string &stage, const std::string &error, const std::string &facts,
+                       const Library *library, std::chrono::milliseconds timeout) {
+    store_.set(key(stage, rank_), onOneLine(error) + "\n" + facts);
+    const std::string wrong =
+        library != nullptr ? complaints(stage, *library, timeout) : "rank " + std::to_string(rank_) + ": " + error;
+    if (!wrong.empty()) {
+        sayFarewell(stage);
+        throw std::runtime_error(kRefused + wrong);
     }
-  }
-  std::string result;
-  for (const auto& fact : ranks) {
-    if (fact.second.size() < 2) {
-      continue;
-    }
-    std::string found;
-    for (const auto& value : fact.second) {
-      found += (found.empty() ? "'" : ", '") + value.first + "' on " +
-          nameRanks(value.second);
-    }
-    add(result, fact.first + " must be the same on all ranks, but is " + found);
-  }
-  return result;
 }
 
-} // namespace
-
-void Agreement::settle(
-    const std::string& stage,
-    const Settings& settings,
-    const std::function<Facts()>& attempt) {
-  Report report;
-  try {
-    report.facts = attempt();
-  } catch (const std::exception& error) {
-    report.error = *error.what() != '\0' ? error.what() : "unknown error";
-  }
-  store_.set(key(stage, rank_), write(report));
-  const std::string wrong = complaints(stage, settings.patience());
-  if (!wrong.empty()) {
-    sayFarewell(stage);
-    throw std::runtime_error(
-        "SwitchML was asked for but cannot be used: " + wrong);
-  }
+std::string Agreement::shareJobName(const std::string &name, std::chrono::milliseconds timeout) {
+    const std::string key = prefix_ + "job";
+    if (rank_ == 0) {
+        store_.set(key, name);
+        return name;
+    }
+    if (!wait({key}, timeout)) {
+        throw std::runtime_error(std::string(kRefused) + "rank 0 did not name the job within " +
+                                 std::to_string(timeout.count()) + " ms");
+    }
+    return store_.get(key);
 }
 
-std::string Agreement::key(const std::string& stage, int rank) const {
-  return "switchml/" + stage + "/" + std::to_string(rank);
+std::string Agreement::key(const std::string &stage, int rank) const {
+    return prefix_ + stage + "/" + std::to_string(rank);
 }
 
-std::string Agreement::complaints(
-    const std::string& stage,
-    std::chrono::milliseconds patience) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < size_; ++rank) {
-    keys.push_back(key(stage, rank));
-  }
-  const bool complete = store_.wait(keys, patience);
-  std::map<int, Report> reports;
-  std::vector<int> missing;
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto& name = keys[static_cast<size_t>(rank)];
-    if (complete || store_.wait({name}, kLookUp)) {
-      reports[rank] = parse(store_.get(name));
-    } else {
-      missing.push_back(rank);
+bool Agreement::wait(const std::vector<std::string> &keys, std::chrono::milliseconds timeout) {
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    auto pause = kFirstPause;
+    while (!store_.check(keys)) {
+        if (std::chrono::steady_clock::now() >= until) {
+            return false;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, kLongestPause);
     }
-  }
-  std::string result;
-  for (const auto& report : reports) {
-    if (!report.second.error.empty()) {
-      add(result,
-          "rank " + std::to_string(report.first) + ": " + report.second.error);
+    return true;
+}
+
+std::string Agreement::complaints(const std::string &stage, const Library &library, std::chrono::milliseconds timeout) {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) {
+        keys.push_back(key(stage, rank));
     }
-  }
-  if (!missing.empty()) {
-    add(result,
-        nameRanks(missing) + " did not report within " +
-            std::to_string(patience.count()) +
-            " ms: does it run this PyTorch, with SWITCHML_CONTROLLER set?");
-  }
-  return result.empty() ? differences(reports) : result;
+    const bool complete = wait(keys, timeout);
+    std::vector<std::string> values(keys.size());
+    std::vector<const char *> reports;
+    for (size_t rank = 0; rank < keys.size(); ++rank) {
+        const bool present = complete || store_.check({keys[rank]});
+        values[rank] = present ? store_.get(keys[rank]) : "";
+        reports.push_back(present ? values[rank].c_str() : nullptr);
+    }
+    return library.compareReports(reports, static_cast<uint32_t>(timeout.count()));
 }
 
 // Keeps the rank that serves the store until the others have read the reports.
-void Agreement::sayFarewell(const std::string& stage) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < size_; ++rank) {
-    keys.push_back(key(stage + "/read", rank));
-  }
-  try {
-    store_.set(keys[static_cast<size_t>(rank_)], "1");
-    store_.wait(keys, kFarewell);
-  } catch (const std::exception&) {
-    // the store ended before that: this rank knows what it needs to
-  }
+void Agreement::sayFarewell(const std::string &stage) {
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) {
+        keys.push_back(key(stage + "/read", rank));
+    }
+    try {
+        store_.set(keys[static_cast<size_t>(rank_)], "1");
+        wait(keys, kFarewell);
+    } catch (const std::exception &) {
+        // the store ended before that: this rank knows what it needs to
+    }
 }
 
-} // namespace switchml_detail
-} // namespace c10d
+}  // namespace switchml_detail
+}  // namespace c10d
