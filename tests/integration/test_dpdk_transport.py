@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.support.stacks import install
 from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_interface
@@ -73,6 +75,14 @@ def environment_of(rank: int, **settings: str) -> dict[str, str]:
 
 def run_workers(cluster: Cluster, commands: list[list[str]], **settings: str) -> list[str]:
     """What each worker printed; all must succeed."""
+    results = try_workers(cluster, commands, **settings)
+    for result in results:
+        assert result.returncode == 0, result.stderr
+    return [result.stdout for result in results]
+
+
+def try_workers(cluster: Cluster, commands: list[list[str]], **settings: str) -> list[subprocess.CompletedProcess[str]]:
+    """How each worker ended."""
     processes = [
         subprocess.Popen(
             [*cluster.inside(cluster.workers[rank]), *command],
@@ -85,9 +95,10 @@ def run_workers(cluster: Cluster, commands: list[list[str]], **settings: str) ->
         for rank, command in enumerate(commands)
     ]
     outputs = [process.communicate(timeout=LIMIT_S) for process in processes]
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, errors
-    return [output for output, _ in outputs]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *output)
+        for process, output in zip(processes, outputs, strict=True)
+    ]
 
 
 def bench(prefix: Path, rank: int, *options: str) -> list[str]:
@@ -134,6 +145,34 @@ def test_what_is_lost_is_sent_again(prefix: Path, cluster: Cluster, dtype: str, 
     if numel > 1000:
         assert stats["results_dropped_injected"] != 0
         assert sum(report["packets_retransmitted"] for report in reports) > 0
+
+
+def test_tokens_and_certificates_reach_the_controller(prefix: Path, cluster: Cluster, tmp_path: Path) -> None:
+    certificate, key, token, session_token = (tmp_path / name for name in ("cert.pem", "key.pem", "token", "session"))
+    token.write_text("a-token-of-the-switch-0123456789\n")
+    session_token.write_text("a-token-of-the-session-0123456789\n")
+    request = ["req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "1", "-subj", "/CN=switch"]
+    request += ["-addext", f"subjectAltName=IP:{SWITCH_ADDRESS}", "-keyout", str(key), "-out", str(certificate)]
+    run_command([prefix / "bin" / "openssl", *request], env=activated_environment(prefix, environ=os.environ))
+    options = ("--token-file", str(token), "--tls-cert", str(certificate), "--tls-key", str(key))
+    commands = [bench(prefix, rank, "--numel", "1000", "--iterations", "1") for rank in range(2)]
+    settings = {"SWITCHML_TLS_CA": str(certificate), "SWITCHML_SESSION_TOKEN_FILE": str(session_token)}
+    with running_switch(prefix, cluster, *options) as stats:
+        for result in try_workers(cluster, commands, **settings):
+            assert "SWITCHML_TOKEN_FILE" in result.stderr
+            assert result.returncode != 0
+        outputs = run_workers(cluster, commands, SWITCHML_TOKEN_FILE=str(token), **settings)
+    assert [json.loads(output)["wrong"] for output in outputs] == [0, 0]
+    assert stats["sessions_opened"] == 1
+
+
+def test_workers_meet_those_of_their_own_job(prefix: Path, cluster: Cluster) -> None:
+    limits = {"SWITCHML_CONNECT_TIMEOUT_MS": "500", "SWITCHML_JOB_TIMEOUT_MS": "500"}
+    commands = [["env", f"SWITCHML_JOB_NAME=job-{rank}", *bench(prefix, rank)] for rank in range(2)]
+    with running_switch(prefix, cluster) as stats:
+        for result in try_workers(cluster, commands, **limits):
+            assert "not all of 2 workers opened the session" in result.stderr
+    assert stats["sessions_opened"] == 0
 
 
 def test_a_process_has_one_session_after_another(prefix: Path, cluster: Cluster) -> None:

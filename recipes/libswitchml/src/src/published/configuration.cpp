@@ -153,8 +153,8 @@ std::uint32_t ConfigurationFile::number(const Environment &environment, const ch
     const char *end = written.data() + written.size();
     const auto [stop, error] = std::from_chars(written.data(), end, value);
     if (error == std::errc{} && stop == end && value <= high) return value;
-    throw Error(SWITCHML_ECONFIG, where(key, path_) + " is '" + written + "', expected a whole number up to " +
-                                      std::to_string(high));
+    throw Error(SWITCHML_ECONFIG,
+                where(key, path_) + " is '" + written + "', expected a whole number up to " + std::to_string(high));
 }
 
 double ConfigurationFile::decimal(const Environment &environment, const char *key, double fallback) const {
@@ -192,6 +192,7 @@ Config make_config(const Settings &settings, const ConfigurationFile &file, cons
     general.controller_port = settings.controller_port;
     general.connect_timeout_ms = settings.connect_timeout_ms;
     general.job_timeout_ms = settings.job_timeout_ms;
+    general.job_name = settings.job_name;
     general.timeout = settings.retransmit_timeout_us / 1000.0;
     general.timeout_threshold = file.number(environment, "general.timeout_threshold", 100, UINT32_MAX);
     general.timeout_threshold_increment =

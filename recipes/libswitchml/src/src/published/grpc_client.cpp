@@ -18,6 +18,7 @@ Settings session_settings(const Config &config) {
     settings.packet_numel = static_cast<std::uint32_t>(general.packet_numel);
     settings.connect_timeout_ms = general.connect_timeout_ms;
     settings.job_timeout_ms = general.job_timeout_ms;
+    settings.job_name = general.job_name;
     resolve_access(process_environment, settings);  // the published configuration has no place for it
     return settings;
 }
