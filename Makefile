@@ -47,6 +47,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	cd recipes/torch-switchml/src && $(abspath $(BIN))/mypy
+	cd recipes/torch-mpi/src && $(abspath $(BIN))/mypy
 	$(BIN)/shellcheck .ci/run $$(git ls-files '*.sh')
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.cc' '*.cpp' '*.h' '*.hpp')
 

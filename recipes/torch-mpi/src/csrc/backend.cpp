@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "backend.h"
 
+#include <sched.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -34,10 +36,24 @@ int tag_of(const std::vector<int> &ranks) {
     return static_cast<int>(hash & 0x7fffU);  // MPI allows no less
 }
 
+// Looks how many ranks share this machine, and its cores.
+void count_neighbours() {
+    MPI_Comm neighbours = MPI_COMM_NULL;
+    int ranks = 1;
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &neighbours),
+          "MPI_Comm_split_type");
+    check(MPI_Comm_size(neighbours, &ranks), "MPI_Comm_size");
+    check(MPI_Comm_free(&neighbours), "MPI_Comm_free");
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    Backoff::set_crowded(sched_getaffinity(0, sizeof(cores), &cores) != 0 || ranks > CPU_COUNT(&cores));
+}
+
 MPI_Comm make_comm(const std::vector<int> &ranks) {
     MPI_Comm comm = MPI_COMM_NULL;
     if (ranks.empty()) {
         check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+        count_neighbours();
     } else {
         MPI_Group world = MPI_GROUP_NULL;
         MPI_Group members = MPI_GROUP_NULL;

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include <pybind11/pybind11.h>
@@ -19,13 +20,16 @@ using namespace std::chrono_literals;
 
 // A look that finds nothing takes tenths of a microsecond; one that copies, several.
 constexpr auto kBusyLook = 3us;
-// How long a core is kept for what may come at any moment.
+// How long a core is kept for what may come at any moment, and then given away for
+// a turn of the scheduler between looks, until the pauses begin.
+constexpr auto kKeepTime = 30us;
 constexpr auto kSpinTime = 200us;
-constexpr int kLooksBeforeYield = 50;
 constexpr auto kLongestPause = 1ms;
 // A wait of a quarter of an hour should not feel its pauses, and a short one not either.
 constexpr int kPauseShare = 16;
 constexpr auto kSignalInterval = 20ms;
+
+std::atomic<bool> crowded{false};
 
 }  // namespace
 
@@ -41,17 +45,17 @@ std::string seconds_in_words(std::chrono::milliseconds time) {
 Backoff::Backoff() : last_activity_(Clock::now()) {}
 
 std::chrono::nanoseconds Backoff::after_look(Clock::time_point before, Clock::time_point after) {
-    ++looks_;
     if (after - before > kBusyLook) {
         last_activity_ = after;
-        looks_ = 0;
     }
     const std::chrono::nanoseconds quiet = after - last_activity_;
     if (quiet < kSpinTime) {
-        return std::chrono::nanoseconds(looks_ < kLooksBeforeYield ? -1 : 0);
+        return std::chrono::nanoseconds(quiet < kKeepTime && !crowded ? -1 : 0);
     }
     return std::min<std::chrono::nanoseconds>(quiet / kPauseShare, kLongestPause);
 }
+
+void Backoff::set_crowded(bool is) { crowded = is; }
 
 Engine &Engine::get() {
     static auto *const engine = new Engine();  // never deleted: threads may outlive the interpreter

@@ -31,9 +31,12 @@ class Backoff {
     // sleep, none to give the core away for one turn, a negative one to go on.
     std::chrono::nanoseconds after_look(Clock::time_point before, Clock::time_point after);
 
+    // Whether there are more ranks on this machine than cores for them: then who
+    // keeps a core for nothing keeps it from the rank that it waits for.
+    static void set_crowded(bool crowded);
+
   private:
     Clock::time_point last_activity_;
-    int looks_ = 0;
 };
 
 // "30 s", "0.5 s".

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // torch_mpi._C: what the Python side of the plugin sees of all this.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -59,20 +63,24 @@ const LibraryFacts &start() {
     return facts;
 }
 
-// Waits for what is under way and ends MPI in order; where MPI still works on an
-// operation that failed, ending it in order would wait forever.
-bool finish() {
+// How long MPI may take to end while it still works on an operation that failed here.
+constexpr std::chrono::seconds kLastWait{30};
+
+// Waits for what is under way, and ends MPI, which waits for the other ranks.
+// Where an operation failed that MPI still works on, they may not come: then this
+// process ends after a while, which its launcher takes for what it is.
+void finish() {
     if (!library_usable()) {
-        return true;
+        return;
     }
-    const bool in_order = Engine::get().stop();
-    if (in_order) {
-        if (start_library().started_here) {
-            free_elements();
-        }
-        finish_library();
+    if (!Engine::get().stop()) {
+        std::thread([] {
+            std::this_thread::sleep_for(kLastWait);
+            _exit(EXIT_FAILURE);
+        }).detach();
     }
-    return in_order;
+    free_elements();
+    finish_library();
 }
 
 void bind_library(py::module_ &module) {

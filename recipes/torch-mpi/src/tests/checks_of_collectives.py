@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of each collective: types, operations, shapes, errors."""
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from checks import FLOATS, INTEGERS, calls, carries, check, error_of, everybodys, mine, rank, size
+
+
+@check
+def allreduces_of_every_type() -> None:
+    for dtype in (*INTEGERS, *FLOATS, torch.complex64, torch.complex128):
+        for numel in (0, 1, 7, 40_001):
+            tensor = mine(numel, dtype)
+            with carries("all_reduce"):
+                dist.all_reduce(tensor)
+            assert torch.equal(tensor, torch.stack(everybodys(numel, dtype)).sum(0).to(dtype)), (dtype, numel)
+
+
+@check
+def operations_of_numbers() -> None:
+    for dtype in (torch.int32, torch.uint8, *FLOATS):
+        parts = torch.stack(everybodys(9, dtype)) + 1
+        results = {
+            dist.ReduceOp.PRODUCT: parts.double().prod(0).to(dtype),
+            dist.ReduceOp.MIN: parts.amin(0),
+            dist.ReduceOp.MAX: parts.amax(0),
+        }
+        for op, expected in results.items():
+            tensor = parts[rank()].clone()
+            dist.all_reduce(tensor, op=op)
+            assert torch.equal(tensor, expected), (dtype, op)
+
+
+@check
+def operations_of_bits() -> None:
+    values = [torch.tensor([5 + one, 3 * one, -one]) for one in range(size())]
+    for op, function in (
+        (dist.ReduceOp.BAND, torch.bitwise_and),
+        (dist.ReduceOp.BOR, torch.bitwise_or),
+        (dist.ReduceOp.BXOR, torch.bitwise_xor),
+    ):
+        expected = values[0]
+        for value in values[1:]:
+            expected = function(expected, value)
+        tensor = values[rank()].clone()
+        dist.all_reduce(tensor, op=op)
+        assert torch.equal(tensor, expected), op
+
+
+@check
+def truth_values() -> None:
+    for op, expected in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.MIN, [True, False, False])):
+        tensor = torch.tensor([True, rank() == 0, False])
+        dist.all_reduce(tensor, op=op)
+        assert tensor.tolist() == expected, op
+
+
+@check
+def averages_and_factors() -> None:
+    mean = sum(range(size())) / size()
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.full((5,), float(rank()), dtype=dtype)
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+        assert torch.equal(tensor, torch.full((5,), mean, dtype=dtype))
+    tensor = torch.full((5,), float(rank()))
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
+    assert tensor.eq(0.5 * sum(range(size()))).all()
+
+
+@check
+def nan_is_not_lost() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.tensor([float("nan") if rank() == 0 else 1.0, float("inf"), 1.0], dtype=dtype)
+        dist.all_reduce(tensor)
+        assert tensor.isnan().tolist() == [True, False, False]
+        assert tensor.isinf().tolist() == [False, True, False]
+
+
+@check
+def what_mpi_cannot_reduce() -> None:
+    for dtype, op, named in (
+        (torch.float32, dist.ReduceOp.BOR, "BOR"),
+        (torch.int32, dist.ReduceOp.AVG, "AVG"),
+        (torch.float8_e5m2, dist.ReduceOp.SUM, "SUM"),
+    ):
+        assert f"with {named}" in error_of(partial(dist.all_reduce, torch.zeros(3, dtype=dtype), op=op))
+
+
+@check
+def tensors_that_are_not_contiguous() -> None:
+    whole = torch.zeros(6, 4)
+    whole.t()[1].copy_(mine(6))
+    dist.all_reduce(whole.t()[1])
+    assert torch.equal(whole[:, 1], torch.stack(everybodys(6)).sum(0))
+    assert whole[:, 0].eq(0).all()
+
+
+@check
+def several_in_flight() -> None:
+    tensors = [mine(1000 * (one + 1)) for one in range(8)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work, tensor in reversed(list(zip(works, tensors, strict=True))):
+        work.wait()
+        assert torch.equal(tensor, torch.stack(everybodys(tensor.numel())).sum(0))
+        assert work.is_completed()
+        assert work.is_success()
+
+
+@check
+def barrier_stands_for_what_came_before() -> None:
+    works = [dist.all_reduce(mine(100_000), async_op=True) for _ in range(4)]
+    dist.barrier()
+    assert all(work.is_completed() for work in works)
+
+
+@check
+def moves_of_every_type() -> None:
+    for dtype in (*INTEGERS, *FLOATS, torch.bool, torch.complex128, torch.float8_e5m2):
+        tensor = mine(7, torch.float32).to(dtype)
+        root = torch.arange(7).remainder(5).float().add(size() - 1).to(dtype)
+        with carries("broadcast"):
+            dist.broadcast(tensor, src=size() - 1)
+        assert torch.equal(tensor.view(torch.uint8), root.view(torch.uint8)), dtype
+
+
+@check
+def reduce_to_one() -> None:
+    tensor = mine(5)
+    dist.reduce(tensor, dst=1)
+    assert torch.equal(tensor, torch.stack(everybodys(5)).sum(0) if rank() == 1 else mine(5))
+
+
+@check
+def gathers() -> None:
+    parts = [torch.empty(7) for _ in range(size())]
+    with carries("all_gather", 3):
+        dist.all_gather(parts, mine())
+        flat = torch.empty(7 * size())
+        dist.all_gather_into_tensor(flat, mine())
+        uneven = [torch.empty(one + 1) for one in range(size())]
+        dist.all_gather(uneven, mine(rank() + 1))
+    assert all(torch.equal(found, right) for found, right in zip(parts, everybodys(), strict=True))
+    assert torch.equal(flat, torch.cat(everybodys()))
+    assert all(torch.equal(found, everybodys(one + 1)[one]) for one, found in enumerate(uneven))
+    collected = [torch.empty(7) for _ in range(size())] if rank() == 0 else None
+    dist.gather(mine(), collected, dst=0)
+    assert collected is None or all(torch.equal(*pair) for pair in zip(collected, everybodys(), strict=True))
+
+
+@check
+def gathering_into_what_holds_the_part() -> None:
+    flat = torch.zeros(4 * size())
+    part = flat[4 * rank() : 4 * rank() + 4]
+    part.fill_(rank())
+    dist.all_gather_into_tensor(flat, part)
+    assert torch.equal(flat, torch.arange(size()).float().repeat_interleave(4))
+    whole = torch.arange(3 * size()).float()
+    dist.reduce_scatter_tensor(whole[3 * rank() : 3 * rank() + 3], whole)
+    assert torch.equal(whole[3 * rank() : 3 * rank() + 3], size() * torch.arange(3 * rank(), 3 * rank() + 3).float())
+
+
+@check
+def scatters() -> None:
+    part = torch.empty(2)
+    dist.scatter(part, [torch.full((2,), float(one)) for one in range(size())] if rank() == 0 else None, src=0)
+    assert part.eq(rank()).all()
+    with carries("reduce_scatter", 3):
+        for dtype in (torch.float32, torch.bfloat16):
+            out = torch.empty(2, dtype=dtype)
+            dist.reduce_scatter_tensor(out, torch.arange(2 * size()).to(dtype))
+            assert torch.equal(out, (size() * torch.arange(2 * rank(), 2 * rank() + 2)).to(dtype))
+        uneven = torch.empty(rank() + 1)
+        dist.reduce_scatter(uneven, [torch.full((one + 1,), float(one)) for one in range(size())])
+        assert uneven.eq(size() * rank()).all()
+
+
+@check
+def exchanges() -> None:
+    out = torch.empty(size())
+    dist.all_to_all_single(out, torch.full((size(),), float(rank())))
+    assert torch.equal(out, torch.arange(size()).float())
+    rows = [one + 1 for one in range(size())]  # each rank gives rank N so many rows
+    given = torch.arange(sum(rows)).float().add(100 * rank()).unsqueeze(1).repeat(1, 2)
+    taken = torch.empty((rank() + 1) * size(), 2)
+    dist.all_to_all_single(taken, given, [rank() + 1] * size(), rows)
+    start = sum(rows[: rank()])
+    expected = torch.cat([torch.arange(start, start + rank() + 1).float() + 100 * one for one in range(size())])
+    assert torch.equal(taken, expected.unsqueeze(1).repeat(1, 2))
+    lists = [torch.empty(one + rank()) for one in range(size())]
+    dist.all_to_all(lists, [torch.full((rank() + one,), float(rank())) for one in range(size())])
+    assert all(part.eq(one).all() for one, part in enumerate(lists))
+
+
+@check
+def messages() -> None:
+    following, before = (rank() + 1) % size(), (rank() - 1) % size()
+    received = torch.empty(7)
+    ops = [dist.P2POp(dist.isend, mine(), following), dist.P2POp(dist.irecv, received, before)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert torch.equal(received, everybodys()[before])
+    if rank() == 0:
+        senders = set()
+        for _ in range(size() - 1):
+            senders.add(dist.recv(received, tag=4))
+            assert torch.equal(received, everybodys()[max(senders)]) or len(senders) > 1
+        assert senders == set(range(1, size()))
+    else:
+        dist.send(mine(), dst=0, tag=4)
+
+
+@check
+def a_message_of_another_size() -> None:
+    if rank() == 0:
+        dist.send(torch.ones(3), dst=1)
+    elif rank() == 1:
+        assert "got 3 elements from rank 0" in error_of(lambda: dist.recv(torch.empty(5), src=0))
+
+
+@check
+def objects() -> None:
+    everything: list[Any] = [None] * size()
+    dist.all_gather_object(everything, {"rank": rank()})
+    assert everything == [{"rank": one} for one in range(size())]
+    shared = [f"from {rank()}"]
+    dist.broadcast_object_list(shared, src=1)
+    assert shared == ["from 1"]
+    out: list[Any] = [None]
+    dist.scatter_object_list(out, [f"for {one}" for one in range(size())] if rank() == 0 else None, src=0)
+    assert out == [f"for {rank()}"]
+
+
+@check
+def coalesced_and_functional_forms() -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    group = dist.group.WORLD
+    results = functional.all_reduce_coalesced([mine(3), mine(4)], "sum", group)
+    assert [one.tolist() for one in results] == [torch.stack(everybodys(n)).sum(0).tolist() for n in (3, 4)]
+    parts = functional.all_gather_into_tensor_coalesced([mine(2), mine(3)], group)
+    assert torch.equal(parts[1], torch.cat(everybodys(3)))
+    scattered = functional.reduce_scatter_tensor_coalesced(
+        [torch.ones(size()), torch.ones(2 * size())], "sum", [0, 0], group
+    )
+    assert [one.tolist() for one in scattered] == [[size()], [size()] * 2]
+    assert torch.equal(functional.all_gather_tensor(mine(2), 0, group), torch.cat(everybodys(2)))
+    tensors = [mine(3), mine(4)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert torch.equal(tensors[1], torch.stack(everybodys(4)).sum(0))
+
+
+@check
+def more_elements_than_an_int_counts() -> None:
+    """By the calls that MPI 4 has for them, with a limit that fits into memory."""
+    from torch_mpi import _C
+
+    usual = _C.largest_count()
+    _C.largest_count(2)
+    try:
+        allreduces_of_every_type()
+        reduce_to_one()
+        gathers()
+        scatters()
+        exchanges()
+        messages()
+        moves_of_every_type()
+    finally:
+        _C.largest_count(usual)
+
+
+@check
+def the_profiler_sees_each_call() -> None:
+    before = calls("all_reduce")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        dist.all_reduce(mine())
+        dist.all_reduce(mine(), async_op=True).wait()
+    seen = {event.key: event.count for event in profiler.key_averages()}
+    assert seen["mpi:all_reduce"] == calls("all_reduce") - before == 2

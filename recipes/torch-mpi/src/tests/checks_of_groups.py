@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of groups, futures, time limits and ends."""
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from checks import check, error_of, everybodys, mine, rank, size
+
+SOON = timedelta(seconds=1)
+
+
+@check
+def groups_of_some_ranks() -> None:
+    pair = dist.new_group([0, size() - 1])
+    odd = [dist.new_group([one]) for one in range(size())][rank()]
+    if rank() in {0, size() - 1}:
+        tensor = torch.full((3,), float(rank()))
+        dist.all_reduce(tensor, group=pair)
+        assert tensor.eq(size() - 1).all()
+        dist.broadcast(tensor, src=size() - 1, group=pair)
+    alone = mine()
+    dist.all_reduce(alone, group=odd)
+    assert torch.equal(alone, mine())
+    everybody = dist.new_group()
+    dist.all_reduce(alone, group=everybody)
+    assert torch.equal(alone, torch.stack(everybodys()).sum(0))
+    for group in (pair, odd, everybody):
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            dist.destroy_process_group(group)
+
+
+@check
+def many_groups_one_after_another() -> None:
+    for _ in range(40):
+        group = dist.new_group()
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.eq(size()).all()
+        dist.destroy_process_group(group)
+
+
+@check
+def a_device_mesh() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (1, size()), mesh_dim_names=("outer", "inner"))
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor, group=mesh.get_group("inner"))
+    assert tensor.eq(size()).all()
+
+
+@check
+def futures() -> None:
+    future = dist.all_reduce(mine(), async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2).wait()
+    assert torch.equal(doubled, 2 * torch.stack(everybodys()).sum(0))
+
+    def fail(_: object) -> None:
+        raise ValueError("the user's callback")
+
+    assert "the user's callback" in error_of(dist.all_reduce(mine(), async_op=True).get_future().then(fail).wait)
+
+
+@check
+def callbacks_that_wait_for_later_collectives() -> None:
+    def again(done: torch.futures.Future[list[torch.Tensor]], left: int) -> torch.Tensor:
+        if left == 0:
+            return done.value()[0]
+        future = dist.all_reduce(done.value()[0], op=dist.ReduceOp.AVG, async_op=True).get_future()
+        result: torch.Tensor = future.then(lambda inner: again(inner, left - 1)).wait()
+        return result
+
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    assert future.then(lambda done: again(done, 20)).wait().eq(size()).all()
+
+
+@check
+def threads_that_reduce_side_by_side() -> None:
+    groups = [dist.new_group() for _ in range(3)]
+    wrong: list[Any] = []
+
+    def reduce(group: dist.ProcessGroup) -> None:
+        for numel in (1, 100, 50_000):
+            tensor = mine(numel)
+            dist.all_reduce(tensor, group=group)
+            if not torch.equal(tensor, torch.stack(everybodys(numel)).sum(0)):
+                wrong.append(numel)
+
+    threads = [threading.Thread(target=reduce, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+@check
+def waiting_takes_no_whole_core() -> None:
+    """Rank 0 waits for half a second for the others."""
+    dist.barrier()
+    if rank() != 0:
+        time.sleep(0.5)
+        dist.barrier()
+        return
+    before = time.process_time()
+    dist.barrier()
+    assert time.process_time() - before < 0.25
+
+
+@check
+def nobodys_thread_runs_while_nothing_is_under_way() -> None:
+    dist.all_reduce(mine(), async_op=True).wait()
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.05
+
+
+@check
+def a_signal_ends_a_wait() -> None:
+    group = dist.new_group()
+    if rank() == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell's background ignores it
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(3), group=group)
+        except KeyboardInterrupt:
+            assert time.monotonic() - started < 5
+        else:
+            raise AssertionError("not interrupted")
+    dist.barrier()
+    if rank() != 0:
+        dist.all_reduce(torch.ones(3), group=group)  # the interrupted one goes on, and is whole
+
+
+@check
+def children_by_fork_end_well() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    dist.all_reduce(torch.ones(3))
+
+
+@check
+def the_groups_time_limit() -> None:
+    """It fails the group on the rank that waited, and no other group."""
+    group = dist.new_group(timeout=SOON)
+    beside = dist.new_group(timeout=SOON)
+    if rank() == 0:
+        said = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+        assert f"MPI all_reduce of 3 elements on rank 0 of {size()} did not complete within 1 s" in said, said
+        assert "the process group failed before: " in error_of(lambda: dist.barrier(group=group))
+        unattended = dist.all_reduce(torch.ones(3), group=beside, async_op=True)
+        assert "did not complete within 1 s" in error_of(unattended.get_future().wait)
+        assert "did not complete within 1 s" in error_of(unattended.wait)
+        assert not unattended.is_success()
+    dist.barrier()
+
+
+@check
+def aborting_fails_what_is_under_way() -> None:
+    group = dist.new_group()
+    if rank() == 0:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        backend = group._get_backend(torch.device("cpu"))
+        threading.Timer(0.2, backend.abort).start()
+        assert "it was aborted" in error_of(work.wait)
+    dist.barrier()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How ranks are started and end: each mistake is one clear error, and no rank waits for one that is gone."""
+
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from conftest import Launcher
+
+from torch_mpi.errors import LaunchError, SettingsError
+from torch_mpi.launch import check_launch
+from torch_mpi.settings import read_settings
+
+SOON_S = 60.0
+BEGIN = "import os, signal, sys, torch, torch.distributed as dist\ndist.init_process_group('mpi')\n"
+
+
+def test_no_launcher_is_one_error(launcher: Launcher) -> None:
+    ended = launcher.command([sys.executable, str(launcher.code(BEGIN))])
+    assert ended.code == 1
+    assert ended.said.count("Error: ") == 1
+    assert "LaunchError: no MPI launcher started this process: run mpiexec -n N python script.py" in ended.said
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "said"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 1, "Open MPI's mpiexec started 4 processes (OMPI_COMM_WORLD_SIZE), but MPI"),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, 1, "srun started 8 processes (SLURM_STEP_NUM_TASKS), but MPI"),
+        ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}, 1, "torchrun started this process"),
+        ({"PMI_SIZE": "2", "WORLD_SIZE": "4"}, 2, "WORLD_SIZE is 4, and MPI (MPICH) has 2 ranks"),
+        ({"PMI_SIZE": "1", "WORLD_SIZE": "2"}, 1, "WORLD_SIZE is 2, and MPI (MPICH) has 1 ranks"),
+        ({}, 1, "no MPI launcher started this process"),
+    ],
+)
+def test_a_world_that_is_not_the_launchers_is_an_error(environ: dict[str, str], size: int, said: str) -> None:
+    with pytest.raises(LaunchError) as error:
+        check_launch(environ, size=size, library="MPICH")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "size"),
+    [
+        ({"PMI_SIZE": "4", "WORLD_SIZE": "4"}, 4),
+        ({"PMI_RANK": "0"}, 1),
+        ({"SLURM_STEP_NUM_TASKS": "1"}, 1),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, 4),  # mpiexec in a step of two
+        ({}, 2),
+    ],
+)
+def test_a_world_that_the_launcher_made_is_none(environ: dict[str, str], size: int) -> None:
+    check_launch(environ, size=size, library="MPICH")
+
+
+def test_settings_name_the_variable() -> None:
+    assert read_settings({"TORCH_MPI_GPU": "Require"}).gpu == "require"
+    assert read_settings({}).gpu == "auto"
+    with pytest.raises(SettingsError, match="TORCH_MPI_GPU='yes': expected auto, require or host"):
+        read_settings({"TORCH_MPI_GPU": "yes"})
+
+
+def test_mpi_without_threads_is_one_error(launcher: Launcher) -> None:
+    """As where other code has started MPI without them."""
+    script = launcher.code(
+        "import ctypes, sys, torch, torch.distributed as dist\n"
+        "mpi = ctypes.CDLL(sys.prefix + '/lib/libmpi.so.12')\n"
+        "given = ctypes.c_int()\n"
+        "mpi.MPI_Init_thread(None, None, 1, ctypes.byref(given))\n"
+        "assert given.value == 1\n"
+        "try:\n    dist.init_process_group('mpi')\n"
+        "except RuntimeError as err:\n    print(type(err).__name__, err)\n"
+        "mpi.MPI_Finalize()\n"
+    )
+    ended = launcher.command([sys.executable, str(script)])
+    assert ended.code == 0, ended.said
+    assert "MPIError MPI (MPICH" in ended.said
+    assert "gives MPI_THREAD_FUNNELED, and the backend mpi needs MPI_THREAD_SERIALIZED at least" in ended.said
+
+
+def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
+    """The first in the loader's path, where the environment has none of its own, as with a site's MPI."""
+    shutil.copytree(Path(sysconfig.get_path("platlib"), "torch_mpi"), launcher.folder / "site" / "torch_mpi")
+    library = launcher.folder / "libmpi.so.12"
+    library.write_text("no library")
+    environment = {"PYTHONPATH": str(launcher.folder / "site"), "LD_LIBRARY_PATH": str(launcher.folder)}
+    ended = launcher.command([sys.executable, str(launcher.code(BEGIN))], environment)
+    assert ended.code == 1
+    assert "MPIError: the backend mpi cannot be loaded: " in ended.said
+    assert str(library) in ended.said
+
+
+def test_a_rank_that_raises_ends_all(launcher: Launcher) -> None:
+    script = launcher.code(
+        BEGIN + "if dist.get_rank() == 1:\n    raise ValueError('the user\\'s own mistake')\ndist.barrier()\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert "ValueError: the user's own mistake" in ended.said
+    assert ended.seconds < SOON_S
+
+
+def test_a_rank_that_is_killed_ends_all(launcher: Launcher) -> None:
+    script = launcher.code(
+        BEGIN + "if dist.get_rank() == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(torch.ones(3))\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code != 0
+    assert "Killed (signal 9)" in ended.said
+    assert ended.seconds < SOON_S
+
+
+def test_what_nobody_waited_for_is_done_at_exit(launcher: Launcher) -> None:
+    script = launcher.code(
+        BEGIN
+        + "work = dist.all_reduce(torch.ones(100_000), async_op=True)\n"
+        + "work.get_future().then(lambda done: os.write(1, b'sum %d\\n' % done.value()[0][0]))\n"
+    )
+    ended = launcher.mpiexec(script, ranks=2)
+    assert ended.code == 0, ended.said
+    assert ended.said.count("sum 2\n") == 2
