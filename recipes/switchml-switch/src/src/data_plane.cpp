@@ -25,7 +25,6 @@ constexpr std::size_t kScarceBytes = 4 * 1024 * 1024;
 constexpr std::size_t kSendBytes = 8 * 1024 * 1024;
 constexpr std::size_t kMaxPorts = 64;         // reply lanes with a buffer each; workers have up to 32
 constexpr std::size_t kRoundsPerTurn = 16;    // before commands get their turn
-constexpr std::size_t kIdleLooks = 10;        // for packets, before it sleeps: to be woken takes longer
 constexpr std::size_t kDrainRounds = 100000;  // a bound, should an old worker never stop sending
 
 int make_event() {
@@ -172,15 +171,9 @@ void DataPlane::serve() {
     const auto sink = [this](const wire::Endpoint &source, const std::uint8_t *data, std::size_t bytes) {
         receive(source, data, bytes);
     };
-    std::size_t idle_looks = kIdleLooks;
     try {
         for (;;) {
-            if (idle_looks < kIdleLooks) {
-                std::this_thread::yield();
-            } else {
-                wait();
-            }
-            const std::uint64_t received = counters_.packets_received;
+            wait();
             run_commands();
             {
                 const std::lock_guard lock(mutex_);
@@ -194,7 +187,6 @@ void DataPlane::serve() {
             handle_due_packets();
             flush_all();
             send_due_results();
-            idle_looks = counters_.packets_received == received ? idle_looks + 1 : 0;
         }
     } catch (const std::system_error &error) {
         {

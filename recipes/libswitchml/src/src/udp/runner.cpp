@@ -10,7 +10,6 @@
 #include <cstring>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "error.hpp"
@@ -172,7 +171,6 @@ Runner::End Runner::run(const SliceData &data) {
     now_ns_ = monotonic_ns();
     interrupt_.note_progress(now_ns_);
     std::int64_t next_check = now_ns_ + kCheckPeriodNs;
-    int idle_looks = 0;
     start(transfer);
     while (!slice.complete()) {
         if (interrupt_.raised()) return End::kInterrupted;
@@ -183,12 +181,7 @@ Runner::End Runner::run(const SliceData &data) {
             check_progress(slice);
             next_check = now_ns_ + kCheckPeriodNs;
         }
-        idle_looks = packets == 0 ? idle_looks + 1 : 0;
-        if (idle_looks > kIdleLooks) {
-            wait(std::min(next_check, transfer.next_look_ns()));
-        } else if (idle_looks > 0) {
-            std::this_thread::yield();
-        }
+        if (packets == 0) wait(std::min(next_check, transfer.next_look_ns()));
     }
     ring_.advance(slice.units());
     return End::kComplete;
