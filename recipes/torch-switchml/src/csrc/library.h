@@ -6,47 +6,53 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <switchml.h>
 
 namespace torch_switchml {
 
 class Library {
- public:
-  // Maps `name` (a soname, searched along this extension's own runpath, or a
-  // path) with RTLD_LOCAL, so that what the transport links to stays out of
-  // everybody's sight, and never unmaps it: its threads may outlive a session.
-  // Throws std::runtime_error when it cannot be loaded, lacks a function or
-  // speaks another ABI version.
-  static std::shared_ptr<Library> load(const std::string& name);
+  public:
+    // Maps `name` (a soname, searched along this extension's own runpath, or a
+    // path) with RTLD_LOCAL, so that what the transport links to stays out of
+    // everybody's sight, and never unmaps it: its threads may outlive a session.
+    // Throws std::runtime_error when it cannot be loaded, lacks a function or
+    // speaks another ABI version.
+    static std::shared_ptr<Library> load(const std::string &name);
 
-  const std::string& path() const { return path_; }
-  std::string version() const { return version_(); }
-  std::string transport() const { return transport_(); }
-  uint32_t abi_version() const { return abi_version_(); }
+    decltype(&::switchml_strerror) strerror = nullptr;
+    decltype(&::switchml_last_error) last_error = nullptr;
+    decltype(&::switchml_open) open = nullptr;
+    decltype(&::switchml_allreduce_submit) allreduce_submit = nullptr;
+    decltype(&::switchml_abort) abort = nullptr;
+    decltype(&::switchml_get_stats) get_stats = nullptr;
+    decltype(&::switchml_close) close = nullptr;
 
-  decltype(&::switchml_strerror) strerror = nullptr;
-  decltype(&::switchml_last_error) last_error = nullptr;
-  decltype(&::switchml_open) open = nullptr;
-  decltype(&::switchml_allreduce_submit) allreduce_submit = nullptr;
-  decltype(&::switchml_abort) abort = nullptr;
-  decltype(&::switchml_get_stats) get_stats = nullptr;
-  decltype(&::switchml_close) close = nullptr;
+    // "what the status means: what happened", with the library's own words.
+    std::string explain(switchml_status status, const char *message) const;
 
-  // "what the status means: what happened", with the library's own words.
-  std::string explain(switchml_status status, const char* message) const;
+    // As the functions of these names, of the environment and the defaults alone,
+    // for one worker; std::runtime_error for their errors. Texts of the result are null.
+    switchml_config resolve() const;
+    std::map<std::string, std::string> common_settings(const switchml_config &resolved) const;
+    std::string compare_reports(const std::vector<std::optional<std::string>> &reports, uint32_t timeout_ms) const;
+    std::string describe() const;
+    std::string describe_stats(const switchml_stats &stats) const;
 
- private:
-  Library() = default;
-  void resolve(void* handle);
-  void check_abi() const;
+  private:
+    Library() = default;
+    void resolve_symbols(void *handle);
 
-  std::string path_;
-  decltype(&::switchml_abi_version) abi_version_ = nullptr;
-  decltype(&::switchml_transport) transport_ = nullptr;
-  decltype(&::switchml_version) version_ = nullptr;
+    decltype(&::switchml_resolve) resolve_ = nullptr;
+    decltype(&::switchml_common_settings) common_settings_ = nullptr;
+    decltype(&::switchml_compare_reports) compare_reports_ = nullptr;
+    decltype(&::switchml_describe_library) describe_library_ = nullptr;
+    decltype(&::switchml_describe_stats) describe_stats_ = nullptr;
 };
 
-} // namespace torch_switchml
+}  // namespace torch_switchml

@@ -82,18 +82,15 @@ py::dict counters_to_dict(const Counters &counters) {
     return result;
 }
 
-py::dict library_stats_to_dict(const switchml_stats &stats) {
+// What torch_switchml.settings.Transport is made of.
+py::dict resolve_to_dict(const Library &library) {
+    const switchml_config resolved = library.resolve();
     py::dict result;
-    result["jobs_submitted"] = stats.jobs_submitted;
-    result["jobs_completed"] = stats.jobs_completed;
-    result["jobs_failed"] = stats.jobs_failed;
-    result["elements_reduced"] = stats.elements_reduced;
-    result["packets_sent"] = stats.packets_sent;
-    result["packets_received"] = stats.packets_received;
-    result["packets_retransmitted"] = stats.packets_retransmitted;
-    result["packets_discarded"] = stats.packets_discarded;
-    result["receive_buffer_wanted"] = stats.receive_buffer_wanted;
-    result["receive_buffer_granted"] = stats.receive_buffer_granted;
+    result["connect_timeout_ms"] = resolved.connect_timeout_ms;
+    result["job_timeout_ms"] = resolved.job_timeout_ms;
+    result["worker_port"] = resolved.worker_port;
+    result["num_threads"] = resolved.num_threads;
+    result["common"] = library.common_settings(resolved);
     return result;
 }
 
@@ -131,10 +128,9 @@ std::shared_ptr<Session> open_session(std::shared_ptr<Library> library, std::sha
 void bind_library(py::module_ &module) {
     py::class_<Library, std::shared_ptr<Library>>(module, "Library")
         .def_static("load", &Library::load, py::arg("name"), py::call_guard<py::gil_scoped_release>())
-        .def_property_readonly("path", &Library::path)
-        .def_property_readonly("version", &Library::version)
-        .def_property_readonly("transport", &Library::transport)
-        .def_property_readonly("abi_version", &Library::abi_version);
+        .def("describe", &Library::describe)
+        .def("resolve", &resolve_to_dict)
+        .def("compare_reports", &Library::compare_reports, py::arg("reports"), py::arg("timeout_ms"));
 }
 
 void bind_host(py::module_ &module) {
@@ -158,11 +154,7 @@ void bind_session(py::module_ &module) {
                     py::arg("worker"), py::arg("num_workers"), py::arg("board").none(true), py::arg("wire_ranks"),
                     py::arg("has_failed").none(true), py::arg("on_closed"), py::call_guard<py::gil_scoped_release>())
         .def_property_readonly("failure", &Session::failure)
-        .def("library_stats",
-             [](const Session &self) -> std::optional<py::dict> {
-                 const auto stats = self.library_stats();
-                 return stats ? std::make_optional(library_stats_to_dict(*stats)) : std::nullopt;
-             })
+        .def("library_stats", &Session::library_stats)
         .def("abort", &Session::abort, py::arg("reason") = "", py::call_guard<py::gil_scoped_release>())
         .def("close", &Session::close, py::call_guard<py::gil_scoped_release>());
 }

@@ -309,12 +309,12 @@ std::optional<std::string> Session::failure() const {
     return failure_;
 }
 
-std::optional<switchml_stats> Session::library_stats() const {
+std::optional<std::string> Session::library_stats() const {
     switchml_stats stats{};
     if (!carrier_ || !carrier_->read_stats(stats)) {
         return std::nullopt;
     }
-    return stats;
+    return library_->describe_stats(stats);
 }
 
 void Session::abort(const std::string &reason) {

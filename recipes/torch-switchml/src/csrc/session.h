@@ -86,9 +86,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Why the session accepts no more jobs, or nothing while it does.
     std::optional<std::string> failure() const;
 
-    // The library's counters, after close() the last ones; nothing where another
-    // rank of the host has the session with the switch.
-    std::optional<switchml_stats> library_stats() const;
+    // The library's counters as a JSON object, after close() the last ones; nothing
+    // where another rank of the host has the session with the switch.
+    std::optional<std::string> library_stats() const;
 
     // Fails what is pending, for the reason given if there is one. Returns at once.
     void abort(const std::string &reason = {});

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -169,27 +170,29 @@ def test_switch_not_there_stops_all(launcher: Launcher, transport: Transport) ->
         pytest.skip("the stand-in's controller is rank 0 itself")
     results = launcher.run("init_error", environment={**QUICK, "SWITCHML_CONTROLLER": f"127.0.0.1:{free_port()}"})
     for text in errors(results):
-        assert "rank 0: cannot open the SwitchML session" in text
-        assert "rank 1: cannot open the SwitchML session" in text
+        assert "ranks 0, 1: cannot open the SwitchML session" in text
 
 
-def test_settings_that_differ_stop_all(launcher: Launcher) -> None:
+def test_settings_that_differ_stop_all(launcher: Launcher, transport: Transport) -> None:
+    if transport.kind == "fake":
+        pytest.skip("the stand-in compares no settings")
     results = launcher.run("init_error", rank_environment={1: {"SWITCHML_PACKET_NUMEL": "64"}})
     for text in errors(results, within_s=5):
-        assert "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '' on rank 0, '64' on rank 1" in text
+        assert "SWITCHML_PACKET_NUMEL must be the same on all ranks, but is '256' on rank 0, '64' on rank 1" in text
 
 
 @pytest.mark.parametrize("name", ["SWITCHML_ENABLE", "SWITCHML_REQUIRE", "SWITCHML_JOB_TIMEOUT_MS"])
 def test_malformed_setting_on_one_rank_stops_all(launcher: Launcher, name: str) -> None:
     results = launcher.run("init_error", rank_environment={1: {name: "perhaps"}})
     for text in errors(results, within_s=5):
-        assert f"rank 1: {name}='perhaps': expected " in text
+        assert re.search(f"rank 1: .*{name}='perhaps'[:,] expected ", text)
 
 
-def test_unconfigured_rank_is_named(launcher: Launcher) -> None:
+def test_unconfigured_rank_is_named(launcher: Launcher, transport: Transport) -> None:
     results = launcher.run("one_allreduce", environment=QUICK, rank_environment={1: {"SWITCHML_CONTROLLER": None}})
     assert results[0].code == 1
-    assert "rank 1 did not report within 8 s: is torch-switchml installed there" in results[0].stderr
+    reason = "rank 1: did not report" if transport.kind == "fake" else "rank 1 did not report within 8 s: is SwitchML"
+    assert reason in results[0].stderr
     assert results[1].code == 1, "gloo must not have gone on alone"
 
 

@@ -4,12 +4,14 @@
 The store, not a gloo collective: a rank without the plugin would answer a
 collective with its next one of its own, while its missing key says plainly
 which rank it is. Keys carry a generation, since a store may outlive a group.
+What the ranks say is compared by libswitchml, for all integrations alike.
 """
 
-import json
 import logging
+import re
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
@@ -21,6 +23,10 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 # How long the ranks wait, once something failed, for the slowest to have read why.
 _FAREWELL_TIMEOUT = timedelta(seconds=5)
+
+
+Compare = Callable[[list[str | None], int], str]
+"""Why ranks with these reports (None: none within so many milliseconds) cannot go on together; "" where they can."""
 
 
 class Store(Protocol):
@@ -45,6 +51,14 @@ class Report:
 
     error: str | None = None
     facts: dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """As switchml_compare_reports takes it."""
+        lines = [
+            _on_one_line(self.error or ""),
+            *(f"{name}\t{_on_one_line(value)}" for name, value in self.facts.items()),
+        ]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,37 +96,31 @@ class Agreement:
             )
         return [self.store.get(key).decode() for key in keys]
 
-    def settle(self, *, stage: str, report: Report, timeout: timedelta) -> None:
+    def settle(self, *, stage: str, report: Report, timeout: timedelta, compare: Compare | None) -> None:
         """Return if every rank reported success and the same facts, else raise on every rank.
 
         The SwitchMLError names each rank that failed with its reason, the ranks that did not
-        report within `timeout`, or the facts that differ. It is unanimous where all reported.
+        report within `timeout`, or the facts that differ. It is unanimous where all reported. A rank
+        that has no `compare`, for want of a library, reports an error and knows its own only.
         """
         prefix = f"switchml/{self.generation}/{stage}"
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
         if report.error:
             self.store.set(f"{prefix}/failed", "1")
-        self.store.set(keys[self.rank], json.dumps(asdict(report)))
-        missing = self._missing(keys, timeout)
-        complaints = self._complaints(keys, missing, timeout)
-        if complaints:
+        self.store.set(keys[self.rank], report.text())
+        if compare is None:
+            missing, complaint = [], f"{name_ranks([self.rank])}: {report.error}"
+        else:
+            missing = self._missing(keys, timeout)
+            reports = [None if rank in missing else self.store.get(key).decode() for rank, key in enumerate(keys)]
+            complaint = compare(reports, round(timeout.total_seconds() * 1000))
+        if complaint:
             self._say_farewell(prefix)
-            text = "SwitchML was asked for but cannot be used: " + "; ".join(complaints)
-            raise SwitchMLError(text, unanimous=not missing)
+            raise SwitchMLError(f"SwitchML was asked for but cannot be used: {complaint}", unanimous=not missing)
 
     def has_failed(self, stage: str) -> bool:
         """Whether a rank has already reported that it failed in the stage."""
         return self.store.check([f"switchml/{self.generation}/{stage}/failed"])
-
-    def _complaints(self, keys: list[str], missing: list[int], timeout: timedelta) -> list[str]:
-        reports = {rank: _parse_report(self.store.get(key)) for rank, key in enumerate(keys) if rank not in missing}
-        failures = [f"rank {rank}: {report.error}" for rank, report in reports.items() if report.error]
-        if missing:
-            failures.append(
-                f"{name_ranks(missing)} did not report within {timeout.total_seconds():g} s: is "
-                "torch-switchml installed there, and SWITCHML_CONTROLLER set?"
-            )
-        return failures or _differences(reports)
 
     def _missing(self, keys: list[str], timeout: timedelta) -> list[int]:
         try:
@@ -143,21 +151,8 @@ class Agreement:
             logger.debug("the store ended before all ranks said that they had read it: %s", err)
 
 
-def _parse_report(text: bytes) -> Report:
-    fields = json.loads(text)
-    return Report(error=fields["error"], facts=fields["facts"])
-
-
-def _differences(reports: dict[int, Report]) -> list[str]:
-    result = []
-    for name in sorted({name for report in reports.values() for name in report.facts}):
-        ranks_by_value: dict[str, list[int]] = {}
-        for rank, report in reports.items():
-            ranks_by_value.setdefault(report.facts.get(name, ""), []).append(rank)
-        if len(ranks_by_value) > 1:
-            parts = [f"{value!r} on {name_ranks(ranks)}" for value, ranks in ranks_by_value.items()]
-            result.append(f"{name} must be the same on all ranks, but is " + ", ".join(parts))
-    return result
+def _on_one_line(text: str) -> str:
+    return re.sub(r"[\x00-\x1f]", " ", text)
 
 
 def name_ranks(ranks: list[int]) -> str:

@@ -9,6 +9,7 @@ has a session; other groups of all ranks have one each where that is asked for.
 """
 
 import atexit
+import json
 import logging
 import secrets
 import sys
@@ -25,7 +26,15 @@ from torch_switchml.agreement import Agreement, Report, Store
 from torch_switchml.errors import SwitchMLError
 from torch_switchml.hosts import Hosts, settle_hosts
 from torch_switchml.report import build_report, write_report
-from torch_switchml.settings import BACKEND_NAME, DEFAULT_SETTINGS, Settings, is_requested, read_settings
+from torch_switchml.settings import (
+    BACKEND_NAME,
+    DEFAULT_SETTINGS,
+    Settings,
+    Transport,
+    is_requested,
+    library_name,
+    read_settings,
+)
 from torch_switchml.version import __version__
 
 if TYPE_CHECKING:
@@ -37,8 +46,8 @@ logger = logging.getLogger(__name__)
 _MAX_WORKERS = 32
 # A switch serves as many at most (`--max-sessions` of switchml-switch).
 _MOST_SESSIONS = 64
-# What the library's configuration can hold.
-_LONGEST_TIMEOUT_MS = 2**32 - 1
+# The longest that libswitchml takes.
+_LONGEST_TIMEOUT_MS = 24 * 3600 * 1000
 # Beyond the library's own limits: ranks come here out of gloo's rendezvous, so they are not far apart.
 _MARGIN = timedelta(seconds=5)
 
@@ -58,6 +67,7 @@ class Plugin:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._settings: Settings | None = None
+        self._transport = Transport()
         self._counters: _C.Counters | None = None
         self._library: _C.Library | None = None
         self._place: GroupPlace | None = None  # in the default group, as those below
@@ -178,7 +188,7 @@ class Plugin:
     def _open_together(self, store: Store, place: GroupPlace) -> "_C.Session":
         agreement = Agreement.begin(store=store, rank=place.rank, size=place.size)
         report = self._try_load()
-        agreement.settle(stage="load", report=report, timeout=_opening_limit(self._settings))
+        self._settle(agreement, stage="load", report=report)
         return self._open(agreement, place, worker_port=0)
 
     def _open_beside(self, store: Store, place: GroupPlace) -> "_C.Session | None":
@@ -189,7 +199,8 @@ class Plugin:
         number = 1 + (self._groups_beside - 1) % (_MOST_SESSIONS - 1)
         try:
             # the switch knows a worker by its address and port
-            return self._open(agreement, place, worker_port=settings.worker_port + number * settings.num_threads)
+            first = self._transport.worker_port
+            return self._open(agreement, place, worker_port=first + number * self._transport.num_threads)
         except SwitchMLError as err:
             if settings.require or not err.unanimous:
                 raise
@@ -202,7 +213,7 @@ class Plugin:
             return None
 
     def _open(self, agreement: Agreement, place: GroupPlace, *, worker_port: int) -> "_C.Session":
-        limit = _opening_limit(self._settings)
+        limit = _opening_limit(self._transport)
         hosts = _settle_workers(self._settings or DEFAULT_SETTINGS, agreement, limit)
         if worker_port == 0:
             self._hosts = hosts
@@ -211,7 +222,7 @@ class Plugin:
         has_failed = partial(agreement.has_failed, "open") if worker_port else None
         session, report = self._try_open(place, hosts, job_name, worker_port, has_failed)
         try:
-            agreement.settle(stage="open", report=report, timeout=limit)
+            self._settle(agreement, stage="open", report=report)
         except SwitchMLError:
             if session is not None:
                 session.close()
@@ -220,18 +231,23 @@ class Plugin:
             raise AssertionError("settled although this rank has no session")
         return session
 
+    def _settle(self, agreement: Agreement, *, stage: str, report: Report) -> None:
+        compare = self._library.compare_reports if self._library is not None else None
+        agreement.settle(stage=stage, report=report, timeout=_opening_limit(self._transport), compare=compare)
+
     def _try_load(self) -> Report:
         try:
             from torch_switchml import _C
 
+            self._library = _C.Library.load(library_name(self._environ))  # first: it compares what the ranks say
             self._settings = read_settings(self._environ)
-            self._library = _C.Library.load(self._settings.library)
+            self._transport = Transport(**self._library.resolve())
         except (ImportError, RuntimeError) as err:
             return Report(error=str(err))
         facts = {
-            "the transport of libswitchml": self._library.transport,
             "the version of torch-switchml": __version__,
             **self._settings.common,
+            **self._transport.common,
         }
         return Report(facts=facts)
 
@@ -254,7 +270,7 @@ class Plugin:
                 counters=self._get_counters(),
                 rank=place.rank,
                 size=place.size,
-                job_timeout_ms=_job_timeout_ms(settings, place),
+                job_timeout_ms=_job_timeout_ms(settings, self._transport, place),
                 job_name=job_name,
                 worker_port=worker_port,
                 worker=hosts.worker_led_by(place.rank),
@@ -269,14 +285,15 @@ class Plugin:
         if session is None:  # another rank failed, and says why
             return None, Report()
         group = "the default group" if worker_port == 0 else "a group of all ranks"
+        library = json.loads(self._library.describe())
         if hosts.hold_all_in_memory:
             logger.info("allreduces of %s stay in the memory of this host, where all its ranks are", group)
         else:
             logger.info(
                 "allreduces of %s go through %s (%s, controller %s), its ranks as %d workers",
                 group,
-                self._library.path,
-                self._library.transport,
+                library["path"],
+                library["transport"],
                 settings.controller,
                 hosts.num_on_wire,
             )
@@ -302,10 +319,9 @@ def _place_in(backend: pytorch.Backend) -> GroupPlace:
     return GroupPlace(rank=backend.rank(), size=backend.size(), timeout=pytorch.group_timeout(backend))
 
 
-def _opening_limit(settings: Settings | None) -> timedelta:
+def _opening_limit(transport: Transport) -> timedelta:
     """How long the ranks wait for each other while they open a session."""
-    read = settings or DEFAULT_SETTINGS
-    return timedelta(milliseconds=read.connect_timeout_ms + read.job_timeout_ms) + _MARGIN
+    return timedelta(milliseconds=transport.connect_timeout_ms + transport.job_timeout_ms) + _MARGIN
 
 
 def _settle_workers(settings: Settings, agreement: Agreement, timeout: timedelta) -> Hosts:
@@ -328,8 +344,8 @@ def _make_job_name(environ: Mapping[str, str]) -> str:
     return f"{readable}-{secrets.token_hex(4)}"
 
 
-def _job_timeout_ms(settings: Settings, place: GroupPlace) -> int:
+def _job_timeout_ms(settings: Settings, transport: Transport, place: GroupPlace) -> int:
     """The environment's limit, else the group's own, else the library's default."""
     if settings.job_timeout_set or place.timeout is None:
-        return settings.job_timeout_ms
+        return transport.job_timeout_ms
     return min(max(1, round(place.timeout.total_seconds() * 1000)), _LONGEST_TIMEOUT_MS)

@@ -46,7 +46,7 @@ def build_report(
         "rank": place.rank if place else None,
         "world_size": place.size if place else None,
         "host": _describe_host(place, hosts),
-        "library": _describe_library(library),
+        "library": json.loads(library.describe()) if library else None,
         "sessions": len(sessions),
         "refused_groups": refused_groups,
         "failure": next((session.failure for session in sessions if session.failure), None),
@@ -68,8 +68,8 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
         raise
 
 
-def _add_up(sessions: Sequence[Mapping[str, int] | None]) -> dict[str, int] | None:
-    counts = [one for one in sessions if one is not None]  # the others have another rank of this host on the wire
+def _add_up(sessions: Sequence[str | None]) -> dict[str, int] | None:
+    counts = [json.loads(one) for one in sessions if one]  # the others have another rank of this host on the wire
     return {name: sum(one[name] for one in counts) for name in counts[0]} if counts else None
 
 
@@ -77,17 +77,6 @@ def _describe_host(place: "GroupPlace | None", hosts: "Hosts | None") -> dict[st
     if place is None or hosts is None:
         return None
     return {"ranks": list(hosts.ranks_with(place.rank)), "workers": hosts.num_on_wire}
-
-
-def _describe_library(library: "_C.Library | None") -> dict[str, Any] | None:
-    if library is None:
-        return None
-    return {
-        "path": library.path,
-        "version": library.version,
-        "transport": library.transport,
-        "abi_version": library.abi_version,
-    }
 
 
 def _nothing_counted() -> dict[str, Any]:

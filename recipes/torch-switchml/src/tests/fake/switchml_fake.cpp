@@ -9,12 +9,14 @@
 //   SWITCHML_FAKE_FAIL_JOB=N    the job number N (from 0) of this worker fails
 // Like the real thing, a job whose peers do not take part ends by timeout.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -35,6 +37,11 @@ thread_local std::string t_last_error;
 switchml_status failed(switchml_status status, const std::string &message) {
     t_last_error = message;
     return status;
+}
+
+size_t hand_out(const std::string &made, char *text, size_t size) {
+    std::snprintf(text, size, "%s", made.c_str());
+    return made.size();
 }
 
 uint32_t setting(uint32_t given, const char *name, uint32_t fallback) {
@@ -332,7 +339,7 @@ uint32_t switchml_abi_version(void) {
 
 const char *switchml_transport(void) { return "fake"; }
 
-const char *switchml_version(void) { return "1.0.0"; }
+const char *switchml_version(void) { return "1.1.0"; }
 
 const char *switchml_strerror(switchml_status status) {
     switch (status) {
@@ -418,6 +425,54 @@ switchml_status switchml_get_stats(const switchml_context *context, switchml_sta
     *stats = self->stats;
     stats->struct_size = size;
     return SWITCHML_OK;
+}
+
+switchml_status switchml_resolve(const switchml_config *config, switchml_config *resolved) {
+    if (setting(0, "SWITCHML_JOB_TIMEOUT_MS", 30000) == 0) {
+        return failed(SWITCHML_ECONFIG, std::string("SWITCHML_JOB_TIMEOUT_MS='") +
+                                            std::getenv("SWITCHML_JOB_TIMEOUT_MS") + "', expected a number");
+    }
+    *resolved = *config;
+    resolved->connect_timeout_ms = setting(config->connect_timeout_ms, "SWITCHML_CONNECT_TIMEOUT_MS", 10000);
+    resolved->job_timeout_ms = setting(config->job_timeout_ms, "SWITCHML_JOB_TIMEOUT_MS", 30000);
+    resolved->worker_port = setting(config->worker_port, "SWITCHML_WORKER_PORT", 4000);
+    resolved->num_threads = setting(config->num_threads, "SWITCHML_NUM_THREADS", 1);
+    resolved->packet_numel = setting(config->packet_numel, "SWITCHML_PACKET_NUMEL", 256);
+    return SWITCHML_OK;
+}
+
+size_t switchml_common_settings(const switchml_config *resolved, char *text, size_t size) {
+    return hand_out(
+        "the transport of libswitchml\tfake\nSWITCHML_PACKET_NUMEL\t" + std::to_string(resolved->packet_numel) + "\n",
+        text, size);
+}
+
+// Errors alone: it is not asked about differences.
+size_t switchml_compare_reports(const char *const *reports, uint32_t num_workers, uint32_t, char *text, size_t size) {
+    std::string found;
+    for (uint32_t rank = 0; rank < num_workers; ++rank) {
+        const std::string report = reports[rank] != nullptr ? reports[rank] : "did not report";
+        const std::string error = report.substr(0, report.find('\n'));
+        if (!error.empty()) {
+            found += (found.empty() ? "rank " : "; rank ") + std::to_string(rank) + ": " + error;
+        }
+    }
+    return hand_out(found, text, size);
+}
+
+size_t switchml_describe_library(char *text, size_t size) {
+    Dl_info info{};
+    dladdr(reinterpret_cast<const void *>(&switchml_version), &info);
+    return hand_out(std::string("{\"path\": \"") + info.dli_fname +
+                        "\", \"version\": \"1.1.0\", \"transport\": \"fake\", \"abi_version\": 1}",
+                    text, size);
+}
+
+size_t switchml_describe_stats(const switchml_stats *stats, char *text, size_t size) {
+    return hand_out("{\"jobs_submitted\": " + std::to_string(stats->jobs_submitted) +
+                        ", \"jobs_completed\": " + std::to_string(stats->jobs_completed) +
+                        ", \"elements_reduced\": " + std::to_string(stats->elements_reduced) + "}",
+                    text, size);
 }
 
 void switchml_close(switchml_context *context) {
