@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The main job as users run it: build, install over file:// and http://, validate, and what a second run does."""
+"""The main job as users run it: build, install over file:// and http://, and what a second run does.
+
+test_whole_path.py validates.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.environments import find_outside_paths
-from channel_tools.system.settings import Settings, make_settings
+from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, Served
 from tests.support.programs import program
 
@@ -81,22 +84,6 @@ def test_an_environment_comes_from_the_channel_alone(
     forbidden = [own_settings.tree.root, own_settings.output, Path(sys.prefix)]
     sources = [stack_channel, own_settings.package_cache]
     assert find_outside_paths(prefix, forbidden, recorded_sources=sources) == ()
-
-
-def test_validate_counts_what_the_switch_carried(stack_channel: Path, tmp_path: Path) -> None:
-    """In an output folder of its own: other tests that validate the stack write their report under the same name."""
-    (tmp_path / "channel").symlink_to(stack_channel)
-    report = tool_json("validate", "--ranks", "2", "--output", tmp_path)
-    assert report["passed"] is True
-    transports, bandwidth = report["transports"], report["bandwidth"]
-    assert isinstance(transports, list)
-    assert isinstance(bandwidth, list)
-    carried = {row["name"]: row["elements"] > 0 for row in transports if row["counted_by"] != "switch"}
-    assert carried == {"switchml": True, "gloo": True}
-    assert len(bandwidth) == 6
-    assert json.loads((tmp_path / "report" / "udp.json").read_text()) == report
-    settings = make_settings(root=ROOT, output=tmp_path, environ=os.environ, cwd=ROOT)
-    assert list(settings.work.iterdir()) == []
 
 
 def test_a_second_run_at_the_same_time_is_told_so(stack_channel: Path) -> None:

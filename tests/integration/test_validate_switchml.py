@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The udp stack of the built channel, validated for real by a small plan: first as it is, then with each fault.
 
-test_main_job.py validates it with the whole plan.
+test_whole_path.py validates it with the whole plan.
 """
 
 from __future__ import annotations

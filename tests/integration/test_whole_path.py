@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.system.settings import make_settings
 from tests.integration.conftest import ROOT
 from tests.support.serving import running
 
@@ -62,7 +63,7 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
 
     published = connected.run_json("publish", "--to", target, "--label", "testing")
     assert {f"{path.parent.name}/{path.name}" for path in own} >= own_names(published["uploaded"])
-    connected.run("validate", "--ranks", RANKS, "--channel", str(published["address"]))
+    validate_counting(connected, str(published["address"]), tmp_path / "output")
     promoted = connected.run_json("promote", "testing", "main", "--at", target)
     assert promoted["uploaded"] == []
     assert promoted["linked"] == published["uploaded"]
@@ -89,6 +90,21 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     theirs = mirror / "channels" / "ours"
     offline.run("env", "create", environment, "--lock", pins / "conda-lock.yml", "--channel", theirs)
     offline.run("validate", "--ranks", RANKS, "--prefix", environment, "--channel", theirs)
+
+
+def validate_counting(side: Side, channel: str, output: Path) -> None:
+    """The counters say what carried the allreduces; nothing but the report stays in ``output``."""
+    report = side.run_json("validate", "--ranks", RANKS, "--channel", channel, "--output", output)
+    assert report["passed"] is True
+    transports, bandwidth = report["transports"], report["bandwidth"]
+    assert isinstance(transports, list)
+    assert isinstance(bandwidth, list)
+    carried = {row["name"]: row["elements"] > 0 for row in transports if row["counted_by"] != "switch"}
+    assert carried == {"switchml": True, "gloo": True}
+    assert len(bandwidth) == 6
+    assert json.loads((output / "report" / "udp.json").read_text()) == report
+    settings = make_settings(root=ROOT, output=output, environ=os.environ, cwd=ROOT)
+    assert list(settings.work.iterdir()) == []
 
 
 def own_names(keys: object) -> set[str]:
