@@ -169,13 +169,13 @@ TEST(a_job_that_died_does_not_keep_its_own_place_from_its_successor) {
 }
 
 TEST(a_switch_that_was_started_again_is_noticed_before_the_time_limit) {
-    auto net = std::make_unique<Switch>(std::vector<std::string>{"--lease-ms", "300"});
+    auto net = std::make_unique<Switch>(std::vector<std::string>{"--lease-ms", "1500"});
     const std::string port = net->controller.substr(net->controller.find(':') + 1);
     Workers workers(*net, 2);
     net->kill();
     net.reset();
     const auto start = Clock::now();
-    const Switch next({"--controller-port", port, "--lease-ms", "300"});
+    const Switch next({"--controller-port", port, "--lease-ms", "1500"});
     Ints values(1000, 1);
     Job jobs[2];
     for (int rank = 0; rank < 2; ++rank) submit(workers.contexts[rank], values, jobs[rank]);
