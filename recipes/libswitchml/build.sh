@@ -15,6 +15,11 @@ export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=${PREFIX}=host"
 vcl=OFF
 [[ "${target_platform}" == linux-64 ]] && vcl=ON
 
+# gRPC's headers take longer to compile than what includes them: one compilation for each of our libraries. The published
+# client's sources are not made for that.
+unity=OFF
+[[ "${SWITCHML_TRANSPORT}" == udp ]] && unity=ON
+
 # CMAKE_ARGS is a list of options, set by the compilers' activation.
 # shellcheck disable=SC2086
 cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
@@ -22,6 +27,7 @@ cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
   -DCMAKE_PREFIX_PATH="${PREFIX}" \
   -DCMAKE_INSTALL_PREFIX="${PREFIX}" \
   -DCMAKE_INSTALL_LIBDIR=lib \
+  -DCMAKE_UNITY_BUILD="${unity}" -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
   -DSWITCHML_TRANSPORT="${SWITCHML_TRANSPORT}" \
   -DSWITCHML_VCL="${vcl}"
 cmake --build _build
