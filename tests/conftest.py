@@ -13,7 +13,13 @@ from tests.support.programs import restricted_path
 _LONGEST_FIRST = (
     *("test_torch_switchml_sources.py", "test_switchml_patched.py", "test_whole_path.py", "test_stack_clients.py"),
     *("test_switchml_sources.py", "test_sanitizers.py", "test_main_job.py", "test_audit.py"),
-    *("test_validate_switchml.py", "test_mpi_cuda_awareness.py", "test_mirror.py", "test_serve_kills.py"),
+    *(
+        "test_torch_mpi.py",
+        "test_validate_switchml.py",
+        "test_mpi_cuda_awareness.py",
+        "test_mirror.py",
+        "test_serve_kills.py",
+    ),
     *("test_s3_safety.py", "test_sources.py", "test_s3.py", "test_publish.py"),
     *("test_autotools.py", "test_conda_forge_foundation.py", "test_build.py", "test_archive_fuzz.py"),
 )

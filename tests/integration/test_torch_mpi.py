@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The stack cray-mpich on the registry foundation: built, installed from the channel alone, proven; its sources' tests.
+
+One environment serves all: the plugin's own tests in it, and ranks that channel_tools validates.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments import activated_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
+from tests.support.stacks import DistributedRun, failed, install
+
+pytestmark = pytest.mark.integration
+
+STACK = "cray-mpich"
+LIMIT_S = 600.0
+FEW: dict[str, object] = {"dtypes": ["int32"], "ops": ["SUM"], "ddp": False, "max_numel": 2000}
+
+
+@pytest.fixture(scope="module")
+def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = build_into_output("build", "--variant", STACK)
+    assert result.returncode == 0, result.stderr
+    prefix = tmp_path_factory.mktemp(STACK) / "env"
+    return install(own_settings, own_settings.channel, prefix, ["pytorch-cray-mpich", "pip", "numpy"])
+
+
+def test_the_plugin_keeps_pytorchs_promises(prefix: Path, tmp_path: Path) -> None:
+    variables = activated_environment(prefix, environ=os.environ)
+    python = prefix / "bin" / "python"
+    installed = run_command(
+        [python, "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}"],
+        env=variables,
+        check=False,
+        timeout_s=LIMIT_S,
+    )
+    if installed.returncode != 0:
+        pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
+    sources = tmp_path / "src"  # with room for byte code, which the clone's own are to be without
+    shutil.copytree(
+        ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
+    )
+    result = run_command(
+        [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=sources,
+        env=variables,
+        check=False,
+        timeout_s=LIMIT_S,
+    )
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"\d+ passed", result.stdout)
+
+
+def test_the_package_alone_is_the_plugin(prefix: Path) -> None:
+    names = [path.name for path in (prefix / "conda-meta").glob("*.json")]
+    assert [name for name in names if name.startswith("pytorch-cray-mpich-") and "-plugin_py" in name]
+    assert [name for name in names if name.startswith("mpich-") and "external" not in name]
+
+
+@pytest.mark.parametrize(
+    ("options", "not_passed"),
+    [
+        ({}, set()),
+        (
+            {"backend": "gloo"},
+            {
+                "the profiler saw every allreduce of the cases as mpi:all_reduce",
+                "torch_mpi:carried_allreduces counted every allreduce of the cases as carried",
+                "libmpi.so.12 is loaded from the environment alone",
+            },
+        ),
+    ],
+    ids=["mpi", "another backend is not taken for it"],
+)
+def test_validation_tells_who_carried(
+    own_settings: Settings, prefix: Path, tmp_path: Path, options: dict[str, object], not_passed: set[str]
+) -> None:
+    run = DistributedRun(settings=own_settings, stack=STACK, prefix=prefix, folder=tmp_path, few=FEW, limit_s=LIMIT_S)
+    assert failed(run(**options)) == not_passed
