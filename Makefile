@@ -7,6 +7,7 @@
 # make lint         ruff, mypy, shellcheck, clang-format
 # make lint-cpp     clang-tidy, with the C++ headers of this machine's compiler
 # make fuzz         fuzzing of what reads bytes of others, MINUTES (10) for each kind of them
+# make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
 # make bench        what the commands take, beside other programs where they are at hand
@@ -22,7 +23,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: simulate fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce soak clean setup help
+.PHONY: simulate sanitize fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -70,6 +71,9 @@ fuzz: setup
 	  $(BIN)/python -m tests.fuzz $$target --minutes $(MINUTES) || exit 1; done
 	$(BIN)/channel_tools build --variant udp
 	$(BIN)/python -m tests.fuzz.switchml --minutes $(MINUTES)
+
+sanitize: setup
+	CHANNEL_TOOLS_TEST_HEAVY=1 $(BIN)/python -m pytest tests/integration/test_sanitizers.py
 
 SCHEDULES ?= 1000000
 simulate: setup

@@ -3,8 +3,8 @@
 
 Among them are the fuzzed programs, which replay their committed inputs.
 
-Programs that talk gRPC are left out: its library is not compiled for the thread sanitizer, which then takes its locks
-for none, and its headers take long to compile.
+Programs that talk gRPC run where CHANNEL_TOOLS_TEST_HEAVY is set (``make sanitize``), since its headers take long to
+compile, and not under the thread sanitizer, which takes the locks of a library that is not compiled for it for none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.stacks import install
+from tests.support.stacks import HEAVY_VARIABLE, install
 from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, QUICK, TOOLCHAIN, compile_switch
 
 pytestmark = pytest.mark.integration
@@ -34,10 +34,16 @@ class Build:
     sanitizers: str
     tests: dict[str, str]
     """CTest's names of tests, by the program that they run."""
+    heavy: bool = False
+    """Whether it compiles for minutes, and is only tried where that is asked for."""
 
 
 FUZZED = tuple(path.name for path in sorted((FUZZ_SOURCE / "corpus").iterdir()))
 """What tests/fuzz/switchml has inputs for."""
+OVER_GRPC = {"test_session": "lib.test_session"} | {
+    f"test_{name}": f"switch.test_{name}" for name in ("access", "end_to_end", "limits", "sessions", "trouble")
+}
+"""The client's session against a controller as published ones are, then the client against the switch."""
 BUILDS = {
     "addresses and undefined behaviour": Build(
         sanitizers="address,undefined",
@@ -48,17 +54,26 @@ BUILDS = {
         sanitizers="thread",
         tests={"test_data_plane": "switch.test_data_plane", "test_rendezvous": "switch.test_rendezvous"},
     ),
+    "addresses and undefined behaviour over gRPC": Build(sanitizers="address,undefined", tests=OVER_GRPC, heavy=True),
 }
 
 
-@pytest.fixture
-def prefix(own_settings: Settings, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = build_into_output("foundation", "build", "--with", "libsanitizer")
     assert made.returncode == 0, made.stderr
-    return install(own_settings, own_settings.foundation, tmp_path / "env", [*TOOLCHAIN, *LIBRARIES, "libsanitizer"])
+    specs = [*TOOLCHAIN, *LIBRARIES, "libsanitizer"]
+    return install(own_settings, own_settings.foundation, tmp_path_factory.mktemp("sanitizers") / "env", specs)
 
 
-@pytest.mark.parametrize("name", BUILDS)
+only_if_heavy = pytest.mark.skipif(
+    not os.environ.get(HEAVY_VARIABLE), reason=f"compiles for minutes: set {HEAVY_VARIABLE}=1 to try it"
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[only_if_heavy] if build.heavy else []) for name, build in BUILDS.items()]
+)
 def test_sanitizers_find_nothing(name: str, prefix: Path, tmp_path: Path) -> None:
     chosen = BUILDS[name]
     toolchain = {**activated_environment(prefix, environ=os.environ), "CXXFLAGS": "-O0 -pipe", "CFLAGS": "-O0"}
