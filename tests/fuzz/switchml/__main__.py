@@ -23,7 +23,10 @@ from tests.support.programs import program
 from tests.support.stacks import install
 from tests.support.switchml_sources import FUZZ_SOURCE, LIBRARIES, ROOT, TOOLCHAIN, compile_switch
 
-TARGETS = ("packets", "results", "requests", "settings", "options", "tokens", "scrapes")
+TARGETS = (
+    *("packets", "results", "requests", "reports", "scrapes"),
+    *("settings", "configuration", "variables", "options", "bench", "tokens"),
+)
 _OPTIONS = ("-max_len=4096", "-rss_limit_mb=3000", "-timeout=30", "-print_final_stats=1")
 
 

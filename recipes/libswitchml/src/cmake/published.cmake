@@ -78,6 +78,7 @@ elseif(backend STREQUAL "rdma")
 endif()
 
 add_library(switchml_transport STATIC
-  src/published/configuration.cpp src/published/transport.cpp "src/published/backend_${backend}.cpp")
+  src/published/configuration.cpp src/published/configuration_file.cpp src/published/transport.cpp
+  "src/published/backend_${backend}.cpp")
 target_compile_definitions(switchml_transport PRIVATE "SWITCHML_TRANSPORT_NAME=\"${SWITCHML_TRANSPORT}\"")
 target_link_libraries(switchml_transport PUBLIC switchml_core PRIVATE switchml_published)

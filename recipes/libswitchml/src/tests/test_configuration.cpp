@@ -104,18 +104,23 @@ TEST(what_makes_no_sense_is_refused_by_name) {
     CHECK_MENTIONS(refusal("[general]\nbackend = other\n"), "general.backend");
     CHECK_MENTIONS(refusal("[general]\nprepostprocessor = bypass\n"), "general.prepostprocessor");
     CHECK_MENTIONS(refusal("[general]\ninstant_job_completion = true\n"), "instant_job_completion");
-    CHECK_MENTIONS(refusal("[general]\nnonsense\n"), "nonsense");
+    CHECK_MENTIONS(refusal("[general]\n nonsense # there\n"), ":2: 'nonsense', expected [SECTION] or KEY = VALUE");
+    CHECK_MENTIONS(refusal("[general]\n\nrank = 1\nrank = 2\n"), ":4: general.rank is set above as well");
+    // Boost's reader of such files never came to an end of its message for this line.
+    CHECK_MENTIONS(refusal("%invalid_line%\n"), ":1: '%invalid_line%'");
     const TemporaryFile ours("[general]\nbackend = " + std::string(published::backend_name()) + "\n");
     ConfigurationFile accepted(ours.path());
 }
 
 TEST(the_file_that_the_environment_names_must_be_there) {
     setenv("SWITCHML_CONFIG", "no-such-file.cfg", 1);
-    const Error error = failure_of([] { ConfigurationFile::find(); });
+    const Error error = failure_of([] { published::find_configuration(); });
     unsetenv("SWITCHML_CONFIG");
     CHECK_EQ(error.status(), SWITCHML_ECONFIG);
     CHECK_MENTIONS(error.what(), "no-such-file.cfg");
     CHECK_MENTIONS(error.what(), "SWITCHML_CONFIG");
 }
+
+TEST(a_folder_is_no_file) { CHECK_MENTIONS(failure_of([] { ConfigurationFile file("."); }).what(), "cannot read"); }
 
 CHECK_MAIN()

@@ -16,7 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "bench_options.hpp"
 #include "switchml.h"
+
+using switchml::bench::Options;
+using switchml::bench::parse_options;
+using switchml::bench::UsageError;
 
 namespace {
 
@@ -27,56 +32,6 @@ constexpr const char *kUsage =
     "checks every sum, and prints one JSON line. Start it once per rank; on one host the\n"
     "workers take addresses of their own on loopback by themselves.\n"
     "Exit status: 0 all sums right, 1 the library failed, 2 usage, 3 wrong sums.\n";
-
-struct Options {
-    std::uint32_t rank = 0;
-    std::uint32_t workers = 0;
-    std::uint64_t numel = 16 * 1024 * 1024;
-    switchml_dtype dtype = SWITCHML_FLOAT32;
-    std::uint32_t iterations = 5;
-    bool in_place = false;
-};
-
-class UsageError : public std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-std::uint64_t parse_number(const std::string &option, const std::string &text) {
-    const bool digits =
-        !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!digits || text.size() > 12) throw UsageError(option + " takes a whole number, not '" + text + "'");
-    return std::stoull(text);
-}
-
-Options parse(int argc, char **argv) {
-    Options options;
-    bool has_rank = false;
-    for (int i = 1; i < argc; ++i) {
-        const std::string name = argv[i];
-        if (name == "--in-place") {
-            options.in_place = true;
-            continue;
-        }
-        if (i + 1 >= argc) throw UsageError("unknown option or missing value: " + name);
-        const std::string value = argv[++i];
-        if (name == "--rank") {
-            options.rank = static_cast<std::uint32_t>(parse_number(name, value));
-            has_rank = true;
-        } else if (name == "--workers") {
-            options.workers = static_cast<std::uint32_t>(parse_number(name, value));
-        } else if (name == "--numel") {
-            options.numel = parse_number(name, value);
-        } else if (name == "--iterations") {
-            options.iterations = static_cast<std::uint32_t>(parse_number(name, value));
-        } else if (name == "--dtype" && (value == "float32" || value == "int32")) {
-            options.dtype = value == "int32" ? SWITCHML_INT32 : SWITCHML_FLOAT32;
-        } else {
-            throw UsageError("unknown option or value: " + name + " " + value);
-        }
-    }
-    if (!has_rank || options.workers == 0) throw UsageError("--rank and --workers are needed");
-    return options;
-}
 
 class LibraryError : public std::runtime_error {
   public:
@@ -246,7 +201,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     try {
-        return run(parse(argc, argv));
+        return run(parse_options(argc, argv));
     } catch (const UsageError &error) {
         std::fprintf(stderr, "switchml-bench: %s\n\n%s", error.what(), kUsage);
         return 2;

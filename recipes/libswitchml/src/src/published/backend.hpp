@@ -9,8 +9,6 @@
 
 namespace switchml::published {
 
-const char *backend_name() noexcept;
-
 // Fills in config.backend_; Error ECONFIG.
 void configure_backend(const Settings &settings, const ConfigurationFile &file, const Environment &environment,
                        Config &config);

@@ -99,7 +99,7 @@ class PublishedTransport final : public Transport {
     explicit PublishedTransport(const Settings &settings) : settings_(settings) {
         published::check_host();
         quieten_log();
-        const auto file = published::ConfigurationFile::find();
+        const auto file = published::find_configuration();
         Config config = published::make_config(settings, file, process_environment);
         context_ = std::make_unique<Context>();
         start(config);
@@ -303,6 +303,6 @@ std::unique_ptr<Transport> open_transport(const Settings &settings) {
 
 const char *transport_name() noexcept { return SWITCHML_TRANSPORT_NAME; }
 
-Environment transport_environment() { return published::ConfigurationFile::find().beneath(process_environment); }
+Environment transport_environment() { return published::find_configuration().beneath(process_environment); }
 
 }  // namespace switchml
