@@ -21,7 +21,7 @@ std::string first_line_of_version() {
     std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
     int length = 0;
     MPI_Get_library_version(text.data(), &length);
-    text.resize(static_cast<size_t>(length));
+    text = text.c_str();  // Open MPI counts the final NUL
     return text.substr(0, text.find('\n'));
 }
 
