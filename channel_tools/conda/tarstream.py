@@ -7,6 +7,7 @@ headers that ask for megabytes of metadata, sizes below zero, sparse files, and 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 from typing import IO, TYPE_CHECKING, cast
@@ -60,14 +61,16 @@ class _Member(tarfile.TarInfo):
 
         Raises ReadError where there are more of those than any member needs.
         """
-        counted = cast("_Archive", archive)
-        if counted.headers >= _HEADERS:
-            raise tarfile.ReadError(f"more than {_HEADERS} headers for one member")
-        counted.headers += 1
-        try:
+        if hasattr(tarfile.TarInfo, "_fromtarfile"):
+            return super().fromtarfile(archive)  # which calls that
+        with _counted(archive):
             return super().fromtarfile(archive)
-        finally:
-            counted.headers -= 1
+
+    @classmethod
+    def _fromtarfile(cls, archive: tarfile.TarFile, **how: bool) -> _Member:
+        """As fromtarfile: what Pythons that know ``dircheck`` (see _frombuf) call in its place."""
+        with _counted(archive):
+            return cast("_Member", super()._fromtarfile(archive, **how))  # type: ignore[misc]
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
@@ -93,6 +96,24 @@ class _Archive(tarfile.TarFile):
     """``headers`` counts those of the member that is being read."""
 
     headers = 0
+
+
+@contextlib.contextmanager
+def _counted(archive: tarfile.TarFile) -> Iterator[None]:
+    """While a header is read, with those that it only describes.
+
+    Raises ReadError where there are too many of them, and where tarfile would take a damaged one for the archive's end.
+    """
+    counted = cast("_Archive", archive)
+    if counted.headers >= _HEADERS:
+        raise tarfile.ReadError(f"more than {_HEADERS} headers for one member")
+    counted.headers += 1
+    try:
+        yield
+    except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
+        raise tarfile.ReadError(f"damaged header: {err}") from None
+    finally:
+        counted.headers -= 1
 
 
 def _checked(member: _Member) -> _Member:

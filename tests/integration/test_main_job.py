@@ -89,7 +89,7 @@ def test_an_environment_comes_from_the_channel_alone(
 def test_a_second_run_at_the_same_time_is_told_so(stack_channel: Path) -> None:
     from channel_tools.channel import channel_writer, open_channel  # noqa: PLC0415  (py-rattler only where it is used)
 
-    with channel_writer(open_channel(stack_channel)):
+    with channel_writer(open_channel(stack_channel), wait_s=LIMIT_S):  # other tests build into it, too
         result = tool("build", "--force", "--package", "libswitchml")
     assert result.returncode == 8
     assert f"is in use by process {os.getpid()}" in result.stderr
