@@ -34,13 +34,13 @@ class Side:
 
     def __init__(self, home: Path, *, inside: tuple[str, ...] = ()) -> None:
         self._inside = inside
-        self._environ = {**os.environ, "CHANNEL_TOOLS_CACHE": str(home / "cache")}
+        self.environ = {**os.environ, "CHANNEL_TOOLS_CACHE": str(home / "cache")}
 
     def run(self, *arguments: str | Path) -> str:
         """What the command printed on stdout; a failure is the test's."""
         command = [*self._inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
         result = subprocess.run(
-            command, cwd=ROOT, env=self._environ, capture_output=True, text=True, check=False, timeout=STEP_LIMIT_S
+            command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, timeout=STEP_LIMIT_S
         )
         assert result.returncode == 0, f"{arguments}: exit {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout
@@ -103,7 +103,7 @@ def validate_counting(side: Side, channel: str, output: Path) -> None:
     assert carried == {"switchml": True, "gloo": True}
     assert len(bandwidth) == 6
     assert json.loads((output / "report" / "udp.json").read_text()) == report
-    settings = make_settings(root=ROOT, output=output, environ=os.environ, cwd=ROOT)
+    settings = make_settings(root=ROOT, output=output, environ=side.environ, cwd=ROOT)
     assert list(settings.work.iterdir()) == []
 
 
