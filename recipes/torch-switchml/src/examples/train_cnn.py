@@ -4,7 +4,8 @@
 An ordinary script that knows nothing of SwitchML: what its gradients travel over is the environment's choice.
 
     torchrun --nproc-per-node 2 train_cnn.py                                        # gloo
-    SWITCHML_CONTROLLER=switch.example:50099 torchrun --nproc-per-node 2 train_cnn.py
+    SWITCHML_CONTROLLER=switch.example:50099 torchrun --nproc-per-node 2 train_cnn.py    # the host's memory
+    SWITCHML_CONTROLLER=switch.example:50099 SWITCHML_HOST_REDUCTION=off torchrun --nproc-per-node 2 train_cnn.py
 """
 
 import json
