@@ -88,23 +88,18 @@ def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
     assert "undefined symbol: MPI_" in ended.said
 
 
-def test_a_rank_that_raises_ends_all(launcher: Launcher) -> None:
-    script = launcher.code(
-        BEGIN + "if dist.get_rank() == 1:\n    raise ValueError('the user\\'s own mistake')\ndist.barrier()\n"
-    )
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("raise ValueError('the user\\'s own mistake')", "ValueError: the user's own mistake"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "Killed (signal 9)"),
+    ],
+)
+def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: str) -> None:
+    script = launcher.code(BEGIN + f"if dist.get_rank() == 1:\n    {end}\ndist.all_reduce(torch.ones(3))\n")
     ended = launcher.mpiexec(script, ranks=2)
     assert ended.code != 0
-    assert "ValueError: the user's own mistake" in ended.said
-    assert ended.seconds < SOON_S
-
-
-def test_a_rank_that_is_killed_ends_all(launcher: Launcher) -> None:
-    script = launcher.code(
-        BEGIN + "if dist.get_rank() == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(torch.ones(3))\n"
-    )
-    ended = launcher.mpiexec(script, ranks=2)
-    assert ended.code != 0
-    assert "Killed (signal 9)" in ended.said
+    assert said in ended.said
     assert ended.seconds < SOON_S
 
 

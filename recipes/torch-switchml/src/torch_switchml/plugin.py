@@ -285,10 +285,10 @@ class Plugin:
         if session is None:  # another rank failed, and says why
             return None, Report()
         group = "the default group" if worker_port == 0 else "a group of all ranks"
-        library = json.loads(self._library.describe())
         if hosts.hold_all_in_memory:
             logger.info("allreduces of %s stay in the memory of this host, where all its ranks are", group)
         else:
+            library = json.loads(self._library.describe())
             logger.info(
                 "allreduces of %s go through %s (%s, controller %s), its ranks as %d workers",
                 group,
