@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The processor cores that this process may use, as Linux describes them below /sys."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SYS = Path("/sys")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Core:
+    """A core: the numbers of its hardware threads that may be used, and the NUMA node that it belongs to."""
+
+    cpus: tuple[int, ...]
+    node: int
+
+
+def usable_cores(*, allowed: Iterable[int] | None = None, sys_folder: Path = _SYS) -> tuple[Core, ...]:
+    """The cores with at least one hardware thread in ``allowed``, by node, then by number.
+
+    ``allowed`` None is what the affinity mask and the cgroup's cpuset leave to this process. A machine that does not
+    tell its topology is taken as one node of cores with one thread each.
+    """
+    numbers = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+    nodes = _nodes(sys_folder)
+    threads: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for number in numbers:
+        siblings = sys_folder / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+        core = siblings.read_text(encoding="ascii").strip() if siblings.is_file() else str(number)
+        threads[nodes.get(number, 0), core].append(number)
+    cores = (Core(cpus=tuple(cpus), node=node) for (node, _core), cpus in threads.items())
+    return tuple(sorted(cores, key=lambda core: (core.node, core.cpus)))
+
+
+def _nodes(sys_folder: Path) -> dict[int, int]:
+    """The NUMA node of each hardware thread; empty where the kernel has no NUMA."""
+    found: dict[int, int] = {}
+    for folder in (sys_folder / "devices/system/node").glob("node[0-9]*"):
+        cpus = parse_cpu_list((folder / "cpulist").read_text(encoding="ascii"))
+        found.update(dict.fromkeys(cpus, int(folder.name.removeprefix("node"))))
+    return found
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """The numbers of a list as the kernel writes it (cpuset(7)): ``0-3,8`` is 0, 1, 2, 3, 8."""
+    parts = (part.partition("-") for part in text.strip().split(",") if part)
+    return tuple(number for first, _, last in parts for number in range(int(first), int(last or first) + 1))
