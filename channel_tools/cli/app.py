@@ -16,6 +16,7 @@ from channel_tools.cli import (
     channel,
     environment,
     foundation,
+    launch,
     maintenance,
     mirror,
     pins,
@@ -65,6 +66,7 @@ app.command("render")(render.render)
 app.command("plan")(plan.plan)
 app.command("build")(build.build)
 app.command("validate")(validate.validate)
+app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)
 app.command("audit")(audit.audit)
 app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)

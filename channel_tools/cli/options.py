@@ -41,7 +41,11 @@ Output = Annotated[
 Stack = Annotated[
     str | None,
     typer.Option(
-        "--variant", "-V", help="The stack, as `channel_tools list` names it.", show_default="the default stack"
+        "--variant",
+        "--stack",
+        "-V",
+        help="The stack, as `channel_tools list` names it.",
+        show_default="the default stack",
     ),
 ]
 Every = Annotated[bool, typer.Option("--all", help="All stacks.")]

@@ -4,7 +4,7 @@
 from channel_tools.environments.activation import activated_environment
 from channel_tools.environments.create import create_environment, create_locked_environment
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
-from channel_tools.environments.transaction import EnvironmentResult, InstalledPackage
+from channel_tools.environments.transaction import EnvironmentResult, InstalledPackage, installed_builds
 
 __all__ = [
     "EnvironmentResult",
@@ -14,4 +14,5 @@ __all__ = [
     "create_environment",
     "create_locked_environment",
     "find_outside_paths",
+    "installed_builds",
 ]

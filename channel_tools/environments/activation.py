@@ -2,7 +2,8 @@
 """The variables under which a program of an environment runs, without a shell that was set up for it.
 
 Activation scripts of packages are shell code, so their effect is found by running them once in bash, from a clean
-start: nothing of the caller's Python or library paths, nor of an environment active there, reaches the program.
+start: nothing of the caller's Python or library paths, nor of an environment active there, reaches the program. Where
+it is the caller's own script that runs, what the caller set for it is handed on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _SYSTEM_PATH = ("/usr/bin", "/bin")
@@ -26,6 +27,8 @@ _KEPT = frozenset({"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ"
 # where a site has what an activation script looks for: recipes/mpich
 _SITE = frozenset({"CHANNEL_CRAY_MPICH_DIR", "CHANNEL_CRAY_PE_ROOT", "CRAY_MPICH_DIR", "MPICH_DIR"})
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
+# of another environment that is active
+_OF_ANOTHER = re.compile(r"CONDA_.*|_CE_.*|PYTHONHOME|VIRTUAL_ENV.*|BASH_ENV|BASH_FUNC_.*")
 _TIMEOUT_S = 60.0
 _MAX_PREFIX_BYTES = 255
 _UNUSABLE = re.compile("""[\x00-\x1f\x7f:"'`$\\\\]|[\ud800-\udfff]""")
@@ -47,20 +50,24 @@ def check_prefix_path(prefix: Path) -> None:
         raise UsageError(message, hint="choose a prefix with a shorter path")
 
 
-def activated_environment(prefix: Path, *, environ: Mapping[str, str]) -> dict[str, str]:
+def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: bool = False) -> dict[str, str]:
     """The variables of the activated environment at ``prefix``: PATH, CONDA_PREFIX, its activation scripts' effects.
 
     Of ``environ`` only who and where the user is (home, locale, temporary folder), and where the site's MPI is, is
-    handed on. Raises UsageError when ``prefix`` is not an environment or is where none can work, and CommandError when
-    an activation script fails.
+    handed on; with ``inherit`` all but what belongs to another active environment, its PATH after this one's. Raises
+    UsageError when ``prefix`` is not an environment or is where none can work, and CommandError when an activation
+    script fails.
     """
     prefix = prefix.absolute()
     check_prefix_path(prefix)
     if not (prefix / "conda-meta").is_dir():
         raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
-    start = {name: value for name, value in environ.items() if name in _KEPT | _SITE} | {"PATH": ":".join(_SYSTEM_PATH)}
+    kept = {name: value for name, value in environ.items() if _is_handed_on(name, inherit=inherit)}
+    path = tuple(environ.get("PATH", "").split(":")) if inherit else ()
+    start = {**kept, "PATH": ":".join(dict.fromkeys((*filter(None, path), *_SYSTEM_PATH)))}
+    script = _script(prefix, path=start["PATH"].split(":"))
     result = run_command(
-        ["bash", "--noprofile", "--norc", "-c", _script(prefix) + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S
+        ["bash", "--noprofile", "--norc", "-c", script + "\nexec env -0\n"], env=start, timeout_s=_TIMEOUT_S
     )
     pairs = (line.partition("=") for line in result.stdout.split("\0") if line)
     variables = {name: value for name, _, value in pairs if name not in _OF_THE_SHELL}
@@ -69,8 +76,12 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str]) -> dict[s
     return variables
 
 
-def _script(prefix: Path) -> str:
-    variables = ActivationVariables(None, _SYSTEM_PATH, PathModificationBehavior.Prepend)
+def _is_handed_on(name: str, *, inherit: bool) -> bool:
+    return _OF_ANOTHER.fullmatch(name) is None if inherit else name in _KEPT | _SITE
+
+
+def _script(prefix: Path, *, path: Sequence[str]) -> str:
+    variables = ActivationVariables(None, path, PathModificationBehavior.Prepend)
     try:
         return activate(prefix, variables, Shell.bash).script
     except ActivationError as err:

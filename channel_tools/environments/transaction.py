@@ -79,6 +79,12 @@ class Target:
     client: Client
 
 
+def installed_builds(prefix: Path) -> dict[str, str]:
+    """The packages of an environment by name, each as ``VERSION BUILD``, from the names of its records."""
+    records = (path.name.removesuffix(".json").rsplit("-", 2) for path in sorted((prefix / _META).glob("*-*-*.json")))
+    return {name: f"{version} {build}" for name, version, build in records}
+
+
 @contextlib.contextmanager
 def usable_target(target: Target) -> Iterator[None]:
     """Check that the prefix is new, empty or an environment, at a path where one can work.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WORKERS = Path(__file__).parent / "workers"
-_DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _DIED_UNDER_HYDRA = re.compile(r"PID (\d+) RUNNING AT .*\n=\s*EXIT CODE: (\d+)")
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def _rank_failure(launcher: Program, job: RankJob) -> ValidationError:
 
 def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:
     """The rank that the launcher says has ended, and how."""
-    if by_torchrun := _DIED_UNDER_TORCHRUN.search(log):
+    if by_torchrun := DIED_UNDER_TORCHRUN.search(log):
         return int(by_torchrun[2]), f"exit status {by_torchrun[1]} (negative: a signal)"
     if by_hydra := _DIED_UNDER_HYDRA.search(log):
         for rank in range(job.ranks):

@@ -90,11 +90,18 @@ class RunningSwitch:
 
 @contextlib.contextmanager
 def running_switch(
-    *, prefix: Path, variables: Mapping[str, str], address: str, folder: Path, deadline: Deadline
+    *,
+    prefix: Path,
+    variables: Mapping[str, str],
+    address: str,
+    folder: Path,
+    deadline: Deadline,
+    controller_port: int = 0,
 ) -> Iterator[RunningSwitch]:
-    """The environment's switch on ``address``, its controller on any free port there, while the block runs.
+    """The environment's switch on ``address``, its controller on ``controller_port`` there (0: any free one).
 
-    Raises ValidationError when it is not there, ends or is not ready in time, with what it printed.
+    It is ended when the block is left. Raises ValidationError when it is not there, ends or is not ready in time, with
+    what it printed.
     """
     program_file = prefix / "bin" / PROGRAM
     if not program_file.is_file():
@@ -106,7 +113,7 @@ def running_switch(
         "--address",
         address,
         "--controller-port",
-        "0",
+        str(controller_port),
         "--stats-file",
         stats_file,
     ]

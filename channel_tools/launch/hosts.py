@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The hosts of a launch: read from a file or from the scheduler's job, given their ranks, and looked for.
+
+Ranks go to hosts in blocks, as Slurm and Hydra do by default: the first host has the lowest numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+from channel_tools.launch.model import LOCALHOST, Host
+from channel_tools.system.errors import ConfigError, NetworkError, UsageError
+from channel_tools.system.processes import end_process_group, start_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_LINE = re.compile(r"(?P<name>[A-Za-z0-9_.:-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
+_BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?")
+_LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
+_CONNECT_S = 10
+_ANY_PORT = 9
+
+
+def read_hosts(path: Path) -> dict[str, int]:
+    """How many ranks a hosts file wants on each host, in its order; 0 where it does not say.
+
+    A line is ``NAME``, ``NAME:RANKS``, ``NAME slots=RANKS`` or ``[IPv6]:RANKS``, ``#`` begins a comment; a host on
+    several lines counts once for each (PBS_NODEFILE). Raises ConfigError with the line, and for a file without hosts.
+    """
+    found: dict[str, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        name, wanted = _read_line(text, path, number)
+        found[name] = found.get(name, 0) + (wanted or 1) if name in found else wanted
+    if not found:
+        raise ConfigError("names no host", path=path, hint="write one host a line: NAME, or NAME:RANKS")
+    return found
+
+
+def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
+    match = _BRACKETS.fullmatch(text) or _LINE.fullmatch(text)
+    if match is None:
+        message = f"found {text!r}, expected NAME, NAME:RANKS or NAME slots=RANKS"
+        raise ConfigError(message, path=path, line=number, hint="an IPv6 address stands in brackets: [fd00::5]:2")
+    groups = match.groupdict()
+    count = groups["count"] or groups.get("slots")
+    if count is not None and int(count) == 0:
+        raise ConfigError(f"{groups['name']}: 0 ranks", path=path, line=number, hint="leave the host out")
+    return groups["name"], int(count or 0)
+
+
+def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:
+    """``ranks`` over the hosts: as many as each wants, where none says so the same on each.
+
+    Hosts that get none are left out. Raises UsageError where they do not have room for all.
+    """
+    if not any(wanted.values()):
+        each, more = divmod(ranks, len(wanted))
+        counts = {name: each + (1 if place < more else 0) for place, name in enumerate(wanted)}
+    else:
+        left, counts = ranks, {}
+        for name, room in wanted.items():
+            counts[name] = min(left, room or 1)
+            left -= counts[name]
+        if left:
+            message = f"the hosts have room for {ranks - left} ranks, {ranks} are asked for"
+            raise UsageError(message, hint="give the hosts more ranks (NAME:RANKS), or a smaller --ranks")
+    return tuple(
+        Host(name=name, ranks=count, is_local=name in _LOCAL | own_names) for name, count in counts.items() if count
+    )
+
+
+def own_host_names() -> frozenset[str]:
+    """The names of this machine, without asking a name server."""
+    name = socket.gethostname()
+    return frozenset({name, name.partition(".")[0]})
+
+
+def check_reachable(hosts: Sequence[Host], *, env: Mapping[str, str]) -> None:
+    """Raise NetworkError naming each host that ssh does not reach within ten seconds, with ssh's own words."""
+    remote = [host for host in hosts if not host.is_local]
+    started = [
+        start_command([*ssh_command(host.name), "true"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for host in remote
+    ]
+    failures = []
+    try:
+        for host, process in zip(remote, started, strict=True):
+            _, said = process.communicate()
+            if process.returncode:
+                lines = said.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
+                failures.append(f"{host.name}: {lines[-1]}")
+    finally:
+        end_process_group(*started)
+    if failures:
+        message = "cannot start ranks on " + "; ".join(failures)
+        raise NetworkError(message, hint="`ssh HOST true` has to work without a password; or correct the hosts file")
+
+
+def ssh_command(host: str) -> tuple[str, ...]:
+    """The words before a command that runs on another host; never asks for a password."""
+    return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}", host, "--")
+
+
+def address_towards(host: str) -> str:
+    """This machine's address for packets to ``host``; nothing is sent. Raises NetworkError for an unknown host."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as err:
+        message = f"{host}: no route to it from here: {err.strerror}"
+        raise NetworkError(message, hint="correct the hosts file, or set SWITCHML_CONTROLLER to a switch") from None

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands that start ranks: torchrun, mpiexec, srun.
+
+Where a launcher and the MPI library do not know each other, each process is a world of one rank and nothing says so
+(``srun --mpi=none``, the mpiexec of another MPI). So each rank that mpiexec or srun starts first looks at how many
+there are, in a line of shell before the script, which also tells it its number under the names that torchrun uses.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.launch.model import LOCALHOST, HostCommand
+from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.processes import run_command
+from channel_tools.validate.ranks import torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.launch.model import Host, LauncherName
+
+_PMI_KINDS = ("cray_shasta", "pmi2", "pmix")
+"""Slurm's plug-ins that tell an MPI library of its world, the best first."""
+_LIST_TIMEOUT_S = 60.0
+_OPENMPI = "openmpi"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankNames:
+    """What a launcher calls a rank's number, the number of ranks, and its number on its host, as a shell reads them."""
+
+    rank: str
+    size: str
+    local_rank: str
+
+
+_HYDRA = RankNames(rank="$PMI_RANK", size="$PMI_SIZE", local_rank="${MPI_LOCALRANKID:-${PMI_LOCAL_RANK:-$PMI_RANK}}")
+_OPEN_MPI = RankNames(
+    rank="$OMPI_COMM_WORLD_RANK", size="$OMPI_COMM_WORLD_SIZE", local_rank="$OMPI_COMM_WORLD_LOCAL_RANK"
+)
+_SLURM = RankNames(rank="$SLURM_PROCID", size="$SLURM_NTASKS", local_rank="$SLURM_LOCALID")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """What the commands are made from: the environment, the ranks, the meeting point, the script."""
+
+    prefix: Path
+    variables: Mapping[str, str]
+    installed: Mapping[str, str]
+    hosts: Sequence[Host]
+    ranks: int
+    master: str
+    port: int
+    arguments: tuple[str, ...]
+    """Of the launcher, as the stack sets them."""
+    words: tuple[str, ...]
+
+    @property
+    def python(self) -> str:
+        """The environment's."""
+        return str(self.prefix / "bin" / "python")
+
+    def program(self, name: str, hint: str) -> str:
+        """A program of the activated environment. Raises CommandError where it has none."""
+        found = shutil.which(name, path=self.variables.get("PATH", ""))
+        if found is None:
+            raise CommandError(f"the activated environment {self.prefix} has no {name}", hint=hint)
+        return found
+
+
+def torchrun_commands(start: Start) -> tuple[HostCommand, ...]:
+    """One torchrun; on several hosts one on each, which meet at the first."""
+    if len(start.hosts) == 1:
+        host = start.hosts[0]
+        words = map(str, (*torchrun(start.prefix, start.ranks), *start.arguments, *start.words))
+        return (HostCommand(host=host, words=tuple(words)),)
+    if len({host.ranks for host in start.hosts}) > 1:
+        message = f"torchrun starts the same number of ranks on each host, {start.ranks} do not go into {_rows(start)}"
+        raise UsageError(message, hint="give a number of ranks that is the hosts' times the ranks of each")
+    return tuple(
+        HostCommand(
+            host=host,
+            words=(
+                start.python, "-m", "torch.distributed.run", f"--nnodes={len(start.hosts)}", f"--node-rank={number}",
+                f"--nproc-per-node={host.ranks}", f"--master-addr={start.master}", f"--master-port={start.port}",
+                *start.arguments, *start.words,
+            ),
+        )
+        for number, host in enumerate(start.hosts)
+    )  # fmt: skip
+
+
+def _rows(start: Start) -> str:
+    return ", ".join(f"{host.name}:{host.ranks}" for host in start.hosts)
+
+
+def mpiexec_commands(start: Start, *, name_hosts: bool) -> tuple[HostCommand, ...]:
+    """The mpiexec of the environment, or the site's where its MPI is; without ``name_hosts`` it knows the hosts."""
+    program = start.program(
+        "mpiexec", "install an MPI into it, or load the site's (its modules put mpiexec on the PATH)"
+    )
+    is_open_mpi = _OPENMPI in start.installed
+    names, option = (_OPEN_MPI, "--host") if is_open_mpi else (_HYDRA, "-hosts")
+    hosts = (option, _rows(start).replace(", ", ",")) if name_hosts else ()
+    words = (program, *start.arguments, *hosts, "-n", str(start.ranks), *_guarded(start, names))
+    return (HostCommand(host=None, words=words),)
+
+
+def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
+    """One job step of the Slurm job that this runs in; all of it ends where one rank fails."""
+    program = start.program("srun", "run it inside a Slurm job, or choose --launcher mpiexec")
+    kind = _pmi_kind(program, start) if is_mpi else "none"
+    check = '[ "${PMI_SIZE:-1}" = "$SLURM_NTASKS" ]' if kind == "pmi2" else "true"
+    words = (
+        program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", *start.arguments,
+        *_guarded(start, _SLURM, check=check),
+    )  # fmt: skip
+    return (HostCommand(host=None, words=words),)
+
+
+def _pmi_kind(program: str, start: Start) -> str:
+    """Which plug-in tells MPI its world. Raises UsageError where none does: each rank would be a world of its own."""
+    wanted = start.variables.get("SLURM_MPI_TYPE", "")
+    listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
+    known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)
+    usable = [kind for kind in _PMI_KINDS if kind in known]
+    if wanted and wanted not in usable:
+        message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be a world of its own to MPI"
+        raise UsageError(message, hint=f"set it to one of: {', '.join(usable) or 'none here'}; or --launcher mpiexec")
+    if not usable:
+        message = f"this Slurm has no plug-in that tells MPI of its ranks ({', '.join(known) or 'none at all'})"
+        raise UsageError(message, hint="choose --launcher mpiexec, or have Slurm's pmi2 plug-in installed")
+    return wanted or usable[0]
+
+
+def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[str, ...]:
+    """The script under a shell that refuses a world of another size and gives the rank its number."""
+    refusal = f"expected {start.ranks} ranks, this one is of ${{size:-1}}: launcher and MPI do not belong together"
+    script = (
+        f'size="{names.size}"; [ "${{size:-1}}" = {start.ranks} ] && {check} || {{ echo "{refusal}" >&2; exit 1; }}; '
+        f'export RANK="{names.rank}" WORLD_SIZE="$size" LOCAL_RANK="{names.local_rank}"; exec "$@"'
+    )
+    return ("sh", "-c", script, "sh", start.python, *start.words)
+
+
+def pick_launcher(
+    asked: LauncherName | None, stack: LauncherName, environ: Mapping[str, str], *, hosts: bool
+) -> LauncherName:
+    """What was asked for; else srun inside a Slurm job, unless hosts are named; else the stack's own."""
+    if asked is not None:
+        return asked
+    return "srun" if environ.get("SLURM_JOB_ID") and not hosts else stack
+
+
+def meeting_point(hosts: Sequence[Host]) -> str:
+    """Where ranks meet: the first host, loopback where it is the only one and this machine."""
+    return LOCALHOST if len(hosts) == 1 and hosts[0].is_local else hosts[0].name

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From what is asked for to commands and variables. Looks at the environment and the scheduler, starts no rank.
+
+What a user set wins over what the stack's validation sets; what holds for the ranks of one machine only (loopback) is
+left out on several.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.environments import activated_environment, installed_builds
+from channel_tools.launch.hosts import address_towards, own_host_names, read_hosts, spread_ranks
+from channel_tools.launch.launchers import (
+    Start,
+    meeting_point,
+    mpiexec_commands,
+    pick_launcher,
+    srun_commands,
+    torchrun_commands,
+)
+from channel_tools.launch.model import SWITCH_PORT, Host, LaunchPlan
+from channel_tools.system.errors import UsageError
+from channel_tools.system.processes import run_command
+from channel_tools.validate.distributed.options import filled, read_distributed_options
+from channel_tools.validate.distributed.services import choose_port
+from channel_tools.validate.ranks import rank_variables
+from channel_tools.validate.switchml.switch import choose_loopback_network
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from channel_tools.launch.model import HostCommand, LauncherName, LaunchRequest
+    from channel_tools.validate.distributed.options import ServiceOptions
+
+_CONTROLLER = "SWITCHML_CONTROLLER"
+_LOOPBACK = "lo"
+_OF_FABRICS = re.compile(
+    r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHONPATH"
+)
+"""What a user may have set for the ranks; the rest of a shell's variables are each host's own."""
+_SLURM_PORTS, _SLURM_FIRST_PORT = 20_000, 20_000
+
+
+def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
+    """The commands and variables of a launch.
+
+    Raises UsageError for what cannot go together, CommandError for a launcher that is not there, and what
+    activated_environment raises.
+    """
+    activated = activated_environment(request.prefix, environ=environ, inherit=True)
+    own_launcher, own, services = _of_the_stack(request)
+    hosts = request.hosts or _hosts_of_the_job(request, environ, activated)
+    launcher = pick_launcher(request.launcher, own_launcher, environ, hosts=bool(request.hosts))
+    if services and (len(hosts) > 1 or not hosts[0].is_local):
+        message = f"stack {request.stack}: {services[0].name} serves the ranks of one machine"
+        raise UsageError(message, hint="launch it without --hosts and outside of a job of several nodes")
+    start = Start(
+        prefix=request.prefix.absolute(),
+        variables=activated,
+        installed=installed_builds(request.prefix),
+        hosts=hosts,
+        ranks=request.ranks,
+        master=meeting_point(hosts),
+        port=_port(environ),
+        arguments=_launcher_arguments(request),
+        words=request.words,
+    )
+    switch, switchml = _switch(request, start, environ)
+    variables = {**_defaults(start, own), **switchml, **activated}
+    return LaunchPlan(
+        request=request,
+        launcher=launcher,
+        hosts=hosts,
+        commands=_commands(launcher, start, own_launcher, name_hosts=bool(request.hosts) and len(hosts) > 1),
+        variables=variables,
+        exported=_exported(variables, environ),
+        switch_address=switch,
+        services=services,
+    )
+
+
+def _of_the_stack(request: LaunchRequest) -> tuple[LauncherName, Mapping[str, str], tuple[ServiceOptions, ...]]:
+    """The stack's launcher, variables and services."""
+    if request.method == "switchml":
+        return "torchrun", {}, ()
+    options = read_distributed_options(request.stack, request.options)
+    prefix = {"prefix": str(request.prefix.absolute())}
+    return (
+        options.launcher,
+        {name: filled(text, prefix) for name, text in options.environment.items()},
+        options.services,
+    )
+
+
+def _launcher_arguments(request: LaunchRequest) -> tuple[str, ...]:
+    if request.method == "switchml":
+        return ()
+    return read_distributed_options(request.stack, request.options).launcher_arguments
+
+
+def _commands(launcher: LauncherName, start: Start, own: LauncherName, *, name_hosts: bool) -> tuple[HostCommand, ...]:
+    if launcher == "torchrun":
+        return torchrun_commands(start)
+    if launcher == "srun":
+        return srun_commands(start, is_mpi=own == "mpiexec")
+    return mpiexec_commands(start, name_hosts=name_hosts)
+
+
+def _hosts_of_the_job(
+    request: LaunchRequest, environ: Mapping[str, str], activated: Mapping[str, str]
+) -> tuple[Host, ...]:
+    """The hosts of the Slurm or PBS job that this runs in; outside of one, this machine."""
+    own = own_host_names()
+    if environ.get("SLURM_JOB_ID"):
+        listed = run_command(["scontrol", "show", "hostnames", environ.get("SLURM_JOB_NODELIST", "")], env=activated)
+        return spread_ranks(dict.fromkeys(listed.stdout.split(), 0), request.ranks, own_names=own)
+    if file := environ.get("PBS_NODEFILE"):
+        return spread_ranks(read_hosts(Path(file)), request.ranks, own_names=own)
+    return (Host(name="localhost", ranks=request.ranks, is_local=True),)
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    """Where ranks meet: free on this machine; by the job's number under Slurm, so that all its nodes say the same."""
+    job = environ.get("SLURM_JOB_ID", "")
+    return _SLURM_FIRST_PORT + int(job) % _SLURM_PORTS if job.isdecimal() else choose_port()
+
+
+def _switch(request: LaunchRequest, start: Start, environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Where a software switch has to run ("": nowhere), and what the ranks are told of it.
+
+    Raises UsageError for a transport that it does not speak, where no switch is configured.
+    """
+    if request.method != "switchml" or environ.get(_CONTROLLER):
+        return "", {}
+    transport = start.installed.get("libswitchml", " udp_").partition(" ")[2].partition("_h")[0]
+    if transport == "dummy":
+        return "", {_CONTROLLER: "none"}
+    if transport != "udp":
+        message = f"{_CONTROLLER} is not set, and no software switch can be started for libswitchml's {transport}"
+        raise UsageError(message, hint=f"set {_CONTROLLER} to host:port of your switch's controller")
+    remote = [host for host in start.hosts if not host.is_local]
+    if remote:
+        address = address_towards(remote[0].name)
+        return address, {_CONTROLLER: f"{address}:{SWITCH_PORT}"}
+    address = choose_loopback_network().switch
+    # ranks of one host alone would add up in its memory and leave the switch out
+    alone = {"SWITCHML_HOST_REDUCTION": "off", "SWITCHML_WORKER_PORT": str(choose_port())}
+    return address, {_CONTROLLER: f"{address}:{SWITCH_PORT}", **alone}
+
+
+def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
+    """What ranks get where the user set nothing else."""
+    given = {name: value for name, value in rank_variables().items() if name != "PYTHONDONTWRITEBYTECODE"}
+    cores = len(os.sched_getaffinity(0))
+    most = max(host.ranks for host in start.hosts)
+    values = {
+        **given,
+        **own,
+        "OMP_NUM_THREADS": str(max(1, cores // most)),
+        "MASTER_ADDR": start.master,
+        "MASTER_PORT": str(start.port),
+    }
+    on_one_machine = len(start.hosts) == 1
+    return {name: value for name, value in values.items() if on_one_machine or value != _LOOPBACK}
+
+
+def _exported(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What a shell has to export: what differs from this one's, and what the user set for fabrics."""
+    return {
+        name: value for name, value in variables.items() if environ.get(name) != value or _OF_FABRICS.fullmatch(name)
+    }

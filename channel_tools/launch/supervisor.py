@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a command and ends it with all that it started when it ends, when a signal says so, or when its input closes.
+
+Every command of a launch runs under it, here and on other hosts. There it is sent as text over ssh to the environment's
+own Python, so it uses the standard library alone. ssh tells a host nothing when the one that called it ends, but the
+standard input closes then, be it by kill -9.
+
+Usage: python -c TEXT JSON, which holds ``folder``, ``variables`` (added to the host's own) and ``words``.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_S = 5.0
+LOOK_S = 0.1
+
+
+def descendants() -> list[int]:
+    """All processes below this one."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended
+            continue
+        parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found - {os.getpid()})
+
+
+def end_all(grace_s: float) -> None:
+    """SIGTERM to all descendants, SIGKILL to those that are left after ``grace_s``."""
+    number, until = signal.SIGTERM, time.monotonic() + grace_s
+    told: set[int] = set()
+    while processes := descendants():
+        if time.monotonic() > until:
+            number, told = signal.SIGKILL, set()
+        for process in set(processes) - told:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+            told.add(process)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(LOOK_S)
+
+
+def main() -> int:
+    """Run the command; returns its exit code as a shell's."""
+    asked = json.loads(sys.argv[1])
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # the pipe says it
+    try:
+        os.chdir(asked["folder"])
+        process = subprocess.Popen(asked["words"], env={**os.environ, **asked["variables"]}, stdin=subprocess.DEVNULL)
+    except OSError as err:
+        sys.stderr.write(f"{err.filename}: {err.strerror}\n")
+        return 127
+    ended = os.pidfd_open(process.pid)
+    ready, _, _ = select.select([ended, 0, woken], [], [])
+    if ended not in ready:
+        end_all(GRACE_S)
+        return 128 + signal.SIGTERM
+    code = process.wait()
+    end_all(0.0)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

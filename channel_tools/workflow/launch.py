@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A user's script as the ranks of a stack: planned from the stack's settings, as a job script, and run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.launch import JobOptions, LaunchRequest, job_script, plan_launch
+from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from channel_tools.launch import LaunchPlan
+    from channel_tools.launch.jobscript import Scheduler
+    from channel_tools.launch.model import LauncherName
+    from channel_tools.matrix.model import Stack
+    from channel_tools.system.settings import Settings
+
+ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
+_TIME = re.compile(r"[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptRequest:
+    """A script (``words``: with its arguments) and where its ranks run; None: the default, as LaunchRequest has it."""
+
+    stack: str | None
+    ranks: int
+    words: tuple[str, ...]
+    hosts_file: Path | None
+    prefix: Path | None
+    launcher: LauncherName | None
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRequest:
+    """What a job script asks for; ``time`` is HH:MM:SS."""
+
+    scheduler: Scheduler
+    nodes: int
+    time: str
+
+
+def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
+    """The commands and variables. Raises as plan_launch, and UsageError for a stack that nothing can be started for."""
+    stack = launchable_stack(settings, request.stack)
+    wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
+    hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
+    return plan_launch(
+        LaunchRequest(
+            stack=stack.name,
+            method=str(stack.validation["method"]),
+            options=method_options(stack),
+            ranks=request.ranks,
+            hosts=hosts,
+            launcher=request.launcher,
+            prefix=chosen_prefix(request.prefix, environ),
+            words=request.words,
+            folder=request.folder,
+        ),
+        environ=environ,
+    )
+
+
+def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, environ: Mapping[str, str]) -> str:
+    """The text of a job script that launches the script. Raises UsageError for what a job has no place for."""
+    if request.hosts_file is not None:
+        raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
+    if _TIME.fullmatch(job.time) is None:
+        raise UsageError(f"--time: found {job.time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
+    stack = launchable_stack(settings, request.stack)
+    launcher = () if request.launcher is None else ("--launcher", request.launcher)
+    command = (
+        sys.executable, "-m", "channel_tools", "launch", "--root", str(settings.tree.root),
+        "--stack", stack.name, "--ranks", str(request.ranks),
+        "--prefix", str(chosen_prefix(request.prefix, environ).absolute()), *launcher, *request.words,
+    )  # fmt: skip
+    options = JobOptions(
+        scheduler=job.scheduler,
+        name=stack.name,
+        ranks=request.ranks,
+        nodes=job.nodes,
+        time=job.time,
+        gpus=stack.validation.get("device") == "cuda",
+        folder=request.folder,
+    )
+    return job_script(options, command)
+
+
+def launchable_stack(settings: Settings, name: str | None) -> Stack:
+    """The stack of that name. Raises UsageError for one whose ``validate`` block says nothing of starting ranks."""
+    stack = find_stack(load_tree(settings.tree), name)
+    if not stack.validation:
+        message = f"the stack {stack.name} has no validate block: nothing says how ranks of it are started"
+        raise UsageError(message, hint="start them with torchrun or mpiexec of the activated environment")
+    return stack
+
+
+def method_options(stack: Stack) -> dict[str, object]:
+    """The settings of the stack's validation method."""
+    return {name: value for name, value in stack.validation.items() if name != "method"}
+
+
+def chosen_prefix(given: Path | None, environ: Mapping[str, str]) -> Path:
+    """The environment named, else the active one. Raises UsageError where there is neither."""
+    from pathlib import Path  # noqa: PLC0415
+
+    active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
+    if given is None and not active:
+        message = "no environment is active and none is named"
+        raise UsageError(message, hint="activate one, or name it: --prefix DIR (made by: channel_tools env create)")
+    return given or Path(active)
