@@ -4,7 +4,8 @@
 oneCCL's guide (Execution of Communication Operations) wants different cores for both: ``CCL_WORKER_AFFINITY=auto``
 takes the last ones of a rank's. That works with Intel MPI's launcher alone; under any other, 2021.14 takes the last
 cores of the whole host, whatever is allowed to the process and whichever rank computes there (env_2_worker_affinity in
-its src/common/env/env.cpp), so the list is computed here.
+its src/common/env/env.cpp), so the list is computed here. Ranks are bound as well: one that waits for its worker on
+another rank's core takes that core from it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _CORES_PER_WORKER = 4
 _MAX_WORKERS = 4
-_FEWEST_CORES = 2
 _Item = TypeVar("_Item")
 
 
@@ -34,22 +34,17 @@ class RankCpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneCclAffinity:
-    """Where the ranks of one host run; ``ranks`` is empty where they share cores and nothing is pinned."""
+    """Where the ranks of one host run, by their number on it."""
 
     ranks: tuple[RankCpus, ...]
 
     def variables(self) -> dict[str, str]:
         """What all ranks of the host run with: oneCCL takes a rank's workers from the one list by its number there."""
-        if not self.ranks:
-            # a rank without a core for a worker does the worker's part itself, while it waits for the result
-            return {"CCL_WORKER_OFFLOAD": "0"}
         workers = [str(cpu) for rank in self.ranks for cpu in rank.workers]
         return {"CCL_WORKER_COUNT": str(len(self.ranks[0].workers)), "CCL_WORKER_AFFINITY": ",".join(workers)}
 
     def mpiexec_arguments(self) -> tuple[str, ...]:
-        """What Hydra's mpiexec (MPICH, MVAPICH) takes to keep each rank of the host off the workers' cores."""
-        if not self.ranks:
-            return ()
+        """What Hydra's mpiexec (MPICH, MVAPICH) takes to bind each rank of the host to the cores it computes on."""
         return ("-bind-to", "user:" + ",".join("+".join(map(str, rank.compute)) for rank in self.ranks))
 
 
@@ -57,25 +52,28 @@ def plan_oneccl_affinity(cores: Sequence[Core], ranks: int) -> OneCclAffinity:
     """Divide the usable cores of a host among its ``ranks``.
 
     A rank's cores lie in one NUMA node where there are enough of them. Its last ones are its workers': one for each
-    four cores, at least one and at most four, as many for every rank. Where a rank has fewer than two,
-    nothing is pinned.
+    four cores, at least one and at most four, as many for every rank. A rank with one core has its worker on it; ranks
+    beyond the number of cores take these in turn.
     """
-    shares = _divide_nodes(cores, ranks)
-    if min(map(len, shares)) < _FEWEST_CORES:
-        shares = _parts(cores, ranks)
-    fewest = min(map(len, shares))
-    if fewest < _FEWEST_CORES:
-        return OneCclAffinity(ranks=())
-    workers = max(1, min(_MAX_WORKERS, fewest // _CORES_PER_WORKER))
+    shares = _divide(cores, ranks)
+    workers = max(1, min(_MAX_WORKERS, min(map(len, shares)) // _CORES_PER_WORKER))
     return OneCclAffinity(
         ranks=tuple(
             RankCpus(
-                compute=tuple(cpu for core in share[:-workers] for cpu in core.cpus),
+                compute=tuple(cpu for core in share[:-workers] or share for cpu in core.cpus),
                 workers=tuple(core.cpus[0] for core in share[-workers:]),
             )
             for share in shares
         )
     )
+
+
+def _divide(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
+    if ranks > len(cores):
+        return [[cores[rank % len(cores)]] for rank in range(ranks)]
+    ways = (_divide_nodes(cores, ranks), _parts(cores, ranks))
+    # two cores are what a rank needs most; the first of equal ones is taken
+    return max(ways, key=lambda shares: min(2, *map(len, shares)))
 
 
 def _divide_nodes(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:

@@ -16,6 +16,9 @@ SIZES = (0, 1, 3, 255, 257, 1_000_003, 16 << 20)
 DTYPE_BYTES = {"float32": 4, "int32": 4, "float64": 8, "int64": 8, "bfloat16": 2, "float16": 2}
 DDP_LAYERS = (64, 128, 10)
 DDP_STEPS = 2
+# the model and the steps of torch-ccl's demo/demo.py
+DEMO_LAYERS = (4, 5)
+DEMO_STEPS = 3
 SEED = 20_181
 _SPEEDS = ((16 << 10, 5, 30), (1 << 20, 3, 15), (16 << 20, 1, 5))
 _FEW_CALLS = (1, 5)
@@ -30,7 +33,10 @@ _MEASURES: dict[Data, Measure] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """``calls`` allreduces of ``numel`` elements; ``reason`` is the plugin's word for why gloo carries it."""
+    """``calls`` allreduces of ``numel`` elements; ``reason`` is the plugin's word for why gloo carries it.
+
+    ``layers`` are the widths of the linear layers that DistributedDataParallel trains, of data ``ddp`` alone.
+    """
 
     name: str
     dtype: str
@@ -41,6 +47,7 @@ class Case:
     group: Literal["default", "second"] = "default"
     is_async: bool = False
     is_strided: bool = False
+    layers: tuple[int, ...] = ()
     reason: str = ""
 
     @property
@@ -86,8 +93,17 @@ def standard_speeds(dtypes: tuple[str, ...], *, max_numel: int = max(SIZES)) -> 
 
 def ddp_case() -> Case:
     """DistributedDataParallel's gradients: as many elements as the small model has parameters."""
-    gradients = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(DDP_LAYERS))
-    return Case(name="DistributedDataParallel", dtype="float32", data="ddp", numel=gradients, calls=DDP_STEPS)
+    return _training("DistributedDataParallel", DDP_LAYERS, steps=DDP_STEPS)
+
+
+def demo_case() -> Case:
+    """What oneCCL's guide trains with PyTorch: Linear(4, 5), mean squared error, stochastic gradient descent."""
+    return _training("DistributedDataParallel of oneCCL's demo", DEMO_LAYERS, steps=DEMO_STEPS)
+
+
+def _training(name: str, layers: tuple[int, ...], *, steps: int) -> Case:
+    gradients = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(layers))
+    return Case(name=name, dtype="float32", data="ddp", numel=gradients, calls=steps, layers=layers)
 
 
 def cases_document(
@@ -101,7 +117,6 @@ def cases_document(
         "seed": SEED,
         "unit": unit,
         "group_timeout_s": group_timeout_s,
-        "ddp_layers": list(DDP_LAYERS),
         "cases": documents,
         "speeds": [asdict(speed) for speed in speeds],
     }

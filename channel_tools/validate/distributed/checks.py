@@ -27,6 +27,7 @@ from channel_tools.validate.model import CaseResult, Check, MethodResult, Transp
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from channel_tools.environments.oneccl_affinity import OneCclAffinity
     from channel_tools.validate.distributed.method import DistributedResult
     from channel_tools.validate.distributed.services import ServiceCount
 
@@ -40,10 +41,11 @@ def judge_distributed(
     *,
     prefix: Path,
     launcher: Path,
+    affinity: OneCclAffinity | None = None,
 ) -> MethodResult:
     """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie.
 
-    ``counts`` are those of the services that tell what they carried.
+    ``counts`` are those of the services that tell what they carried, ``affinity`` is where the ranks were to run.
     """
     allowed = float_error_allowed(len(results))
     cases = tuple(
@@ -58,6 +60,7 @@ def judge_distributed(
     checks = (
         *_carrier_checks(plan, results),
         *_service_checks(plan, len(results), counts),
+        *_affinity_checks(plan, results, affinity),
         *_library_checks(plan, results, prefix.resolve(), launcher),
         *_result_checks(cases, allowed),
         *_speed_checks(plan, results),
@@ -112,6 +115,24 @@ def _service_checks(plan: DistributedPlan, ranks: int, counts: Sequence[ServiceC
             found=", ".join(f"rank {rank}: {number}" for rank, number in enumerate(lines)),
             expected=f"at least {expected} messages {_EVERY_RANK}",
         )
+
+
+def _affinity_checks(
+    plan: DistributedPlan, results: Sequence[DistributedResult], affinity: OneCclAffinity | None
+) -> Iterator[Check]:
+    if affinity is None:
+        return
+    problems: list[str] = []
+    for place, one in zip(affinity.ranks, results, strict=True):
+        # torchrun binds no ranks
+        if plan.options.launcher == "mpiexec" and set(one.cpus) != set(place.compute):
+            problems.append(f"rank {one.rank} runs on {one.cpus}, not on {place.compute}")
+        absent = [cpu for cpu in place.workers if (cpu,) not in one.thread_cpus]
+        problems += [f"rank {one.rank} has no worker bound to {cpu}" for cpu in absent]
+    workers = affinity.variables()["CCL_WORKER_AFFINITY"]
+    yield problems_check(
+        "ranks and oneCCL's workers run on the cores that they were given", problems, expected=f"workers on {workers}"
+    )
 
 
 def _library_checks(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
+from channel_tools.system.cpus import usable_cores
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.checks import judge_distributed
@@ -35,6 +37,7 @@ from channel_tools.validate.ranks import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from channel_tools.environments.oneccl_affinity import OneCclAffinity
     from channel_tools.validate.distributed.options import DistributedOptions
     from channel_tools.validate.distributed.services import RunningService
     from channel_tools.validate.method import MethodContext
@@ -52,7 +55,8 @@ class DistributedResult(RankFacts):
 
     ``backend`` is the default group's name, ``carrier`` the class of the object that works for it and
     ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases, ``counted``
-    the backend's own number of allreduces that it carried for them, None where the stack names no counter.
+    the backend's own number of allreduces that it carried for them, None where the stack names no counter. ``cpus`` are
+    the hardware threads that the rank is bound to, ``thread_cpus`` those of each of its other threads.
     """
 
     backend: str
@@ -61,6 +65,8 @@ class DistributedResult(RankFacts):
     events: dict[str, int]
     counted: int | None
     libraries: tuple[str, ...]
+    cpus: tuple[int, ...]
+    thread_cpus: tuple[tuple[int, ...], ...]
     cases: tuple[RankCase, ...]
     speeds: tuple[RankSpeed[RankPath], ...]
 
@@ -81,13 +87,14 @@ class DistributedMethod:
         options = read_distributed_options(context.stack, context.options)
         check_site(context.stack, options.needs, variables=context.variables)
         plan = make_distributed_plan(options)
-        program, command = _launcher(options, context)
+        affinity = plan_oneccl_affinity(usable_cores(), context.ranks) if options.affinity == "oneccl" else None
+        program, command = _launcher(options, context, affinity)
         with running_services(options.services, context) as services:
             job = RankJob(
                 name=program.name,
                 launcher=command,
                 worker=WORKER,
-                variables=_variables(options, context, services),
+                variables=_variables(options, context, services, affinity),
                 ranks=context.ranks,
                 document=distributed_document(plan, ranks=context.ranks),
                 folder=context.folder,
@@ -98,19 +105,25 @@ class DistributedMethod:
                 job, DistributedResult, hint="run the command again with --keep and look at ranks.log"
             )
             counts = [count for service in services if (count := service.stop()) is not None]
-        return judge_distributed(plan, results, counts, prefix=context.prefix, launcher=program)
+        return judge_distributed(plan, results, counts, prefix=context.prefix, launcher=program, affinity=affinity)
 
 
 def _variables(
-    options: DistributedOptions, context: MethodContext, services: Sequence[RunningService]
+    options: DistributedOptions,
+    context: MethodContext,
+    services: Sequence[RunningService],
+    affinity: OneCclAffinity | None,
 ) -> dict[str, str]:
     """What the ranks run with; what the stack sets comes before what its services say."""
     own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
     given = {name: value for service in services for name, value in service.rank_variables.items()}
-    return {**context.variables, **rank_variables(), **given, **own}
+    placed = {} if affinity is None else affinity.variables()
+    return {**context.variables, **rank_variables(), **placed, **given, **own}
 
 
-def _launcher(options: DistributedOptions, context: MethodContext) -> tuple[Path, tuple[str | Path, ...]]:
+def _launcher(
+    options: DistributedOptions, context: MethodContext, affinity: OneCclAffinity | None
+) -> tuple[Path, tuple[str | Path, ...]]:
     """The program that starts the ranks, and the command up to what each rank runs."""
     prefix, ranks = context.prefix, context.ranks
     if options.launcher == "torchrun":
@@ -118,7 +131,8 @@ def _launcher(options: DistributedOptions, context: MethodContext) -> tuple[Path
     found = find_program(options.launcher, context, hint="add an MPI to the stack's install list, or load the site's")
     program = found.parent.resolve() / options.launcher
     python = prefix / "bin" / "python"
-    return program, (program, *options.launcher_arguments, "-n", str(ranks), python)
+    bound = () if affinity is None else affinity.mpiexec_arguments()
+    return program, (program, *options.launcher_arguments, *bound, "-n", str(ranks), python)
 
 
 def check_devices(stack: str, needs: Sequence[str], *, root: Path = ROOT) -> None:

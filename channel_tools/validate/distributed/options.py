@@ -26,6 +26,7 @@ SMALLEST_NUMEL = 2_000
 """What the cases need that have a thing to show in their data."""
 Launcher = Literal["mpiexec", "torchrun"]
 Device = Literal["cpu", "cuda"]
+Affinity = Literal["none", "oneccl"]
 Dtype = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
 Op = Literal["SUM", "MAX", "MIN"]
 
@@ -89,6 +90,7 @@ class DistributedOptions:
     device: Device = "cpu"
     imports: tuple[_Module, ...] = ()
     environment: dict[_Variable, str] = field(default_factory=dict)
+    affinity: Affinity = "none"
     services: tuple[ServiceOptions, ...] = ()
     event: str = ""
     counter: _Counter = ""

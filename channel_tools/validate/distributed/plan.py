@@ -15,6 +15,7 @@ from channel_tools.validate.cases import (
     Speed,
     cases_document,
     ddp_case,
+    demo_case,
     standard_speeds,
 )
 from channel_tools.validate.distributed.options import SMALLEST_NUMEL
@@ -56,7 +57,7 @@ def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
     sized = tuple(dtype for dtype in _SIZED if dtype in options.dtypes)
     cases = [*_sum_cases(sized, options.max_numel), *_grid(options), *_special_cases(sized, options.max_numel)]
     if options.ddp and "float32" in options.dtypes:
-        cases.append(ddp_case())
+        cases += [ddp_case(), demo_case()]
     return DistributedPlan(
         options=options, cases=tuple(cases), speeds=standard_speeds(sized, max_numel=options.max_numel)
     )

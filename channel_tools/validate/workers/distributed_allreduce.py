@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -94,6 +95,8 @@ class Rank(reductions.Rank):
             "counted": counted if self.counter else None,
             "events": {event.key: event.count for event in profiler.key_averages() if "reduce" in event.key},
             "libraries": loaded_libraries(),
+            "cpus": sorted(os.sched_getaffinity(0)),
+            "thread_cpus": cpus_of_other_threads(),
         }
 
     def start_allreduce(self, case: reductions.Case, tensor: torch.Tensor) -> reductions.Waitable | None:
@@ -137,6 +140,13 @@ def loaded_libraries() -> list[str]:
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     files = {line.partition("/")[2] for line in lines if "/" in line}
     return sorted(f"/{name}" for name in files if ".so" in name.rpartition("/")[2])
+
+
+def cpus_of_other_threads() -> list[list[int]]:
+    """The hardware threads that each of this process's threads but this one is bound to."""
+    own = str(threading.get_native_id())
+    numbers = (int(task.name) for task in Path("/proc/self/task").iterdir() if task.name != own)
+    return [sorted(os.sched_getaffinity(number)) for number in numbers]
 
 
 def main() -> None:

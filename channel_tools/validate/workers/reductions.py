@@ -53,6 +53,7 @@ class Case:
     group: str
     is_async: bool
     is_strided: bool
+    layers: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,6 @@ class Plan:
     seed: int
     unit: int
     group_timeout_s: float
-    ddp_layers: list[int]
     cases: list[Case]
     speeds: list[Speed]
 
@@ -284,33 +284,33 @@ class Rank:
     def _train(self, case: Case) -> Difference:
         """DistributedDataParallel's gradients beside the mean of all ranks' own."""
         torch.manual_seed(self.plan.seed)
-        sizes = self.plan.ddp_layers
-        model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in itertools.pairwise(sizes))).to(self.device)
+        layers = (torch.nn.Linear(*pair) for pair in itertools.pairwise(case.layers))
+        model = torch.nn.Sequential(*layers).to(self.device)
         parallel = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         difference = Difference()
         for step in range(case.calls):
-            expected = self._mean_gradients(copy.deepcopy(model), step)
-            parallel.zero_grad()
-            self._backward(parallel, self.rank, step)
+            expected = self._mean_gradients(copy.deepcopy(model), case, step)
+            optimizer.zero_grad()
+            self._backward(parallel, case, self.rank, step)
             found = torch.cat([one.grad.flatten() for one in model.parameters()]).double()
             difference.note_errors((found - expected).abs() / expected.abs().max())
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.sub_(0.1 * parameter.grad)
+            optimizer.step()
         return difference
 
-    def _mean_gradients(self, model: torch.nn.Module, step: int) -> torch.Tensor:
+    def _mean_gradients(self, model: torch.nn.Module, case: Case, step: int) -> torch.Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for rank in range(self.world):
             model.zero_grad()
-            self._backward(model, rank, step)
+            self._backward(model, case, rank, step)
             total = total + torch.cat([one.grad.flatten() for one in model.parameters()]).double()
         return total / self.world
 
-    def _backward(self, model: torch.nn.Module, rank: int, step: int) -> None:
+    def _backward(self, model: torch.nn.Module, case: Case, rank: int, step: int) -> None:
         generator = torch.Generator().manual_seed(self.plan.seed + 1000 * step + rank)
-        inputs = torch.randn(16, self.plan.ddp_layers[0], generator=generator)
-        model(inputs.to(self.device)).square().mean().backward()
+        inputs = torch.randn(16, case.layers[0], generator=generator).to(self.device)
+        labels = torch.randn(16, case.layers[-1], generator=generator).to(self.device)
+        torch.nn.functional.mse_loss(model(inputs), labels).backward()
 
     def _synchronise(self) -> None:
         if self.device.type == "cuda":

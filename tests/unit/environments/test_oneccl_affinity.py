@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.environments.oneccl_affinity import OneCclAffinity, RankCpus, plan_oneccl_affinity
+from channel_tools.environments.oneccl_affinity import RankCpus, plan_oneccl_affinity
 from channel_tools.system.cpus import Core
 
 
@@ -50,9 +50,19 @@ def test_a_worker_has_a_core_to_itself() -> None:
     )
 
 
-@pytest.mark.parametrize(("count", "ranks"), [(1, 1), (2, 2), (7, 4), (4, 8)])
-def test_ranks_that_share_cores_have_no_workers(count: int, ranks: int) -> None:
-    affinity = plan_oneccl_affinity(cores(count), ranks)
-    assert affinity == OneCclAffinity(ranks=())
-    assert affinity.variables() == {"CCL_WORKER_OFFLOAD": "0"}
-    assert affinity.mpiexec_arguments() == ()
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "bound", "workers"),
+    [
+        pytest.param((1,), 1, "0", "0", id="one-core"),
+        pytest.param((1, 1), 2, "0,1", "0,1", id="a-core-each"),
+        pytest.param((5,), 3, "0,1,3", "0,2,4", id="some-with-two"),
+        pytest.param((2,), 5, "0,1,0,1,0", "0,1,0,1,0", id="more-ranks-than-cores"),
+        pytest.param((1, 3), 4, "0,1,2,3", "0,1,2,3", id="node-of-one-core"),
+    ],
+)
+def test_a_rank_with_one_core_has_its_worker_there(
+    nodes: tuple[int, ...], ranks: int, bound: str, workers: str
+) -> None:
+    affinity = plan_oneccl_affinity(cores(*nodes), ranks)
+    assert affinity.variables() == {"CCL_WORKER_COUNT": "1", "CCL_WORKER_AFFINITY": workers}
+    assert affinity.mpiexec_arguments() == ("-bind-to", f"user:{bound}")

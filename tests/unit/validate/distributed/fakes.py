@@ -58,6 +58,8 @@ def perfect_ranks(plan: DistributedPlan, libraries: tuple[str, ...], *, ranks: i
             events={EVENT: plan.calls, "c10d::allreduce_": plan.calls},
             counted=plan.calls if plan.options.counter else None,
             libraries=libraries,
+            cpus=(0, 1, 2, 3),
+            thread_cpus=((0, 1, 2, 3),),
             cases=tuple(_perfect_case(case) for case in plan.cases),
             speeds=tuple(_perfect_speed(speed, rank) for speed in plan.speeds),
         )

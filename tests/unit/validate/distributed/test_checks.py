@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
+from channel_tools.system.cpus import Core
 from channel_tools.validate.distributed.checks import judge_distributed
 from channel_tools.validate.distributed.method import DistributedResult
 from channel_tools.validate.distributed.services import ServiceCount
@@ -70,6 +72,32 @@ def test_a_run_as_planned_passes(tmp_path: Path) -> None:
         ("toy", 6 + 4, 1000 + 4 * 257 + 10 + 4 * (1 << 20)),
         ("gloo (baseline)", 4, 4 * (1 << 20)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "thread_cpus", "found"),
+    [
+        pytest.param((2,), ((2,), (3,)), "workers on 1,3", id="as-planned"),
+        pytest.param((3,), ((3,), (3,)), "rank 1 runs on (3,), not on (2,)", id="rank-elsewhere"),
+        pytest.param((2,), ((2,), (2,)), "rank 1 has no worker bound to 3", id="worker-elsewhere"),
+        pytest.param((2,), ((2, 3),), "rank 1 has no worker bound to 3", id="worker-not-bound"),
+    ],
+)
+def test_ranks_and_workers_have_to_run_where_they_were_put(
+    tmp_path: Path, cpus: tuple[int, ...], thread_cpus: tuple[tuple[int, ...], ...], found: str
+) -> None:
+    plan = toy_plan(replace(toy_options(), launcher="mpiexec"))
+    first, second = perfect_ranks(plan, write_libraries(tmp_path / "env"))
+    ranks = [
+        replace(first, cpus=(0,), thread_cpus=((1,), (0,))),
+        replace(second, cpus=cpus, thread_cpus=thread_cpus),
+    ]
+    affinity = plan_oneccl_affinity([Core(cpus=(number,), node=0) for number in range(4)], 2)
+    result = judge_distributed(
+        plan, ranks, prefix=tmp_path / "env", launcher=Path("/site/bin/mpiexec"), affinity=affinity
+    )
+    (check,) = [check for check in result.checks if check.name.startswith("ranks and oneCCL's workers")]
+    assert (check.found, check.passed) == (found, found == check.expected)
 
 
 def test_bandwidth_is_the_median_call_of_the_slowest_rank(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def test_every_type_meets_every_operation() -> None:
     assert {(speed.dtype, speed.numel) for speed in plan.speeds} == {
         (dtype, numel) for dtype in ("float32", "int32") for numel in (16 << 10, 1 << 20, 16 << 20)
     }
-    # four in flight twice, two steps of training, every other case once
-    assert plan.calls == len(plan.cases) - 3 + 4 + 4 + 2
+    # four in flight twice, two and three steps of training, every other case once
+    assert plan.calls == len(plan.cases) - 4 + 4 + 4 + 2 + 3
 
 
 def test_a_backend_of_few_types_is_asked_for_no_more() -> None:
@@ -68,5 +68,5 @@ def test_the_workers_document_is_plain() -> None:
     assert document["imports"] == ["one", "two"]
     assert document["group_timeout_s"] == 7.0
     assert set(document["cases"][0]) == {
-        "name", "dtype", "data", "numel", "op", "calls", "group", "is_async", "is_strided",
+        "name", "dtype", "data", "numel", "op", "calls", "group", "is_async", "is_strided", "layers",
     }  # fmt: skip
