@@ -15,7 +15,7 @@ for library in libnccl-net.so libnccl-net-ofi.so; do
   "${OBJDUMP:-objdump}" -p "${PREFIX}/lib/${library}" > "${work}/headers"
   grep -q 'NEEDED *libfabric.so.1' "${work}/headers"
   # not with `!`, which leaves set -e without effect
-  if grep -E 'R(UN)?PATH' "${work}/headers" | grep -vE 'R(UN)?PATH +[$]ORIGIN(/\.)?$'; then
+  if grep -E 'R(UN)?PATH' "${work}/headers" | grep -vE 'R(UN)?PATH +[$]ORIGIN(/\.?)?$'; then
     echo "${library}: the rpath above leaves the package's own folder"
     exit 1
   fi
