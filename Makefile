@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make channel      set-up, foundation, build of the default stack, environment, allreduce, report
-# make test         set-up, lint, format, types and all tests, with their coverage
+# make test         set-up, lint, format, types and all tests, with the coverage of the unit tests
 # make test-unit    set-up and the unit tests
 # make test-lowest  the unit tests with the lowest versions of dependencies that pyproject.toml allows
 # make sweep        every command with hostile values for every option (ten minutes), or the third of ten parts with SHARE=3/10

@@ -12,7 +12,7 @@ from pathlib import Path
 from channel_tools.system.errors import IntegrityError
 
 PATIENCE_S = 60.0
-RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "60"))
+RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "20"))
 """At how many random moments a test of kills strikes; docs/reference/reliability.md tells of runs with 200."""
 
 
