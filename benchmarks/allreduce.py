@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import os
 import shlex
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.allreduce_report import Measured, Spread, write_report
+from benchmarks.allreduce_report import Measured, write_report
 from channel_tools.environments import activated_environment, create_environment
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import find_cache
 from channel_tools.validate.cases import Speed
+from channel_tools.validate.judging import slowest_calls, spread_of
 from channel_tools.validate.ranks import RankJob, rank_variables, read_results, run_job, torchrun
 from channel_tools.validate.switchml.method import WORKER, RankResult
 from channel_tools.validate.switchml.plan import SwitchmlOptions, SwitchmlPlan, ranks_document
@@ -38,6 +38,7 @@ from tests.support.switch import SWITCH_ADDRESS, cluster_of, worker_interface
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from channel_tools.validate.model import Spread
     from channel_tools.validate.ranks import RankPath
 
 SPECS = ("pytorch-switchml", "libswitchml * udp*", "switchml-switch")
@@ -178,8 +179,8 @@ def measure(setting: Setting, prefix: Path, sizes: Sequence[tuple[int, int, int]
         Measured(
             setting=setting.name,
             size_bytes=speed.size_bytes,
-            switchml=spread_of([result.speeds[index].paths.default for result in results]),
-            gloo=spread_of([result.speeds[index].paths.plain for result in results]),
+            switchml_s=seconds_of([result.speeds[index].paths.default for result in results]),
+            gloo_s=seconds_of([result.speeds[index].paths.plain for result in results]),
             load=os.getloadavg()[0],
         )
         for index, speed in enumerate(speeds)
@@ -194,13 +195,11 @@ def write_switch_starter(prefix: Path, command: Sequence[str | Path]) -> None:
     starter.chmod(0o755)
 
 
-def spread_of(ranks: Sequence[RankPath]) -> Spread:
+def seconds_of(ranks: Sequence[RankPath]) -> Spread:
     """Median and quartiles of the calls, each as long as its slowest rank took; every result was right."""
     if any(rank.mismatches for rank in ranks):
         sys.exit("wrong sums: nothing was measured")
-    calls = [max(call) for call in zip(*(rank.seconds for rank in ranks), strict=True)]
-    lower, median, upper = statistics.quantiles(calls, n=4)
-    return Spread(lower_s=lower, median_s=median, upper_s=upper)
+    return spread_of(slowest_calls(ranks))
 
 
 def main() -> int:

@@ -16,32 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from channel_tools.validate.model import Spread
+
 _KIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
-    """Seconds of a call: the median, and the quartiles around it."""
-
-    lower_s: float
-    median_s: float
-    upper_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One size in one setting; ``load`` is the machine's average over the minute before the end."""
+    """One size in one setting, seconds of a call; ``load`` is the machine's average over the minute before the end."""
 
     setting: str
     size_bytes: int
-    switchml: Spread
-    gloo: Spread
+    switchml_s: Spread
+    gloo_s: Spread
     load: float
 
     @property
     def ratio(self) -> float:
         """How many times as fast as gloo."""
-        return self.gloo.median_s / self.switchml.median_s
+        return self.gloo_s.median / self.switchml_s.median
 
 
 def write_report(rows: Sequence[Measured], folder: Path) -> str:
@@ -70,8 +63,8 @@ def _table_row(row: Measured) -> str:
     cells = (
         row.setting,
         _size(row.size_bytes),
-        _spread(row.switchml),
-        _spread(row.gloo),
+        _spread(row.switchml_s),
+        _spread(row.gloo_s),
         f"{row.ratio:.2f}",
         f"{row.load:.1f}",
     )
@@ -86,8 +79,8 @@ def _size(size_bytes: int) -> str:
 
 
 def _spread(spread: Spread) -> str:
-    scale, unit = (1e3, "ms") if spread.median_s >= 1e-3 else (1e6, "µs")  # noqa: PLR2004 - a millisecond
-    lower, median, upper = (f"{seconds * scale:.3g}" for seconds in (spread.lower_s, spread.median_s, spread.upper_s))
+    scale, unit = (1e3, "ms") if spread.median >= 1e-3 else (1e6, "µs")  # noqa: PLR2004 - a millisecond
+    lower, median, upper = (f"{seconds * scale:.3g}" for seconds in (spread.lower, spread.median, spread.upper))
     return f"{median} ({lower} to {upper}) {unit}"
 
 

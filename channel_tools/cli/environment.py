@@ -86,18 +86,32 @@ def validate(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the run after installing.")] = 600,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep the report beside earlier ones, and say what has become slower.")
+    ] = False,
+    fail_on_drop: Annotated[
+        bool, typer.Option("--fail-on-drop", help="With --history: a drop beyond the noise is exit code 10.")
+    ] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
     """Install a stack from the channel, run a distributed allreduce in it, and report who carried what."""
-    from channel_tools.validate import raise_for_failures, report_document, report_tables  # noqa: PLC0415
+    from channel_tools.system.errors import UsageError  # noqa: PLC0415
+    from channel_tools.validate import (  # noqa: PLC0415
+        raise_for_drops,
+        raise_for_failures,
+        report_document,
+        report_tables,
+    )
     from channel_tools.workflow.environment import (  # noqa: PLC0415
         InstallRequest,
         ValidateRequest,
         validate_installed,
     )
 
+    if fail_on_drop and not history:
+        raise UsageError("--fail-on-drop without --history: nothing to compare with", hint="give --history as well")
     request = ValidateRequest(
         install=InstallRequest(stack=stack, channels=tuple(channels or ())),
         ranks=ranks,
@@ -105,6 +119,7 @@ def validate(
         keep=keep,
         timeout_s=timeout_s,
         environ=os.environ,
+        keeps_history=history,
     )
     with shown_progress() as progress:
         report, path = validate_installed(options.settings_from(root, output), request, progress=progress)
@@ -116,3 +131,5 @@ def validate(
             print_line("")
         print_line(f"report: {path}")
     raise_for_failures(report, report_file=path)
+    if fail_on_drop:
+        raise_for_drops(report)

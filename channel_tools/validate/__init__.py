@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves a stack: installs it from the channel alone, runs a distributed allreduce, reports who carried what."""
 
+from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.report import (
     ReportTable,
@@ -16,7 +17,11 @@ __all__ = [
     "ReportTable",
     "ValidationReport",
     "ValidationRequest",
+    "compare_with_history",
+    "kept_file",
+    "raise_for_drops",
     "raise_for_failures",
+    "read_history",
     "report_document",
     "report_tables",
     "validate_stack",

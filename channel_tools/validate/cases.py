@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Data = Literal["positive", "normal", "spread", "nonfinite", "range", "full", "small", "ddp"]
 Measure = Literal["exact", "element", "unit", "tensor"]
+Feature = Literal["empty", "second_group", "spread", "strided", "wrap"]
+"""What a row of the table asks for beside its type, operation and size, and a stack may not offer."""
 
 BASELINE = "gloo"
 FLOAT_ERROR_ALLOWED = 1e-6
 SIZES = (0, 1, 3, 255, 257, 1_000_003, 16 << 20)
 DTYPE_BYTES = {"float32": 4, "int32": 4, "float64": 8, "int64": 8, "bfloat16": 2, "float16": 2}
+OPS = ("SUM", "MAX", "MIN")
+SMALLEST_NUMEL = 2_000
+"""What the cases need that have a thing to show in their data."""
 DDP_LAYERS = (64, 128, 10)
 DDP_STEPS = 2
 # the model and the steps of torch-ccl's demo/demo.py
@@ -22,6 +30,8 @@ DEMO_STEPS = 3
 SEED = 20_181
 _SPEEDS = ((16 << 10, 5, 30), (1 << 20, 3, 15), (16 << 20, 1, 5))
 _FEW_CALLS = (1, 5)
+_GRID_NUMEL = 1_003
+_SIZED: tuple[tuple[str, Data], ...] = (("float32", "positive"), ("int32", "range"))
 _MEASURES: dict[Data, Measure] = {
     "positive": "element",
     "normal": "unit",
@@ -29,6 +39,7 @@ _MEASURES: dict[Data, Measure] = {
     "nonfinite": "unit",
     "ddp": "tensor",
 }
+_FEATURES: dict[Data, Feature] = {"spread": "spread", "full": "wrap"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +71,17 @@ class Case:
         """What errors are relative to."""
         return _MEASURES.get(self.data, "exact")
 
+    @property
+    def feature(self) -> Feature | None:
+        """What it asks for that a stack may not offer; None for what every stack has to."""
+        if not self.numel:
+            return "empty"
+        if self.is_strided:
+            return "strided"
+        if self.group == "second":
+            return "second_group"
+        return _FEATURES.get(self.data)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
@@ -89,6 +111,46 @@ def standard_speeds(dtypes: tuple[str, ...], *, max_numel: int = max(SIZES)) -> 
         for dtype in dtypes
         for numel, warmups, repetitions in sizes
     )
+
+
+def standard_cases(*, max_numel: int = max(SIZES)) -> tuple[Case, ...]:
+    """The table that every stack is asked for: all sizes, every type with every operation, and what training does.
+
+    The sizes stand as they are; what shows something else takes at most ``max_numel`` elements.
+    """
+    return (*_sized_cases(), *_grid(), *_special_cases(max_numel), ddp_case(), demo_case())
+
+
+def _sized_cases() -> Iterator[Case]:
+    for dtype, data in _SIZED:
+        for numel in SIZES:
+            yield sized_case(dtype, numel, data)
+
+
+def sized_case(dtype: str, numel: int, data: Data | None = None) -> Case:
+    """The sum of so many elements; ``data`` None: what this type is summed with."""
+    return Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=data or dict(_SIZED)[dtype], numel=numel)
+
+
+def _grid() -> Iterator[Case]:
+    """Small whole numbers, whose results are exact in every type."""
+    for dtype in DTYPE_BYTES:
+        for op in OPS:
+            yield Case(name=f"{dtype} {op}", dtype=dtype, data="small", numel=_GRID_NUMEL, op=op)
+
+
+def _special_cases(max_numel: int) -> Iterator[Case]:
+    large, middle, some = (min(numel, max_numel) for numel in (1_000_003, 70_001, 65_537))
+    yield Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=large)
+    yield Case(name="float32 SUM, magnitudes from 2^-20 to 2^20", dtype="float32", data="spread", numel=large)
+    yield Case(name="float32 SUM with Inf and NaN", dtype="float32", data="nonfinite", numel=SMALLEST_NUMEL)
+    yield Case(name="int32 SUM that wraps", dtype="int32", data="full", numel=some)
+    for dtype, data in _SIZED:
+        name = f"{dtype} SUM, four in flight"
+        yield Case(name=name, dtype=dtype, data=data, numel=middle, calls=4, is_async=True)
+    yield Case(name="float32 SUM, strided", dtype="float32", data="positive", numel=1_001, is_strided=True)
+    for dtype, _data in _SIZED:
+        yield Case(name=f"{dtype} SUM, second group", dtype=dtype, data="small", numel=_GRID_NUMEL, group="second")
 
 
 def ddp_case() -> Case:

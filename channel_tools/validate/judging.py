@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from channel_tools.validate.model import BandwidthRow, CaseResult, Check
+from channel_tools.validate.model import BandwidthRow, CaseResult, Check, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,15 +87,24 @@ def bandwidth_row(speed: Speed, ranks: Sequence[RankSpeed[RankPath]]) -> Bandwid
         numel=speed.numel,
         size_bytes=speed.size_bytes,
         repetitions=speed.repetitions,
-        transport_mb_s=speed.size_bytes / _MB / _median_of_slowest([rank.paths.default for rank in ranks]),
-        baseline_mb_s=speed.size_bytes / _MB / _median_of_slowest([rank.paths.plain for rank in ranks]),
+        transport=_bandwidth(speed, [rank.paths.default for rank in ranks]),
+        baseline=_bandwidth(speed, [rank.paths.plain for rank in ranks]),
     )
 
 
-def _median_of_slowest(ranks: Sequence[RankPath]) -> float:
-    """The median call, each call as long as the slowest rank took for it."""
-    calls: list[tuple[float, ...]] = list(zip(*(rank.seconds for rank in ranks), strict=True))
-    return statistics.median(max(call) for call in calls)
+def _bandwidth(speed: Speed, ranks: Sequence[RankPath]) -> Spread:
+    return spread_of([speed.size_bytes / _MB / seconds for seconds in slowest_calls(ranks)])
+
+
+def slowest_calls(ranks: Sequence[RankPath]) -> list[float]:
+    """Seconds of each call: as long as the slowest rank took for it."""
+    return [max(call) for call in zip(*(rank.seconds for rank in ranks), strict=True)]
+
+
+def spread_of(figures: Sequence[float]) -> Spread:
+    """Median and quartiles of at least two figures, by linear interpolation between them."""
+    lower, median, upper = statistics.quantiles(figures, n=4, method="inclusive")
+    return Spread(lower=lower, median=median, upper=upper)
 
 
 def numbers_in_words(values: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,6 +54,23 @@ class CaseResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OmittedCase:
+    """A row of the table of all stacks that was not asked of this one, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """The median of some figures, and the quartiles around it; their unit is the holder's."""
+
+    lower: float
+    median: float
+    upper: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TransportTotals:
     """What one transport carried per rank, by one account; every rank carries the same elements.
 
@@ -69,19 +87,19 @@ class TransportTotals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BandwidthRow:
-    """MB (10^6 bytes) of tensor per second and rank: the median call, each timed on the slowest rank."""
+    """MB (10^6 bytes) of tensor per second and rank over the calls, each timed on the slowest rank."""
 
     dtype: str
     numel: int
     size_bytes: int
     repetitions: int
-    transport_mb_s: float
-    baseline_mb_s: float
+    transport: Spread
+    baseline: Spread
 
     @property
     def ratio(self) -> float:
         """Transport over baseline."""
-        return self.transport_mb_s / self.baseline_mb_s
+        return self.transport.median / self.baseline.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,18 +111,82 @@ class MethodResult:
     transports: tuple[TransportTotals, ...]
     bandwidth: tuple[BandwidthRow, ...]
     baseline: str
+    omitted: tuple[OmittedCase, ...] = ()
     details: dict[str, str] = field(default_factory=dict)
+
+
+class Verdict(StrEnum):
+    """What a size's bandwidth is beside earlier runs."""
+
+    USUAL = "as usual"
+    DROP = "drop"
+    MACHINE = "slower with the baseline"
+    TOO_FEW = "too few earlier runs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptFigure:
+    """One size in an earlier run: medians."""
+
+    started: str
+    transport_mb_s: float
+    baseline_mb_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryRow:
+    """One size beside its earlier runs, oldest first.
+
+    ``usual_mb_s`` is their geometric mean; ``limit_mb_s`` and ``limit_ratio`` are how low noise alone takes the next
+    run. None where there are too few runs to say it.
+    """
+
+    dtype: str
+    size_bytes: int
+    verdict: Verdict
+    now_mb_s: float
+    usual_mb_s: float | None
+    limit_mb_s: float | None
+    now_ratio: float
+    limit_ratio: float | None
+    earlier: tuple[KeptFigure, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangedPackage:
+    """A package that is not as in the last comparable run: version and build, "" where it is absent."""
+
+    name: str
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryComparison:
+    """The run beside the kept ones of ``folder``; incomparable are those that failed or ran elsewhere or otherwise."""
+
+    folder: str
+    earlier_runs: int
+    incomparable_runs: int
+    changed_packages: tuple[ChangedPackage, ...]
+    rows: tuple[HistoryRow, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """The machine, as far as figures depend on it."""
+    """The machine, as far as figures depend on it.
+
+    ``load_average`` is that of the minute before the validation.
+    """
+
+    name: str
 
     system: str
     machine: str
     processor: str
     cores: int
     memory_bytes: int
+    load_average: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +202,7 @@ class ValidationReport:
     host: HostFacts
     environment: EnvironmentResult
     result: MethodResult
+    history: HistoryComparison | None = None
 
     @property
     def passed(self) -> bool:

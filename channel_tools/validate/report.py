@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
-from channel_tools.validate.model import SCHEMA_VERSION
+from channel_tools.validate.model import SCHEMA_VERSION, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from channel_tools.validate.model import CaseResult, ValidationReport
+    from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
 
 _KIB = 1024
 
@@ -56,8 +56,24 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "checks": [asdict(check) for check in result.checks],
         "transports": [asdict(totals) for totals in result.transports],
         "cases": [{**asdict(case), "passed": case.passed} for case in result.cases],
+        "omitted": [asdict(case) for case in result.omitted],
         "baseline": result.baseline,
-        "bandwidth": [{**asdict(row), "ratio": row.ratio} for row in result.bandwidth],
+        "bandwidth": [_bandwidth_document(row) for row in result.bandwidth],
+        "history": asdict(report.history) if report.history else None,
+    }
+
+
+def _bandwidth_document(row: BandwidthRow) -> dict[str, object]:
+    return {
+        "dtype": row.dtype,
+        "numel": row.numel,
+        "size_bytes": row.size_bytes,
+        "repetitions": row.repetitions,
+        "transport_mb_s": row.transport.median,
+        "transport_quartiles_mb_s": [row.transport.lower, row.transport.upper],
+        "baseline_mb_s": row.baseline.median,
+        "baseline_quartiles_mb_s": [row.baseline.lower, row.baseline.upper],
+        "ratio": row.ratio,
     }
 
 
@@ -67,8 +83,9 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """The report for people: checks, cases, transports, bandwidth."""
-    return (_check_table(report), _case_table(report), _transport_table(report), _bandwidth_table(report))
+    """The report for people: checks, cases, transports, bandwidth, and with a history this run beside it."""
+    tables = (_check_table(report), _case_table(report), _transport_table(report), _bandwidth_table(report))
+    return tables if report.history is None else (*tables, _history_table(report.history))
 
 
 def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
@@ -107,7 +124,8 @@ def _case_table(report: ValidationReport) -> ReportTable:
                 _problems_in_words(case),
             )
             for case in report.result.cases
-        ),
+        )
+        + tuple((case.name, "", "", f"not asked: {case.reason}", "", "", "") for case in report.result.omitted),
     )
 
 
@@ -144,15 +162,15 @@ def _transport_table(report: ValidationReport) -> ReportTable:
 def _bandwidth_table(report: ValidationReport) -> ReportTable:
     baseline = report.result.baseline
     return ReportTable(
-        title="Bandwidth, MB of tensor per second and rank",
+        title="Bandwidth, MB of tensor per second and rank: median call (quartiles)",
         columns=("type", "size", "calls", "stack", baseline, "ratio"),
         rows=tuple(
             (
                 row.dtype,
-                _size_in_words(row.size_bytes),
+                size_in_words(row.size_bytes),
                 str(row.repetitions),
-                f"{row.transport_mb_s:.0f}",
-                f"{row.baseline_mb_s:.0f}",
+                spread_in_words(row.transport),
+                spread_in_words(row.baseline),
                 f"{row.ratio:.2f}",
             )
             for row in report.result.bandwidth
@@ -160,7 +178,31 @@ def _bandwidth_table(report: ValidationReport) -> ReportTable:
     )
 
 
-def _size_in_words(size_bytes: int) -> str:
+def _history_table(history: HistoryComparison) -> ReportTable:
+    return ReportTable(
+        title=f"Beside {history.earlier_runs} earlier runs, MB of tensor per second and rank",
+        columns=("type", "size", "now", "usual", "noise down to", ""),
+        rows=tuple(
+            (
+                row.dtype,
+                size_in_words(row.size_bytes),
+                f"{row.now_mb_s:.0f}",
+                "" if row.usual_mb_s is None else f"{row.usual_mb_s:.0f}",
+                "" if row.limit_mb_s is None else f"{row.limit_mb_s:.0f}",
+                row.verdict.upper() if row.verdict is Verdict.DROP else row.verdict,
+            )
+            for row in history.rows
+        ),
+    )
+
+
+def spread_in_words(spread: Spread) -> str:
+    """``1200 (1100 to 1250)``."""
+    return f"{spread.median:.0f} ({spread.lower:.0f} to {spread.upper:.0f})"
+
+
+def size_in_words(size_bytes: int) -> str:
+    """``64 KiB``, ``4 MiB``."""
     if size_bytes < _KIB * _KIB:
         return f"{size_bytes // _KIB} KiB"
     return f"{size_bytes // (_KIB * _KIB)} MiB"

@@ -77,7 +77,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
     """
     method = find_method(request.stack, request.method)
     method.check(stack=request.stack, ranks=request.ranks, options=request.options)
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         environment = create_environment(
             prefix,
@@ -107,7 +107,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - clock,
         tool_version=__version__,
-        host=describe_host(),
+        host=host,
         environment=environment,
         result=replace(result, checks=(standing, *result.checks)),
     )
@@ -173,11 +173,13 @@ def find_method(stack: str, name: str) -> ValidationMethod:
 def describe_host() -> HostFacts:
     """This machine; ``processor`` is "" where the system does not say."""
     return HostFacts(
+        name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
         machine=platform.machine(),
         processor=_processor(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else ""),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        load_average=round(os.getloadavg()[0], 2),
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.build.schedule import channels_of
@@ -15,7 +15,14 @@ from channel_tools.pins.files import read_lock
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
-from channel_tools.validate import ValidationRequest, validate_stack, write_report
+from channel_tools.validate import (
+    ValidationRequest,
+    compare_with_history,
+    kept_file,
+    read_history,
+    validate_stack,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,6 +125,7 @@ class ValidateRequest:
     keep: bool
     timeout_s: float
     environ: Mapping[str, str]
+    keeps_history: bool = False
 
 
 def validate_installed(
@@ -125,12 +133,15 @@ def validate_installed(
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json``; returns both.
 
-    The report may hold failed checks. Raises as validate_stack.
+    With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
+    hold failed checks and drops. Raises as validate_stack and read_history.
     """
     stack = find_stack(load_tree(settings.tree), request.install.stack)
     if not stack.validation:
         message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
         raise UsageError(message, hint="its packages are tested by their recipes while they are built")
+    folder = settings.reports / "history" / stack.name
+    earlier = read_history(folder) if request.keeps_history else ()
     method = {name: value for name, value in stack.validation.items() if name != "method"}
     report = validate_stack(
         ValidationRequest(
@@ -151,6 +162,9 @@ def validate_installed(
         environ=request.environ,
         progress=progress,
     )
+    if request.keeps_history:
+        report = replace(report, history=compare_with_history(report, earlier, folder))
+        write_report(report, kept_file(folder, report))
     path = settings.reports / f"{stack.name}.json"
     write_report(report, path)
     return report, path

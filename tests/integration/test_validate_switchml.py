@@ -80,7 +80,7 @@ def test_a_silent_fallback_fails(run: Run) -> None:
 
 def test_wrong_sums_fail(run: Run) -> None:
     assert failed(run(VALIDATION_FAULT="wrong-sums")) == {
-        "int32 sums are exact",
+        "whole numbers are summed exactly",
         "float32 sums are within 1e-6 of float64's",
         "each case was right and took its route on every rank",
         "measured calls went through SwitchML",

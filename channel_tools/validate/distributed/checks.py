@@ -74,6 +74,7 @@ def judge_distributed(
             for index, speed in enumerate(plan.speeds)
         ),
         baseline=BASELINE,
+        omitted=plan.omitted,
         details=_details(plan, results[0], launcher),
     )
 

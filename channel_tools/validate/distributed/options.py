@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
-from channel_tools.validate.cases import SIZES
+from channel_tools.validate.cases import SIZES, SMALLEST_NUMEL, Feature
 from channel_tools.validate.method import read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SMALLEST_NUMEL = 2_000
-"""What the cases need that have a thing to show in their data."""
 Launcher = Literal["mpiexec", "torchrun"]
 Device = Literal["cpu", "cuda"]
 Affinity = Literal["none", "oneccl"]
@@ -101,6 +99,7 @@ class DistributedOptions:
     ops: tuple[Op, ...] = ("SUM", "MAX", "MIN")
     max_numel: Annotated[int, Field(ge=SMALLEST_NUMEL)] = max(SIZES)
     ddp: bool = True
+    not_offered: dict[Feature, _Word] = field(default_factory=dict)
     max_ranks: Annotated[PositiveInt, Field(le=32)] = 32
     group_timeout_s: PositiveFloat = 60.0
 

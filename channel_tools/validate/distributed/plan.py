@@ -11,23 +11,21 @@ from channel_tools.validate.cases import (
     FLOAT_ERROR_ALLOWED,
     SIZES,
     Case,
-    Data,
     Speed,
     cases_document,
-    ddp_case,
-    demo_case,
+    sized_case,
+    standard_cases,
     standard_speeds,
 )
-from channel_tools.validate.distributed.options import SMALLEST_NUMEL
+from channel_tools.validate.model import OmittedCase
 
 if TYPE_CHECKING:
     from channel_tools.validate.distributed.options import DistributedOptions
 
-_NUMEL = 1_003
 # elements among which an error is relative to the largest
 _UNIT = 256
 _ROUNDING = 2.0**-24
-_SIZED: dict[str, Data] = {"float32": "positive", "int32": "range"}
+_SPEED_DTYPES = ("float32", "int32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +35,7 @@ class DistributedPlan:
     options: DistributedOptions
     cases: tuple[Case, ...]
     speeds: tuple[Speed, ...]
+    omitted: tuple[OmittedCase, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -53,13 +52,17 @@ class DistributedPlan:
 
 
 def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
-    """All sizes for float32 and int32, all types with all operations, and what training does."""
-    sized = tuple(dtype for dtype in _SIZED if dtype in options.dtypes)
-    cases = [*_sum_cases(sized, options.max_numel), *_grid(options), *_special_cases(sized, options.max_numel)]
-    if options.ddp and "float32" in options.dtypes:
-        cases += [ddp_case(), demo_case()]
+    """The table of all stacks, less what this one does not offer; its own largest size where that is smaller."""
+    table = list(standard_cases(max_numel=options.max_numel))
+    sized = tuple(dtype for dtype in _SPEED_DTYPES if dtype in options.dtypes)
+    if options.max_numel not in SIZES:
+        table += [sized_case(dtype, options.max_numel) for dtype in sized]
+    reasons = [(case, _omitted_because(case, options)) for case in table]
     return DistributedPlan(
-        options=options, cases=tuple(cases), speeds=standard_speeds(sized, max_numel=options.max_numel)
+        options=options,
+        cases=tuple(case for case, reason in reasons if not reason),
+        omitted=tuple(OmittedCase(name=case.name, reason=reason) for case, reason in reasons if reason),
+        speeds=standard_speeds(sized, max_numel=options.max_numel),
     )
 
 
@@ -82,32 +85,14 @@ def distributed_document(plan: DistributedPlan, *, ranks: int) -> dict[str, obje
     }
 
 
-def _sum_cases(dtypes: tuple[str, ...], max_numel: int) -> list[Case]:
-    sizes = sorted({min(numel, max_numel) for numel in SIZES if numel})
-    return [
-        Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=_SIZED[dtype], numel=numel)
-        for dtype in dtypes
-        for numel in sizes
-    ]
-
-
-def _grid(options: DistributedOptions) -> list[Case]:
-    """Small whole numbers, whose results are exact in every type."""
-    return [
-        Case(name=f"{dtype} {op}", dtype=dtype, data="small", numel=_NUMEL, op=op)
-        for dtype in options.dtypes
-        for op in options.ops
-    ]
-
-
-def _special_cases(dtypes: tuple[str, ...], max_numel: int) -> list[Case]:
-    large, middle = min(1_000_003, max_numel), min(70_001, max_numel)
-    cases = [
-        Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=large),
-        Case(name="float32 SUM with Inf and NaN", dtype="float32", data="nonfinite", numel=SMALLEST_NUMEL),
-        Case(
-            name="float32 SUM, four in flight", dtype="float32", data="positive", numel=middle, calls=4, is_async=True
-        ),
-        Case(name="int32 SUM, four in flight", dtype="int32", data="range", numel=middle, calls=4, is_async=True),
-    ]
-    return [case for case in cases if case.dtype in dtypes]
+def _omitted_because(case: Case, options: DistributedOptions) -> str:
+    """Why this row of the table is not asked of the stack; "" where it is."""
+    if case.dtype not in options.dtypes:
+        return f"the stack carries no {case.dtype}"
+    if case.op not in options.ops:
+        return f"the stack has no {case.op}"
+    if case.data == "ddp":
+        return "" if options.ddp else "the stack does no DistributedDataParallel"
+    if case.numel > options.max_numel:
+        return f"the stack is asked for at most {options.max_numel} elements"
+    return options.not_offered.get(case.feature, "") if case.feature else ""

@@ -21,7 +21,7 @@ from channel_tools.validate.judging import (
     problems_check,
 )
 from channel_tools.validate.model import CaseResult, Check, MethodResult, TransportTotals
-from channel_tools.validate.switchml.plan import ELEMENT_BYTES, TRANSPORT, SwitchmlPlan, expected_slots
+from channel_tools.validate.switchml.plan import ELEMENT_BYTES, TRANSPORT, WIRE_DTYPES, SwitchmlPlan, expected_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,8 +70,8 @@ def _judge_case(case: Case, ranks: Sequence[CountedCase]) -> CaseResult:
 
 def _route_problems(counts: RankCounts, *, dtype: str, numel: int, calls: int, reason: str) -> Iterable[str]:
     """How the plugin's counters differ from what ``calls`` of this kind have to add to them."""
-    jobs = {} if reason else {dtype: calls}
-    elements = {} if reason or not numel else {dtype: calls * numel}
+    jobs = {} if reason else {WIRE_DTYPES[dtype]: calls}
+    elements = {} if reason or not numel else {WIRE_DTYPES[dtype]: calls * numel}
     fallbacks = {reason: calls} if reason else {}
     for what, found, expected in (
         ("delegated jobs", counts.jobs, jobs),
@@ -102,7 +102,7 @@ def _library_check(results: Sequence[RankResult], prefix: Path) -> Check:
 
 def _result_checks(cases: Sequence[CaseResult]) -> Iterable[Check]:
     carried = [case for case in cases if case.route == TRANSPORT]
-    yield exact_check("int32 sums are exact", [case for case in carried if case.error_measure == "exact"])
+    yield exact_check("whole numbers are summed exactly", [case for case in carried if case.error_measure == "exact"])
     floats = [case for case in carried if case.error_measure != "exact"]
     yield float_check("float32 sums are within 1e-6 of float64's", floats, FLOAT_ERROR_ALLOWED)
     yield exact_check(f"what {BASELINE} carried is exact", [case for case in cases if case.route == BASELINE])

@@ -7,12 +7,12 @@ anything runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
-from channel_tools.validate.cases import SIZES, Case, Data, Speed, cases_document, ddp_case, standard_speeds
+from channel_tools.validate.cases import Case, Speed, cases_document, standard_cases, standard_speeds
 from channel_tools.validate.method import read_method_options
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 TRANSPORT = "switchml"
 MAX_RANKS = 32
 ELEMENT_BYTES = 4
-_PLAIN_DATA: tuple[tuple[str, Data], ...] = (("float32", "positive"), ("int32", "range"))
+WIRE_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int32": "int32"}
+"""As what each type travels; the plugin counts jobs by it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +50,8 @@ class SwitchmlPlan:
     speeds: tuple[Speed, ...]
 
     def delegated_jobs(self) -> tuple[tuple[str, int, int], ...]:
-        """All jobs that SwitchML has to carry: dtype, elements of one, how many."""
-        cases = [(case.dtype, case.numel, case.calls) for case in self.cases if case.is_delegated]
+        """All jobs that SwitchML has to carry: dtype on the wire, elements of one, how many."""
+        cases = [(WIRE_DTYPES[case.dtype], case.numel, case.calls) for case in self.cases if case.is_delegated]
         return (*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds))
 
 
@@ -58,7 +59,7 @@ def make_plan(options: SwitchmlOptions) -> SwitchmlPlan:
     """The standard plan."""
     return SwitchmlPlan(
         options=options,
-        cases=(*_sum_cases(), *_special_cases(), *_gloo_cases()),
+        cases=tuple(map(_routed, standard_cases())),
         speeds=standard_speeds(("float32", "int32")),
     )
 
@@ -100,37 +101,10 @@ def expected_slots(plan: SwitchmlPlan) -> int:
     return sum(slots_of_job(dtype, numel, plan.options) * calls for dtype, numel, calls in plan.delegated_jobs())
 
 
-def _sum_cases() -> list[Case]:
-    return [
-        Case(name=f"{dtype} SUM of {numel}", dtype=dtype, data=data, numel=numel)
-        for dtype, data in _PLAIN_DATA
-        for numel in SIZES
-    ]
-
-
-def _special_cases() -> list[Case]:
-    return [
-        Case(name="float32 SUM, both signs", dtype="float32", data="normal", numel=1_000_003),
-        Case(name="float32 SUM, magnitudes from 2^-20 to 2^20", dtype="float32", data="spread", numel=1_000_003),
-        Case(name="float32 SUM with Inf and NaN", dtype="float32", data="nonfinite", numel=2_000),
-        Case(name="int32 SUM that wraps", dtype="int32", data="full", numel=65_537),
-        Case(
-            name="float32 SUM, four in flight", dtype="float32", data="positive", numel=70_001, calls=4, is_async=True
-        ),
-        Case(name="int32 SUM, four in flight", dtype="int32", data="range", numel=70_001, calls=4, is_async=True),
-        Case(name="float32 SUM, strided", dtype="float32", data="positive", numel=1_001, is_strided=True),
-        ddp_case(),
-    ]
-
-
-def _gloo_cases() -> list[Case]:
-    return [
-        Case(name="float64 SUM", dtype="float64", data="small", numel=1_003, reason="dtype"),
-        Case(name="int64 SUM", dtype="int64", data="small", numel=1_003, reason="dtype"),
-        Case(name="float32 MAX", dtype="float32", data="small", numel=1_003, op="MAX", reason="reduce_op"),
-        Case(name="int32 MIN", dtype="int32", data="small", numel=1_003, op="MIN", reason="reduce_op"),
-        Case(
-            name="float32 SUM, second group", dtype="float32", data="small", numel=1_003, group="second", reason="group"
-        ),
-        Case(name="int32 SUM, second group", dtype="int32", data="small", numel=1_003, group="second", reason="group"),
-    ]
+def _routed(case: Case) -> Case:
+    """The case with the plugin's reason for leaving it to gloo, if any; it asks in this order."""
+    if case.group != "default":
+        return replace(case, reason="group")
+    if case.op != "SUM":
+        return replace(case, reason="reduce_op")
+    return case if case.dtype in WIRE_DTYPES else replace(case, reason="dtype")

@@ -76,6 +76,7 @@ class Rank(reductions.Rank):
         super().__init__(plan, device=device)
         self.baseline = baseline
         self.counter = plan.counter
+        self.second = dist.new_group() if any(case.group == "second" for case in plan.cases) else None
 
     def run(self) -> dict[str, object]:
         """All cases, then all measurements, then what this process turned out to be."""
@@ -100,9 +101,10 @@ class Rank(reductions.Rank):
         }
 
     def start_allreduce(self, case: reductions.Case, tensor: torch.Tensor) -> reductions.Waitable | None:
-        """One call on the default group."""
+        """One call on the case's group."""
+        group = self.second if case.group == "second" else None
         work: reductions.Waitable | None = dist.all_reduce(
-            tensor, op=getattr(dist.ReduceOp, case.op), async_op=case.is_async
+            tensor, op=getattr(dist.ReduceOp, case.op), group=group, async_op=case.is_async
         )
         return work
 

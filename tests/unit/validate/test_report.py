@@ -10,48 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import EnvironmentResult, InstalledPackage
 from channel_tools.system.errors import ValidationError
 from channel_tools.validate import raise_for_failures, report_document, report_tables, write_report
-from channel_tools.validate.model import HostFacts, ValidationReport
+from channel_tools.validate.model import OmittedCase, ValidationReport
 from channel_tools.validate.switchml.checks import judge
+from tests.unit.validate.conftest import PREFIX
 from tests.unit.validate.fakes import perfect_results, perfect_stats, small_plan
 
 GOLDEN = Path(__file__).parent / "golden" / "report.json"
-PREFIX = Path("/opt/env")
-
-
-@pytest.fixture
-def report() -> ValidationReport:
-    plan = small_plan()
-    result = judge(plan, perfect_results(plan, PREFIX), perfect_stats(plan), prefix=PREFIX)
-    return ValidationReport(
-        stack="udp",
-        method="switchml",
-        ranks=2,
-        started="2026-01-02T03:04:05+00:00",
-        seconds=12.34567,
-        tool_version="0.1.0",
-        host=HostFacts(system="Linux 6.1", machine="x86_64", processor="A CPU", cores=2, memory_bytes=8 << 30),
-        environment=EnvironmentResult(
-            prefix=PREFIX,
-            records=(
-                InstalledPackage(
-                    name="pytorch",
-                    version="2.13.0",
-                    build="cpu_h1_0",
-                    subdir="linux-64",
-                    channel="file:///srv/ours",
-                    file_name="pytorch-2.13.0-cpu_h1_0.conda",
-                    sha256="0" * 64,
-                ),
-            ),
-            changed=1,
-            seconds=3.21,
-            size_bytes=770_000_000,
-        ),
-        result=result,
-    )
 
 
 @pytest.fixture
@@ -95,7 +61,13 @@ def test_tables_are_rectangular_and_complete(report: ValidationReport) -> None:
     for table in (checks, cases, transports, bandwidth):
         assert {len(row) for row in table.rows} == {len(table.columns)}
     assert [row[3] for row in cases.rows] == ["switchml", "switchml", "switchml", "gloo (dtype)", "switchml"]
-    assert bandwidth.rows == (("int32", "4 MiB", "3", "2097", "1049", "2.00"),)
+    assert bandwidth.rows == (("int32", "4 MiB", "3", "2097 (1282 to 3146)", "1049 (1049 to 1049)", "2.00"),)
+
+
+def test_a_row_that_is_not_asked_of_the_stack_is_in_the_table(report: ValidationReport) -> None:
+    omitted = (OmittedCase(name="float16 MAX", reason="the stack has no MAX"),)
+    shown = report_tables(replace(report, result=replace(report.result, omitted=omitted)))[1].rows[-1]
+    assert (shown[0], shown[3]) == ("float16 MAX", "not asked: the stack has no MAX")
 
 
 def test_tables_show_what_failed(failing: ValidationReport) -> None:

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from channel_tools.validate.cases import Case, Speed
+from channel_tools.validate.cases import Case, Speed, standard_cases
 from channel_tools.validate.distributed.options import DistributedOptions
 from channel_tools.validate.distributed.plan import (
     DistributedPlan,
@@ -14,13 +15,19 @@ from channel_tools.validate.distributed.plan import (
     float_error_allowed,
     make_distributed_plan,
 )
+from channel_tools.validate.switchml.plan import SwitchmlOptions, make_plan
 
 
-def test_every_type_meets_every_operation() -> None:
-    plan = make_distributed_plan(DistributedOptions(backend="toy"))
-    small = {(case.dtype, case.op) for case in plan.cases if case.data == "small"}
-    assert len(small) == 5 * 3
-    assert {case.dtype for case in plan.cases if case.data in {"positive", "range"}} == {"float32", "int32"}
+def test_every_stack_is_asked_for_the_same_table() -> None:
+    everything = DistributedOptions(
+        backend="toy", dtypes=("float32", "float64", "float16", "bfloat16", "int32", "int64")
+    )
+    plan = make_distributed_plan(everything)
+    table = [case.name for case in standard_cases()]
+    assert [case.name for case in plan.cases] == [case.name for case in make_plan(SwitchmlOptions()).cases] == table
+    assert plan.omitted == ()
+    small = {(case.dtype, case.op) for case in plan.cases if case.data == "small" and case.group == "default"}
+    assert len(small) == 6 * 3
     assert {(speed.dtype, speed.numel) for speed in plan.speeds} == {
         (dtype, numel) for dtype in ("float32", "int32") for numel in (16 << 10, 1 << 20, 16 << 20)
     }
@@ -28,19 +35,30 @@ def test_every_type_meets_every_operation() -> None:
     assert plan.calls == len(plan.cases) - 4 + 4 + 4 + 2 + 3
 
 
-def test_a_backend_of_few_types_is_asked_for_no_more() -> None:
-    plan = make_distributed_plan(DistributedOptions(backend="toy", dtypes=("int32",), ops=("SUM",), ddp=False))
-    assert {case.dtype for case in plan.cases} == {"int32"}
-    assert {case.op for case in plan.cases} == {"SUM"}
+def test_what_a_stack_does_not_offer_is_a_row_with_its_reason() -> None:
+    options = DistributedOptions(
+        backend="toy", dtypes=("int32",), ops=("SUM",), ddp=False, not_offered={"strided": "s", "empty": "e"}
+    )
+    plan = make_distributed_plan(options)
+    assert {(case.dtype, case.op) for case in plan.cases} == {("int32", "SUM")}
     assert {speed.dtype for speed in plan.speeds} == {"int32"}
+    reasons = {case.name: case.reason for case in plan.omitted}
+    assert reasons["int32 SUM of 0"] == "e"
+    assert reasons["int32 MAX"] == "the stack has no MAX"
+    assert reasons["float32 SUM, strided"] == "the stack carries no float32"
+    assert len(plan.cases) + len(plan.omitted) == len(standard_cases())
 
 
 def test_a_slow_backend_is_asked_for_small_tensors() -> None:
-    options = DistributedOptions(backend="toy", dtypes=("float32", "float16"), max_numel=2500, ddp=False)
-    plan = make_distributed_plan(options)
+    options = DistributedOptions(backend="toy", dtypes=("float32", "float16"), max_numel=2500)
+    plan = make_distributed_plan(replace(options, ddp=False))
     assert max(case.numel for case in plan.cases) == 2500
-    assert {case.numel for case in plan.cases if case.data == "positive"} == {1, 3, 255, 257, 2500}
+    sized = {case.numel for case in plan.cases if case.name.startswith("float32 SUM of")}
+    assert sized == {0, 1, 3, 255, 257, 2500}
+    too_large = {case.name for case in plan.omitted if case.reason == "the stack is asked for at most 2500 elements"}
+    assert too_large == {"float32 SUM of 1000003", "float32 SUM of 16777216"}
     assert [(speed.dtype, speed.numel, speed.calls) for speed in plan.speeds] == [("float32", 2500, 6)]
+    assert "DistributedDataParallel" in [case.name for case in make_distributed_plan(options).cases]
 
 
 def test_messages_are_counted_by_their_size() -> None:

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Earlier reports of a stack, kept beside each other, and whether its bandwidth has fallen below their noise.
+
+A run is one file, its whole report, so that runs at the same time need no lock and each can be read by itself.
+
+A size has dropped where the run lies below the one-sided prediction interval of the earlier runs (G. J. Hahn and
+W. Q. Meeker, "Statistical Intervals", 1991, chapter 4: mean - t * s * sqrt(1 + 1/n)), taken of logarithms, since
+noise multiplies bandwidth. It has to lie there twice: by its own bandwidth and by its ratio to the baseline that was
+measured in turn with it. Where the baseline has fallen as well, the machine is slower and not the stack.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import statistics
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+from pydantic.dataclasses import dataclass
+
+from channel_tools.system.errors import ConfigError, ValidationError
+from channel_tools.validate.model import (
+    SCHEMA_VERSION,
+    ChangedPackage,
+    HistoryComparison,
+    HistoryRow,
+    KeptFigure,
+    ValidationReport,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.validate.model import BandwidthRow
+
+FEWEST_RUNS = 5
+MOST_RUNS = 20
+SMALLEST_DROP = 0.05
+FALSE_ALARM_RATE = 1 / 5000
+"""Of one size, were the noise of runs log-normal: at most one alarm in 800 runs that measure six sizes."""
+# Student's t of one-sided FALSE_ALARM_RATE, for 4 to 19 degrees of freedom: FEWEST_RUNS to MOST_RUNS earlier runs
+_STUDENT_T = (
+    10.915, 8.363, 7.074, 6.311, 5.811, 5.461, 5.202, 5.004, 4.847, 4.721, 4.616, 4.528, 4.454, 4.390, 4.334, 4.285,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptHost:
+    """Of the machine, what has to be the same for figures to be compared."""
+
+    machine: str
+    processor: str
+    cores: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptPackage:
+    """An installed package."""
+
+    name: str
+    version: str
+    build: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptEnvironment:
+    """What was installed."""
+
+    packages: tuple[KeptPackage, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptBandwidth:
+    """The median figures of one size."""
+
+    dtype: str
+    size_bytes: int
+    transport_mb_s: float
+    baseline_mb_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRun:
+    """What is read of a kept report."""
+
+    schema_version: int
+    stack: str
+    method: str
+    passed: bool
+    ranks: int
+    started: str
+    host: KeptHost
+    environment: KeptEnvironment
+    baseline: str
+    bandwidth: tuple[KeptBandwidth, ...]
+
+
+def read_history(folder: Path) -> tuple[KeptRun, ...]:
+    """The kept runs, oldest first; none where the folder is not there yet.
+
+    Raises ConfigError for a file that is no report, or one of another schema.
+    """
+    return tuple(_read_run(path) for path in sorted(folder.glob("*.json")))
+
+
+def _read_run(path: Path) -> KeptRun:
+    try:
+        run = TypeAdapter(KeptRun).validate_json(path.read_bytes())
+    except PydanticValidationError as err:
+        fault = err.errors()[0]
+        where = ".".join(map(str, fault["loc"])) or "the file"
+        message = f"{path}: no report of a validation: {where}: {fault['msg']}"
+        raise ConfigError(message, hint="move it out of the history's folder") from None
+    if run.schema_version != SCHEMA_VERSION:
+        message = f"{path}: schema_version {run.schema_version}, this program knows {SCHEMA_VERSION}"
+        raise ConfigError(message, hint="move it out of the history's folder, or name another folder")
+    return run
+
+
+def kept_file(folder: Path, report: ValidationReport) -> Path:
+    """Where the report is kept: a name of its own that sorts by the time when the run started."""
+    moment = report.started.partition("+")[0].replace("-", "").replace(":", "")
+    return folder / f"{moment}Z-{secrets.token_hex(4)}.json"
+
+
+def compare_with_history(report: ValidationReport, runs: Sequence[KeptRun], folder: Path) -> HistoryComparison:
+    """The report beside the last earlier runs that passed on the same machine with as many ranks."""
+    alike = [run for run in runs if _is_comparable(run, report)][-MOST_RUNS:]
+    return HistoryComparison(
+        folder=str(folder),
+        earlier_runs=len(alike),
+        incomparable_runs=sum(not _is_comparable(run, report) for run in runs),
+        changed_packages=_changed_packages(alike[-1], report) if alike else (),
+        rows=tuple(_compare_row(row, alike) for row in report.result.bandwidth),
+    )
+
+
+def raise_for_drops(report: ValidationReport) -> None:
+    """Raise ValidationError naming the sizes whose bandwidth has dropped, if any."""
+    drops = [row for row in report.history.rows if row.verdict is Verdict.DROP] if report.history else []
+    if not drops:
+        return
+    lines = [
+        f"{row.dtype} of {row.size_bytes} bytes: {row.now_mb_s:.0f} MB/s, usual {row.usual_mb_s:.0f}, "
+        f"noise down to {row.limit_mb_s:.0f}"
+        for row in drops
+    ]
+    message = f"stack {report.stack}: bandwidth dropped below the noise of earlier runs\n" + "\n".join(lines)
+    raise ValidationError(message, hint="changed_packages of the report's history says what is not as it was")
+
+
+def _is_comparable(run: KeptRun, report: ValidationReport) -> bool:
+    host = KeptHost(machine=report.host.machine, processor=report.host.processor, cores=report.host.cores)
+    here = (True, report.stack, report.method, report.ranks, report.result.baseline, host)
+    return here == (run.passed, run.stack, run.method, run.ranks, run.baseline, run.host)
+
+
+def _changed_packages(last: KeptRun, report: ValidationReport) -> tuple[ChangedPackage, ...]:
+    before = {one.name: f"{one.version} {one.build}" for one in last.environment.packages}
+    now = {one.name: f"{one.version} {one.build}" for one in report.environment.records}
+    names = sorted(before.keys() | now.keys())
+    pairs = [(name, before.get(name, ""), now.get(name, "")) for name in names]
+    return tuple(ChangedPackage(name=name, before=old, now=new) for name, old, new in pairs if old != new)
+
+
+def _compare_row(row: BandwidthRow, runs: Sequence[KeptRun]) -> HistoryRow:
+    earlier = [
+        KeptFigure(started=run.started, transport_mb_s=one.transport_mb_s, baseline_mb_s=one.baseline_mb_s)
+        for run in runs
+        for one in run.bandwidth
+        if (one.dtype, one.size_bytes) == (row.dtype, row.size_bytes)
+    ]
+    usual, limit = _usual_and_limit([one.transport_mb_s for one in earlier])
+    _usual_ratio, ratio_limit = _usual_and_limit([one.transport_mb_s / one.baseline_mb_s for one in earlier])
+    if usual is None or limit is None or ratio_limit is None:
+        verdict = Verdict.TOO_FEW
+    elif row.transport.median >= min(limit, usual * (1 - SMALLEST_DROP)):
+        verdict = Verdict.USUAL
+    else:
+        verdict = Verdict.DROP if row.ratio < ratio_limit else Verdict.MACHINE
+    return HistoryRow(
+        dtype=row.dtype,
+        size_bytes=row.size_bytes,
+        verdict=verdict,
+        now_mb_s=row.transport.median,
+        usual_mb_s=usual,
+        limit_mb_s=limit,
+        now_ratio=row.ratio,
+        limit_ratio=ratio_limit,
+        earlier=tuple(earlier),
+    )
+
+
+def _usual_and_limit(figures: Sequence[float]) -> tuple[float | None, float | None]:
+    """The geometric mean of positive figures, and how low noise alone takes the next; None for too few figures."""
+    if len(figures) < FEWEST_RUNS:
+        return None, None
+    logarithms = [math.log(figure) for figure in figures]
+    mean, deviation = statistics.fmean(logarithms), statistics.stdev(logarithms)
+    quantile = _STUDENT_T[len(figures) - FEWEST_RUNS]
+    return math.exp(mean), math.exp(mean - quantile * deviation * math.sqrt(1 + 1 / len(figures)))
