@@ -14,6 +14,7 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
+    doctor,
     environment,
     foundation,
     launch,
@@ -66,6 +67,7 @@ app.command("render")(render.render)
 app.command("plan")(plan.plan)
 app.command("build")(build.build)
 app.command("validate")(validate.validate)
+app.command("doctor")(doctor.doctor)
 app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)
 app.command("audit")(audit.audit)
 app.command("pins")(pins.pins)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.launch.model import LOCALHOST, Host
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
-from channel_tools.system.processes import end_process_group, start_command
+from channel_tools.system.processes import end_process_group, ssh_command, start_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9_.:-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
 _BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?")
 _LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
-_CONNECT_S = 10
 _ANY_PORT = 9
 
 
@@ -102,11 +101,6 @@ def check_reachable(hosts: Sequence[Host], *, env: Mapping[str, str]) -> None:
     if failures:
         message = "cannot start ranks on " + "; ".join(failures)
         raise NetworkError(message, hint="`ssh HOST true` has to work without a password; or correct the hosts file")
-
-
-def ssh_command(host: str) -> tuple[str, ...]:
-    """The words before a command that runs on another host; never asks for a password."""
-    return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}", host, "--")
 
 
 def address_towards(host: str) -> str:

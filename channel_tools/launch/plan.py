@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments import activated_environment, installed_builds
+from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
 from channel_tools.launch.hosts import address_towards, own_host_names, read_hosts, spread_ranks
 from channel_tools.launch.launchers import (
     Start,
@@ -23,6 +25,7 @@ from channel_tools.launch.launchers import (
     torchrun_commands,
 )
 from channel_tools.launch.model import SWITCH_PORT, Host, LaunchPlan
+from channel_tools.system.cpus import usable_cores
 from channel_tools.system.errors import UsageError
 from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.options import filled, read_distributed_options
@@ -31,7 +34,7 @@ from channel_tools.validate.ranks import rank_variables
 from channel_tools.validate.switchml.switch import choose_loopback_network
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from channel_tools.launch.model import HostCommand, LauncherName, LaunchRequest
     from channel_tools.validate.distributed.options import ServiceOptions
@@ -45,6 +48,16 @@ _OF_FABRICS = re.compile(
 _SLURM_PORTS, _SLURM_FIRST_PORT = 20_000, 20_000
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackSettings:
+    """What the stack's ``validate`` block says of starting ranks; ``arguments`` are the launcher's."""
+
+    launcher: LauncherName = "torchrun"
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    services: tuple[ServiceOptions, ...] = ()
+
+
 def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
     """The commands and variables of a launch.
 
@@ -52,12 +65,9 @@ def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> Launch
     activated_environment raises.
     """
     activated = activated_environment(request.prefix, environ=environ, inherit=True)
-    own_launcher, own, services = _of_the_stack(request)
     hosts = request.hosts or _hosts_of_the_job(request, environ, activated)
-    launcher = pick_launcher(request.launcher, own_launcher, environ, hosts=bool(request.hosts))
-    if services and (len(hosts) > 1 or not hosts[0].is_local):
-        message = f"stack {request.stack}: {services[0].name} serves the ranks of one machine"
-        raise UsageError(message, hint="launch it without --hosts and outside of a job of several nodes")
+    stack = _settings(request, hosts)
+    launcher = pick_launcher(request.launcher, stack.launcher, environ, hosts=bool(request.hosts))
     start = Start(
         prefix=request.prefix.absolute(),
         variables=activated,
@@ -66,40 +76,45 @@ def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> Launch
         ranks=request.ranks,
         master=meeting_point(hosts),
         port=_port(environ),
-        arguments=_launcher_arguments(request),
+        arguments=stack.arguments if launcher == stack.launcher else (),
         words=request.words,
     )
     switch, switchml = _switch(request, start, environ)
-    variables = {**_defaults(start, own), **switchml, **activated}
+    variables = {**_defaults(start, stack.variables), **switchml, **activated}
     return LaunchPlan(
         request=request,
         launcher=launcher,
         hosts=hosts,
-        commands=_commands(launcher, start, own_launcher, name_hosts=bool(request.hosts) and len(hosts) > 1),
+        commands=_commands(launcher, start, stack.launcher, name_hosts=bool(request.hosts) and len(hosts) > 1),
         variables=variables,
         exported=_exported(variables, environ),
         switch_address=switch,
-        services=services,
+        services=stack.services,
     )
 
 
-def _of_the_stack(request: LaunchRequest) -> tuple[LauncherName, Mapping[str, str], tuple[ServiceOptions, ...]]:
-    """The stack's launcher, variables and services."""
+def _settings(request: LaunchRequest, hosts: Sequence[Host]) -> StackSettings:
+    """As the stack has them; cores are divided among ranks and oneCCL's workers where they are this machine's alone.
+
+    Raises UsageError for a service that cannot serve these hosts.
+    """
     if request.method == "switchml":
-        return "torchrun", {}, ()
+        return StackSettings()
     options = read_distributed_options(request.stack, request.options)
     prefix = {"prefix": str(request.prefix.absolute())}
-    return (
-        options.launcher,
-        {name: filled(text, prefix) for name, text in options.environment.items()},
-        options.services,
+    is_here = len(hosts) == 1 and hosts[0].is_local
+    if options.services and not is_here:
+        message = f"stack {request.stack}: {options.services[0].name} serves the ranks of one machine"
+        raise UsageError(message, hint="launch it without --hosts and outside of a job of several nodes")
+    divided = options.affinity == "oneccl" and is_here
+    affinity = plan_oneccl_affinity(usable_cores(), request.ranks) if divided else None
+    own = {name: filled(text, prefix) for name, text in options.environment.items()}
+    return StackSettings(
+        launcher=options.launcher,
+        arguments=(*options.launcher_arguments, *(() if affinity is None else affinity.mpiexec_arguments())),
+        variables=own if affinity is None else {**affinity.variables(), **own},
+        services=options.services,
     )
-
-
-def _launcher_arguments(request: LaunchRequest) -> tuple[str, ...]:
-    if request.method == "switchml":
-        return ()
-    return read_distributed_options(request.stack, request.options).launcher_arguments
 
 
 def _commands(launcher: LauncherName, start: Start, own: LauncherName, *, name_hosts: bool) -> tuple[HostCommand, ...]:

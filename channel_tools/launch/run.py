@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.launch.hosts import check_reachable, ssh_command
+from channel_tools.launch.hosts import check_reachable
 from channel_tools.launch.model import SWITCH_PORT
-from channel_tools.system.processes import Deadline, end_process_group, start_command
+from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command
 from channel_tools.system.temporary import temporary_folder
 from channel_tools.validate.distributed.services import running_services
 from channel_tools.validate.method import MethodContext

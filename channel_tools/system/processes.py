@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _TERMINATE_GRACE_S = 5.0
 _TAIL_LINES = 20
+_SSH_CONNECT_S = 10
 PR_SET_PDEATHSIG = 1
 
 # Between fork and exec of a program: have the kernel signal it when the process that starts it ends.
@@ -170,6 +171,11 @@ def start_command(
         raise _not_found(err.filename) from None
     except OSError as err:
         raise CommandError(f"{command[0]}: cannot be started: {err.strerror}") from None
+
+
+def ssh_command(host: str) -> tuple[str, ...]:
+    """The words before a command that runs on another host; never asks for a password."""
+    return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SSH_CONNECT_S}", host, "--")
 
 
 def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:

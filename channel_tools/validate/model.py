@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from channel_tools.doctor import Finding
     from channel_tools.environments import EnvironmentResult
 
 SCHEMA_VERSION = 1
@@ -203,6 +204,8 @@ class ValidationReport:
     environment: EnvironmentResult
     result: MethodResult
     history: HistoryComparison | None = None
+    findings: tuple[Finding, ...] = ()
+    """Of doctor, before the run; none of them decides whether it passed."""
 
     @property
     def passed(self) -> bool:

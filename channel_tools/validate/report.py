@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.doctor import finding_rows, findings_document
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.validate.model import SCHEMA_VERSION, Verdict
@@ -53,6 +54,7 @@ def report_document(report: ValidationReport) -> dict[str, object]:
             "size_bytes": report.environment.size_bytes,
         },
         "details": dict(sorted(result.details.items())),
+        "findings": findings_document(report.findings),
         "checks": [asdict(check) for check in result.checks],
         "transports": [asdict(totals) for totals in result.transports],
         "cases": [{**asdict(case), "passed": case.passed} for case in result.cases],
@@ -83,8 +85,14 @@ def write_report(report: ValidationReport, path: Path) -> None:
 
 
 def report_tables(report: ValidationReport) -> tuple[ReportTable, ...]:
-    """The report for people: checks, cases, transports, bandwidth, and with a history this run beside it."""
-    tables = (_check_table(report), _case_table(report), _transport_table(report), _bandwidth_table(report))
+    """What doctor found, checks, cases, transports, bandwidth, and with a history this run beside it."""
+    tables = (
+        _finding_table(report),
+        _check_table(report),
+        _case_table(report),
+        _transport_table(report),
+        _bandwidth_table(report),
+    )
     return tables if report.history is None else (*tables, _history_table(report.history))
 
 
@@ -96,6 +104,14 @@ def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
     lines = [f"{check.name}: found {check.found}; expected {check.expected}" for check in failed]
     message = f"stack {report.stack}: {len(failed)} of {len(report.result.checks)} checks failed\n" + "\n".join(lines)
     raise ValidationError(message, hint=f"the whole report is {report_file}")
+
+
+def _finding_table(report: ValidationReport) -> ReportTable:
+    return ReportTable(
+        title="What doctor found before the run",
+        columns=("looked at", "", "found", "to mend it"),
+        rows=finding_rows(report.findings),
+    )
 
 
 def _check_table(report: ValidationReport) -> ReportTable:

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import channel_address, local_path
-from channel_tools.environments import activated_environment, create_environment, find_outside_paths
+from channel_tools.doctor import examine, subject_of
+from channel_tools.environments import (
+    activated_environment,
+    create_environment,
+    find_outside_paths,
+    installed_builds,
+)
 from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.temporary import temporary_folder
@@ -34,6 +40,7 @@ from channel_tools.validate.switchml.method import SwitchmlMethod
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from channel_tools.doctor import Finding
     from channel_tools.system.progress import Progress
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -88,11 +95,13 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
             progress=progress,
         )
         standing = _self_contained_check(request, environment.prefix)
+        variables = activated_environment(environment.prefix, environ=environ)
+        findings = _examine(request, environment.prefix, variables)
         result = method.run(
             MethodContext(
                 stack=request.stack,
                 prefix=environment.prefix,
-                variables=activated_environment(environment.prefix, environ=environ),
+                variables=variables,
                 ranks=request.ranks,
                 options=request.options,
                 folder=folder,
@@ -109,6 +118,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         tool_version=__version__,
         host=host,
         environment=environment,
+        findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
     )
 
@@ -139,6 +149,20 @@ def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
     else:
         with temporary_folder(request.work.absolute()) as own:
             yield own / _ENVIRONMENT
+
+
+def _examine(request: ValidationRequest, prefix: Path, variables: Mapping[str, str]) -> tuple[Finding, ...]:
+    """What doctor says of the machine and the new environment; the run itself proves who carries the data."""
+    subject = subject_of(
+        request.stack,
+        {**request.options, "method": request.method},
+        request.specs,
+        prefix=prefix,
+        variables=variables,
+        installed=installed_builds(prefix),
+        starts_switch=True,
+    )
+    return examine(subject)
 
 
 def _self_contained_check(request: ValidationRequest, prefix: Path) -> Check:

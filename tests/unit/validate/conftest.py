@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.doctor import Finding
 from channel_tools.environments import EnvironmentResult, InstalledPackage
 from channel_tools.validate.model import HostFacts, ValidationReport
 from channel_tools.validate.switchml.checks import judge
@@ -53,4 +54,5 @@ def report() -> ValidationReport:
             size_bytes=770_000_000,
         ),
         result=result,
+        findings=(Finding(subject="MTU", level="warning", found="100", mend="sudo ip link set eth0 mtu 1500"),),
     )

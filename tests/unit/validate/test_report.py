@@ -57,8 +57,8 @@ def test_a_failed_check_is_exit_code_10(failing: ValidationReport) -> None:
 
 
 def test_tables_are_rectangular_and_complete(report: ValidationReport) -> None:
-    checks, cases, transports, bandwidth = report_tables(report)
-    for table in (checks, cases, transports, bandwidth):
+    findings, checks, cases, transports, bandwidth = report_tables(report)
+    for table in (findings, checks, cases, transports, bandwidth):
         assert {len(row) for row in table.rows} == {len(table.columns)}
     assert [row[3] for row in cases.rows] == ["switchml", "switchml", "switchml", "gloo (dtype)", "switchml"]
     assert bandwidth.rows == (("int32", "4 MiB", "3", "2097 (1282 to 3146)", "1049 (1049 to 1049)", "2.00"),)
@@ -66,10 +66,10 @@ def test_tables_are_rectangular_and_complete(report: ValidationReport) -> None:
 
 def test_a_row_that_is_not_asked_of_the_stack_is_in_the_table(report: ValidationReport) -> None:
     omitted = (OmittedCase(name="float16 MAX", reason="the stack has no MAX"),)
-    shown = report_tables(replace(report, result=replace(report.result, omitted=omitted)))[1].rows[-1]
+    shown = report_tables(replace(report, result=replace(report.result, omitted=omitted)))[2].rows[-1]
     assert (shown[0], shown[3]) == ("float16 MAX", "not asked: the stack has no MAX")
 
 
 def test_tables_show_what_failed(failing: ValidationReport) -> None:
-    shown = [row for row in report_tables(failing)[0].rows if row[1] == "FAILED"]
+    shown = [row for row in report_tables(failing)[1].rows if row[1] == "FAILED"]
     assert [row[0] for row in shown] == ["the switch completed every slot of every job"]

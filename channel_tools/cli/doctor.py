@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools doctor``: what would carry the data here, and why not the fabric."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line
+
+SCHEMA = 1
+
+
+@handled
+def doctor(
+    prefix: Annotated[
+        Path | None, typer.Argument(help="An environment of the stack.", show_default="the active one")
+    ] = None,
+    *,
+    stack: options.Stack = None,
+    hosts: Annotated[
+        Path | None, typer.Option(help="Compare these hosts, a line each, by ssh.", show_default=False)
+    ] = None,
+    root: options.Root = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what would carry a stack's data on this machine, and the command that mends what keeps the fabric from it."""
+    from channel_tools.doctor import findings_document, uses_fabric  # noqa: PLC0415
+    from channel_tools.system.errors import ValidationError  # noqa: PLC0415
+    from channel_tools.workflow.doctor import DoctorRequest, run_doctor  # noqa: PLC0415
+
+    request = DoctorRequest(stack=stack, prefix=prefix, hosts_file=hosts)
+    subject, findings = run_doctor(options.settings_from(root, None), request, environ=os.environ)
+    if as_json:
+        print_json(
+            {
+                "schema": SCHEMA,
+                "stack": subject.stack,
+                "prefix": None if subject.prefix is None else str(subject.prefix),
+                "uses_fabric": uses_fabric(findings),
+                "findings": findings_document(findings),
+            }
+        )
+    else:
+        for one in findings:
+            mend = f" -> {one.mend}" if one.mend else ""
+            print_line(f"{one.level:7}  {one.subject}: {one.found}{mend}")
+    if not uses_fabric(findings):
+        faults = [one for one in findings if one.level == "fault"]
+        message = f"stack {subject.stack}: its fabric would not carry the data: {faults[0].subject}: {faults[0].found}"
+        raise ValidationError(message, hint=faults[0].mend or None)

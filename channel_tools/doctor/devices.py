@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Network adapters and their drivers, GPUs, huge pages and the limit on locked memory, as Linux shows them in files.
+
+What is read: /sys/class/net, /sys/class/infiniband, /sys/class/cxi, /sys/bus/pci/devices (sysfs-rules.rst and
+sysfs-class-infiniband of the kernel's documentation), /sys/kernel/mm/hugepages, /proc/self/limits.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.doctor.model import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_ACTIVE = "4: ACTIVE"
+_KIB, _MIB = 1 << 10, 1 << 20
+_LOCKED_BYTES = 256 * _MIB
+"""What adapters register at least: buffers and rings of some ranks."""
+_MOUNTED = "hugetlbfs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapter:
+    """A kind of adapter on the PCI bus: its maker's and, where not all of the maker's are meant, devices' numbers."""
+
+    name: str
+    vendor: str
+    devices: tuple[str, ...]
+    driver: str
+
+
+# the numbers: pci.ids; EFA's also in its driver (efa_main.c), Slingshot's in cxi-driver
+_ADAPTERS = (
+    Adapter(name="Mellanox ConnectX", vendor="0x15b3", devices=(), driver="mlx5_core"),
+    Adapter(name="Slingshot", vendor="0x17db", devices=("0x0501", "0x0502"), driver="cxi_ss1"),
+    Adapter(name="EFA", vendor="0x1d0f", devices=("0xefa0", "0xefa1", "0xefa2", "0xefa3"), driver="efa"),
+)
+
+
+def read_line(path: Path) -> str:
+    """The first line of a file of /sys or /proc; "" where it is not there or may not be read."""
+    try:
+        return (path.read_text(encoding="utf-8", errors="replace").splitlines() or [""])[0].strip()
+    except OSError:
+        return ""
+
+
+def names_in(folder: Path) -> tuple[str, ...]:
+    """What a folder has, sorted; nothing where there is none."""
+    try:
+        return tuple(sorted(os.listdir(folder)))  # noqa: PTH208  (names only)
+    except OSError:
+        return ()
+
+
+def driver_of(device: Path) -> str:
+    """The driver that a device of /sys is bound to; "" for none."""
+    link = device / "device" / "driver"
+    return link.resolve().name if link.exists() else ""
+
+
+def find_adapters(root: Path) -> Iterator[Finding]:
+    """Every network interface but loopback, every adapter of a fabric, and those that no driver has taken."""
+    for name in names_in(root / "sys/class/net"):
+        interface = root / "sys/class/net" / name
+        if name != "lo" and (driver := driver_of(interface)):
+            state = read_line(interface / "operstate") or "unknown"
+            mend = "" if state in {"up", "unknown"} else f"sudo ip link set {name} up"
+            found = f"{driver}, {state}, MTU {read_line(interface / 'mtu')}"
+            yield Finding(subject=f"interface {name}", level="warning" if mend else "ok", found=found, mend=mend)
+    for name in names_in(root / "sys/class/infiniband"):
+        yield from _verbs_device(root / "sys/class/infiniband" / name)
+    for name in names_in(root / "sys/class/cxi"):
+        yield Finding(subject=f"Slingshot {name}", level="ok", found=driver_of(root / "sys/class/cxi" / name) or "cxi")
+    yield from _adapters_without_driver(root)
+
+
+def _verbs_device(device: Path) -> Iterator[Finding]:
+    driver = driver_of(device) or "unknown driver"
+    for port in names_in(device / "ports"):
+        state = read_line(device / "ports" / port / "state")
+        layer = read_line(device / "ports" / port / "link_layer") or "unknown"
+        subject = f"verbs device {device.name} port {port}"
+        if state == _ACTIVE:
+            yield Finding(subject=subject, level="ok", found=f"{driver}, {layer}, active")
+        else:
+            mend = f"connect it and look at: rdma link show {device.name}/{port}"
+            yield Finding(
+                subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", mend=mend
+            )
+
+
+def _adapters_without_driver(root: Path) -> Iterator[Finding]:
+    bus = root / "sys/bus/pci/devices"
+    for slot in names_in(bus):
+        vendor, device = read_line(bus / slot / "vendor"), read_line(bus / slot / "device")
+        for kind in _ADAPTERS:
+            fits = vendor == kind.vendor and (not kind.devices or device in kind.devices)
+            if fits and not (bus / slot / "driver").exists():
+                yield Finding(
+                    subject=f"{kind.name} adapter {slot}",
+                    level="warning",
+                    found=f"no driver has taken it ({vendor[2:]}:{device[2:]})",
+                    mend=f"sudo modprobe {kind.driver}",
+                )
+
+
+def has_slingshot(root: Path) -> bool:
+    """Whether the kernel shows a Slingshot adapter."""
+    return bool(names_in(root / "sys/class/cxi"))
+
+
+def fabric_adapters(root: Path) -> tuple[str, ...]:
+    """The adapters that go past the kernel's network: verbs devices and Slingshot's."""
+    return (*names_in(root / "sys/class/infiniband"), *names_in(root / "sys/class/cxi"))
+
+
+def find_verbs(root: Path) -> Iterator[Finding]:
+    """Whether an adapter can be reached through verbs: one with an active port, whose device file may be opened."""
+    devices = root / "sys/class/infiniband"
+    names = names_in(devices)
+    if not names:
+        mend = "load the adapter's driver: sudo modprobe mlx5_ib"
+        yield Finding(subject="verbs", level="fault", found=f"no device in {devices}", mend=mend)
+        return
+    active = [name for name in names if any(_ports_active(devices / name))]
+    if not active:
+        mend = "bring the link up: rdma link show"
+        yield Finding(subject="verbs", level="fault", found=f"no port of {', '.join(names)} is active", mend=mend)
+    files = [name for name in names_in(root / "dev/infiniband") if name.startswith("uverbs")]
+    usable = [name for name in files if os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)]
+    if not usable:
+        found = f"none of {', '.join(files)} may be opened" if files else f"no {root / 'dev/infiniband'}/uverbs0"
+        mend = "sudo chmod a+rw /dev/infiniband/uverbs*" if files else "sudo modprobe ib_uverbs"
+        yield Finding(subject="verbs device files", level="fault", found=found, mend=mend)
+    if active and usable:
+        yield Finding(subject="verbs", level="ok", found=f"{', '.join(active)} by {', '.join(usable)}")
+
+
+def _ports_active(device: Path) -> Iterator[bool]:
+    for port in names_in(device / "ports"):
+        yield read_line(device / "ports" / port / "state") == _ACTIVE
+
+
+def find_locked_memory(root: Path) -> Iterator[Finding]:
+    """Whether adapters may register memory: the limit on locked memory of this process."""
+    lines = _lines(root / "proc/self/limits")
+    row = next((line for line in lines if line.startswith("Max locked memory")), "")
+    soft = row.removeprefix("Max locked memory").split()[:1]
+    if not soft:
+        yield Finding(subject="locked memory", level="warning", found="the limit cannot be read", mend="ulimit -l")
+    elif soft[0] == "unlimited" or int(soft[0]) >= _LOCKED_BYTES:
+        yield Finding(
+            subject="locked memory", level="ok", found="unlimited" if soft[0] == "unlimited" else f"{soft[0]} bytes"
+        )
+    else:
+        mend = "ulimit -l unlimited, or in /etc/security/limits.conf: * - memlock unlimited"
+        found = f"at most {int(soft[0]) // _KIB} KiB; adapters register {_LOCKED_BYTES // _MIB} MiB and more"
+        yield Finding(subject="locked memory", level="fault", found=found, mend=mend)
+
+
+def find_huge_pages(root: Path) -> Iterator[Finding]:
+    """Whether DPDK gets memory: free huge pages of any size, and a place where they are mounted."""
+    sizes = root / "sys/kernel/mm/hugepages"
+    free = {name.removeprefix("hugepages-"): read_line(sizes / name / "free_hugepages") for name in names_in(sizes)}
+    some = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
+    if not some:
+        found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "this kernel has none") + ")"
+        mend = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
+        yield Finding(subject="huge pages", level="fault", found=found, mend=mend)
+    elif not any(line.split()[2:3] == [_MOUNTED] for line in _lines(root / "proc/mounts")):
+        mend = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
+        yield Finding(subject="huge pages", level="fault", found="hugetlbfs is not mounted", mend=mend)
+    else:
+        found = ", ".join(f"{count} of {size}" for size, count in some.items())
+        yield Finding(subject="huge pages", level="ok", found=f"{found} free")
+
+
+def find_gpu(root: Path) -> Iterator[Finding]:
+    """Whether there is an NVIDIA GPU with its driver."""
+    names = [name for name in names_in(root / "dev") if name.startswith("nvidia") and name[6:].isdecimal()]
+    if names:
+        yield Finding(subject="GPU", level="ok", found=", ".join(names))
+    else:
+        mend = "sudo modprobe nvidia, on a machine that has one"
+        yield Finding(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", mend=mend)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

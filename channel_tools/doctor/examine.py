@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which checks a stack gets: what every stack needs of a machine, then what its backend and transport need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from channel_tools.doctor.devices import (
+    fabric_adapters,
+    find_adapters,
+    find_gpu,
+    find_huge_pages,
+    find_locked_memory,
+    find_verbs,
+)
+from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl
+from channel_tools.doctor.model import Finding
+from channel_tools.doctor.sockets import find_controller, find_loopback, find_offload, find_socket_buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from channel_tools.doctor.model import Subject
+
+_MELLANOX = frozenset({"dpdk_mlx5", "dpdk_mlx4"})
+
+
+def examine(subject: Subject) -> tuple[Finding, ...]:
+    """Everything that was looked at for the stack, the machine first. Raises CommandError for a broken environment."""
+    return (*_machine(subject), *_of_the_backend(subject))
+
+
+def _machine(subject: Subject) -> Iterator[Finding]:
+    yield from find_loopback()
+    yield from find_adapters(subject.root)
+    if fabric_adapters(subject.root) or subject.transport in {"rdma"} | _MELLANOX:
+        yield from find_locked_memory(subject.root)
+
+
+def _of_the_backend(subject: Subject) -> Iterator[Finding]:
+    if subject.backend == "switchml":
+        yield from _switchml(subject)
+    elif subject.backend == "mpi":
+        yield from find_mpi(subject)
+    elif subject.backend == "ccl":
+        yield from find_oneccl(subject)
+    elif subject.backend == "nccl":
+        yield from find_gpu(subject.root)
+        yield from find_nccl(subject)
+    elif subject.device == "cuda":
+        yield from find_gpu(subject.root)
+
+
+def _switchml(subject: Subject) -> Iterator[Finding]:
+    yield from _plugin(subject)
+    if subject.transport == "dummy":
+        found = "none: this transport multiplies by the number of workers"
+        yield Finding(
+            subject="SwitchML's network", level="fault", found=found, mend="conda install 'libswitchml=*=udp*'"
+        )
+        return
+    if subject.transport == "udp":
+        yield from find_socket_buffers(subject.root)
+        yield from find_offload()
+    elif subject.transport == "rdma":
+        yield from find_verbs(subject.root)
+    elif "--no-huge" not in subject.variable("SWITCHML_DPDK_EAL_OPTIONS"):
+        yield from find_huge_pages(subject.root)
+    if subject.transport in _MELLANOX:
+        yield from find_verbs(subject.root)
+    if not subject.starts_switch:
+        yield from find_controller(subject.variables)
+
+
+def _plugin(subject: Subject) -> Iterator[Finding]:
+    """Whether the environment has the plugin and a transport."""
+    if subject.prefix is None:
+        return
+    for name in ("torch-switchml", "libswitchml"):
+        if name in subject.installed:
+            yield Finding(subject=name, level="ok", found=subject.installed[name])
+        elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
+            mend = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
+            yield Finding(subject=name, level="fault", found="not in the environment", mend=mend)

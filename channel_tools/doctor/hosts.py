@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What has to be alike on all hosts of a run: clocks, kernels, limits, the environment's packages."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.doctor.model import Finding
+from channel_tools.system.processes import end_process_group, ssh_command, start_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from channel_tools.doctor.model import Level, Subject
+
+_CLOCK_S = 1.0
+_ANSWERS = ("clock", "kernel", "memlock", "rmem_max", "packages")
+_ABSENT = "no such environment"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostAnswer:
+    """What a host says of itself, and the times between which it did; ``error``: why it did not, in ssh's words."""
+
+    name: str
+    asked_at: float
+    answered_at: float
+    values: dict[str, str]
+    error: str
+
+    def clock_is_off_by(self) -> float:
+        """Seconds by which its clock cannot be right if this machine's is; 0 within the time that asking took."""
+        clock = float(self.values["clock"])
+        return max(0.0, self.asked_at - clock, clock - self.answered_at)
+
+
+def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject) -> Iterator[Finding]:
+    """One finding for each host that cannot be asked, and one for each thing that is to be alike."""
+    answers = _ask(names, local, subject)
+    for answer in answers:
+        if answer.error:
+            yield Finding(
+                subject=f"host {answer.name}", level="fault", found=answer.error, mend=f"ssh {answer.name} true"
+            )
+    heard = [answer for answer in answers if not answer.error]
+    if heard:
+        yield _clocks(heard)
+        mend_packages = f"channel_tools env create --stack {subject.stack} {subject.prefix}, on the host that differs"
+        yield _alike(heard, "packages", "packages of the environment", level="fault", mend=mend_packages)
+        yield _alike(heard, "kernel", "kernel", level="warning", mend="boot the same kernel on all hosts")
+        yield _alike(heard, "memlock", "locked memory of ssh's sessions", level="warning", mend="ulimit -l unlimited")
+        yield _alike(
+            heard, "rmem_max", "net.core.rmem_max", level="warning", mend="sudo sysctl -w net.core.rmem_max=VALUE"
+        )
+
+
+def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[HostAnswer]:
+    """Ask all hosts at once; those that do not answer within ssh's own limit say so."""
+    script = _script(subject)
+    asked_at = time.time()
+    started = [
+        start_command(
+            ["sh", "-c", script] if name in local else [*ssh_command(name), shlex.join(["sh", "-c", script])],
+            env=subject.variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for name in names
+    ]
+    try:
+        return [_read(name, process, asked_at) for name, process in zip(names, started, strict=True)]
+    finally:
+        end_process_group(*started)
+
+
+def _script(subject: Subject) -> str:
+    """Prints a line for each of _ANSWERS."""
+    folder = "" if subject.prefix is None else f"{subject.prefix}/conda-meta"
+    packages = f'cd {shlex.quote(folder)} 2>/dev/null && ls *.json | sort | cksum || echo "{_ABSENT}"'
+    return "date +%s.%N; uname -r; ulimit -l; cat /proc/sys/net/core/rmem_max 2>/dev/null || echo unknown; " + (
+        packages if folder else "echo none"
+    )
+
+
+def _read(name: str, process: subprocess.Popen[bytes], asked_at: float) -> HostAnswer:
+    output, said = process.communicate()
+    lines = output.decode(errors="replace").splitlines()[-len(_ANSWERS) :]
+    error = ""
+    if process.returncode or len(lines) < len(_ANSWERS):
+        words = said.decode(errors="replace").strip().splitlines()
+        error = words[-1] if words else f"exit status {process.returncode}"
+    values = {} if error else dict(zip(_ANSWERS, lines, strict=True))
+    return HostAnswer(name=name, asked_at=asked_at, answered_at=time.time(), values=values, error=error)
+
+
+def _clocks(answers: Sequence[HostAnswer]) -> Finding:
+    off = {answer.name: answer.clock_is_off_by() for answer in answers}
+    worst = max(off, key=lambda name: off[name])
+    if off[worst] <= _CLOCK_S:
+        return Finding(subject="clocks", level="ok", found=f"of {len(answers)} hosts, within {_CLOCK_S:g} s")
+    found = f"{worst} is off by {off[worst]:.1f} s or more"
+    return Finding(subject="clocks", level="warning", found=found, mend=f"ssh {worst} sudo chronyc makestep")
+
+
+def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, mend: str) -> Finding:
+    by_value: dict[str, list[str]] = {}
+    for answer in answers:
+        by_value.setdefault(answer.values[key], []).append(answer.name)
+    if len(by_value) == 1 and _ABSENT not in by_value:
+        return Finding(subject=subject, level="ok", found=f"the same on {len(answers)} hosts")
+    found = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
+    return Finding(subject=subject, level=level, found=found, mend=mend)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The libraries that the loader finds first for a rank, and what they say of themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+
+from channel_tools.doctor.devices import fabric_adapters, has_slingshot
+from channel_tools.doctor.model import Finding
+from channel_tools.system.processes import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from channel_tools.doctor.model import Subject
+
+_PROBE = Path(__file__).with_name("library_probe.py")
+_TIMEOUT_S = 60.0
+MPI, FABRIC, CCL, NCCL_PLUGIN, NCCL = "libmpi.so.12", "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
+_FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
+_ATL = ("mpi", "ofi")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedLibrary:
+    """A library as the environment's Python loaded it; ``error`` is the loader's own words, "" where it loaded."""
+
+    name: str
+    file: str
+    error: str
+    version: str = ""
+    device: str = ""
+    takes_gpu: bool | None = None
+    providers: tuple[str, ...] = ()
+    abis: tuple[int, ...] = ()
+
+
+def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLibrary]:
+    """What the loader does with each library in the activated environment, with the caller's LD_LIBRARY_PATH.
+
+    Raises CommandError where the environment's Python does not run.
+    """
+    if subject.prefix is None:
+        return {}
+    command = [str(subject.prefix / "bin" / "python"), "-I", "-S", str(_PROBE), *names]
+    result = run_command(command, env=subject.variables, timeout_s=_TIMEOUT_S)
+    found = TypeAdapter(tuple[LoadedLibrary, ...]).validate_json(result.stdout.splitlines()[-1])
+    return {one.name: one for one in found}
+
+
+def find_mpi(subject: Subject) -> Iterator[Finding]:
+    """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
+    library = load_libraries(subject, [MPI]).get(MPI)
+    if library is None:
+        return
+    if library.error:
+        mend = f"channel_tools env create --stack {subject.stack} {subject.prefix}, or load the site's MPI module"
+        yield Finding(subject="MPI library", level="fault", found=library.error, mend=mend)
+        return
+    yield _which_mpi(subject, library)
+    yield from _fabric_of_mpi(subject, library)
+    if found := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
+        yield Finding(subject="mpiexec", level="ok", found=found)
+    else:
+        mend = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
+        yield Finding(subject="mpiexec", level="fault", found="not on the activated environment's PATH", mend=mend)
+
+
+def _is_external(subject: Subject) -> bool:
+    return "external" in subject.installed.get("mpich", "")
+
+
+def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
+    said = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
+    said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'takes no'} memory of CUDA"
+    inside = _is_inside(library.file, subject.prefix)
+    if not inside and not _is_external(subject):
+        searched = subject.variables.get("LD_LIBRARY_PATH", "")
+        found = f"the loader takes {said}, not the environment's: LD_LIBRARY_PATH is {searched!r}"
+        return Finding(
+            subject="MPI library", level="fault", found=found, mend="unset LD_LIBRARY_PATH (module unload ...)"
+        )
+    if inside and _is_external(subject):
+        found = f"{said}, though the site's is to stand in for it"
+        return Finding(
+            subject="MPI library", level="fault", found=found, mend="export CRAY_MPICH_DIR=DIR, and activate again"
+        )
+    return Finding(subject="MPI library", level="ok", found=said)
+
+
+def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding]:
+    """Whether MPI can use the machine's fabric adapter, if there is one."""
+    adapters = fabric_adapters(subject.root)
+    if has_slingshot(subject.root) and "cray" not in library.version.lower():
+        mend = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
+        found = f"Slingshot is here, and {library.version} does not speak it: TCP would carry the data"
+        yield Finding(subject="MPI's fabric", level="fault", found=found, mend=mend)
+    elif adapters:
+        yield Finding(subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}")
+    else:
+        found = "no adapter of a fabric here: shared memory inside this machine, TCP beyond it"
+        yield Finding(subject="MPI's fabric", level="ok", found=found)
+
+
+def find_oneccl(subject: Subject) -> Iterator[Finding]:
+    """Whether oneCCL loads, and which transport layer (ATL) and interface it is told to use."""
+    atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
+    if atl not in _ATL:
+        found = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
+        yield Finding(subject="oneCCL's ATL", level="fault", found=found, mend="export CCL_ATL_TRANSPORT=mpi")
+    else:
+        yield Finding(subject="oneCCL's ATL", level="ok", found=atl)
+    interface = subject.variable("CCL_KVS_IFACE")
+    if interface and not (subject.root / "sys/class/net" / interface).exists():
+        found = f"CCL_KVS_IFACE is {interface!r}, which is no interface of this machine"
+        yield Finding(subject="oneCCL's meeting point", level="fault", found=found, mend="export CCL_KVS_IFACE=lo")
+    yield from _loads(subject, CCL, "oneCCL", "oneccl")
+    if atl == "ofi":
+        yield from find_providers(subject)
+    else:
+        yield from find_mpi(subject)
+
+
+def find_nccl(subject: Subject) -> Iterator[Finding]:
+    """Whether NCCL can load the plugin, whether they have a net ABI in common, and libfabric's providers."""
+    libraries = load_libraries(subject, [NCCL_PLUGIN])
+    for library in libraries.values():
+        if library.error:
+            mend = f"conda install -p {subject.prefix} nccl-ofi"
+            yield Finding(subject="NCCL's plugin", level="fault", found=library.error, mend=mend)
+        else:
+            abis = ", ".join(f"v{abi}" for abi in library.abis)
+            yield Finding(subject="NCCL's plugin", level="ok", found=f"{library.file}: net ABIs {abis}")
+    if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
+        found = f"NCCL_NET is {wanted!r}: NCCL would not take the plugin"
+        yield Finding(subject="NCCL's network", level="fault", found=found, mend="export NCCL_NET=OFI")
+    yield from find_providers(subject)
+
+
+def find_providers(subject: Subject) -> Iterator[Finding]:
+    """libfabric's providers that work here."""
+    for library in load_libraries(subject, [FABRIC]).values():
+        wanted = subject.variable("FI_PROVIDER")
+        if library.error:
+            mend = f"conda install -p {subject.prefix} libfabric"
+            yield Finding(subject="libfabric", level="fault", found=library.error, mend=mend)
+        elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
+            found = f"FI_PROVIDER is {wanted!r}; here work: {', '.join(library.providers) or 'none'}"
+            yield Finding(subject="libfabric", level="fault", found=found, mend="unset FI_PROVIDER")
+        elif not _bare(library.providers) & _FAST_PROVIDERS:
+            found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none of a fabric"
+            mend = "load the adapter's driver, or take the site's libfabric: export LD_LIBRARY_PATH=DIR"
+            yield Finding(subject="libfabric", level="warning", found=found, mend=mend)
+        else:
+            yield Finding(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
+
+
+def _bare(providers: Sequence[str]) -> set[str]:
+    """Without layers: ``tcp;ofi_rxm`` is tcp."""
+    return {name.partition(";")[0] for name in providers}
+
+
+def _loads(subject: Subject, name: str, what: str, package: str) -> Iterator[Finding]:
+    for library in load_libraries(subject, [name]).values():
+        if library.error:
+            mend = f"conda install -p {subject.prefix} {package}"
+            yield Finding(subject=what, level="fault", found=library.error, mend=mend)
+        else:
+            yield Finding(subject=what, level="ok", found=library.file)
+
+
+def _is_inside(file: str, prefix: Path | None) -> bool:
+    return prefix is not None and os.path.realpath(file).startswith(os.path.realpath(prefix) + os.sep)

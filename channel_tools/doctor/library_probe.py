@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Loads libraries as a rank would, in the environment's own Python, and says which files the loader took.
+
+Runs alone in the environment that is examined, so it uses the standard library. Prints one JSON object.
+
+Usage: library_probe.py NAME..., each a library to load: libmpi.so.12, libccl.so.1, libfabric.so.1, libnccl-net.so ...
+"""
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_MOST_PROVIDERS = 1_000
+_VERSION_BYTES = 8_192
+_FI_VERSION = (1 << 16) | 5
+# offsets in struct fi_info and struct fi_fabric_attr, which libfabric 1 keeps (fabric.h)
+_NEXT, _FABRIC_ATTR, _PROVIDER = 0, 104, 16
+_NET_ABIS = range(2, 20)
+
+
+def load(name: str) -> dict[str, Any]:
+    """What the loader did with a library: its file, or why not; and what the library says of itself."""
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as err:
+        return {"name": name, "file": "", "error": str(err)}
+    found: dict[str, Any] = {"name": name, "file": mapped_file(name), "error": ""}
+    if "libmpi" in name:
+        found |= describe_mpi(library)
+    if "libfabric" in name:
+        found["providers"] = providers(library)
+    if "nccl-net" in name:
+        found["abis"] = [version for version in _NET_ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
+    return found
+
+
+def mapped_file(name: str) -> str:
+    """The file that this process has mapped for a library, by its real name's beginning."""
+    stem = Path(name).name.split(".so")[0]
+    files = {
+        line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line
+    }
+    fitting = sorted(
+        file for file in files if Path(file).name.split(".so")[0] in {stem, stem.replace("libmpi", "libmpich")}
+    )
+    return fitting[0] if fitting else ""
+
+
+def describe_mpi(library: ctypes.CDLL) -> dict[str, Any]:
+    """MPI's own words, by calls that are allowed before MPI_Init; ``takes_gpu`` None: it has no such call."""
+    text, length = ctypes.create_string_buffer(_VERSION_BYTES), ctypes.c_int()
+    library.MPI_Get_library_version(text, ctypes.byref(length))
+    lines = text.value.decode(errors="replace").splitlines()
+    device = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("MPICH Device")), "")
+    query = getattr(library, "MPIX_Query_cuda_support", None)
+    takes_gpu = None if query is None else bool(query())
+    return {"version": " ".join(lines[0].split()) if lines else "", "device": device, "takes_gpu": takes_gpu}
+
+
+def providers(library: ctypes.CDLL) -> list[str]:
+    """The names of libfabric's providers that work here, each once."""
+    info = ctypes.c_void_p()
+    if library.fi_getinfo(_FI_VERSION, None, None, ctypes.c_uint64(0), None, ctypes.byref(info)) != 0:
+        return []
+    names: list[str] = []
+    at = info.value
+    for _ in range(_MOST_PROVIDERS):
+        if not at:
+            break
+        attributes = pointer_at(at + _FABRIC_ATTR)
+        name = pointer_at(attributes + _PROVIDER) if attributes else 0
+        if name:
+            names.append(ctypes.string_at(name).decode(errors="replace"))
+        at = pointer_at(at + _NEXT)
+    return list(dict.fromkeys(names))
+
+
+def pointer_at(address: int) -> int:
+    """The pointer that lies there; 0 for none."""
+    return ctypes.c_void_p.from_address(address).value or 0
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps([load(name) for name in sys.argv[1:]]) + "\n")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is examined, and what is found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Level = Literal["ok", "warning", "fault"]
+"""``fault``: with this the fabric would not carry the data. ``warning``: it would, but slower or only in some cases."""
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that was looked at, what was found, and where that is not ``ok`` the command that mends it."""
+
+    subject: str
+    level: Level
+    found: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A stack where it is to run.
+
+    ``backend`` is the process group's name, ``switchml`` for SwitchML's stacks, whose ``transport`` is libswitchml's.
+    ``settings`` are the stack's own variables. ``prefix`` None: no environment is looked at, and ``variables`` are the
+    caller's, else those of the activated environment. ``starts_switch``: whoever asks will start a switch.
+    """
+
+    stack: str
+    backend: str
+    transport: str = ""
+    settings: Mapping[str, str]
+    prefix: Path | None
+    variables: Mapping[str, str]
+    installed: Mapping[str, str]
+    device: str = "cpu"
+    starts_switch: bool = False
+    root: Path = ROOT
+    """Below which /sys, /proc and /dev are read."""
+
+    def variable(self, name: str) -> str:
+        """What a rank would find: the user's value, else the stack's; "" where it is not set."""
+        return self.variables.get(name) or self.settings.get(name, "")
+
+
+def subject_of(
+    stack: str,
+    validation: Mapping[str, object],
+    specs: Sequence[str],
+    *,
+    prefix: Path | None,
+    variables: Mapping[str, str],
+    installed: Mapping[str, str],
+    starts_switch: bool = False,
+    root: Path = ROOT,
+) -> Subject:
+    """A stack by its ``validate`` block and its install list, which names the transport where no environment does."""
+    is_switchml = validation.get("method") == "switchml"
+    build = installed.get("libswitchml", "").partition(" ")[2]
+    wanted = next((spec.split()[-1] for spec in specs if spec.startswith("libswitchml ")), "")
+    settings = validation.get("environment")
+    return Subject(
+        stack=stack,
+        backend="switchml" if is_switchml else str(validation.get("backend", "")),
+        transport=(build or wanted).partition("_h")[0].removesuffix("*") if is_switchml else "",
+        settings={str(name): str(value) for name, value in settings.items()} if isinstance(settings, dict) else {},
+        prefix=prefix,
+        variables=variables,
+        installed=installed,
+        device=str(validation.get("device", "cpu")),
+        starts_switch=starts_switch,
+        root=root,
+    )
+
+
+def uses_fabric(findings: Sequence[Finding]) -> bool:
+    """Whether nothing that was found keeps the fabric from carrying the data."""
+    return not any(finding.level == "fault" for finding in findings)
+
+
+def findings_document(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    """The findings as JSON values."""
+    return [asdict(finding) for finding in findings]
+
+
+def finding_rows(findings: Sequence[Finding]) -> tuple[tuple[str, ...], ...]:
+    """The findings as rows of a table: subject, level, what was found, what to do."""
+    return tuple((one.subject, one.level, one.found, one.mend) for one in findings)
