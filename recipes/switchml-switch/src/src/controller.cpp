@@ -63,7 +63,7 @@ Controller::Controller(const ControllerOptions &options, DataPlane &plane)
     : options_(options),
       plane_(plane),
       leases_(options.lease, options.max_sessions, [&plane](std::uint64_t id) { return plane.latest_packet(id); }),
-      waiting_(most_waiting()) {
+      waiting_(most_waiting(), 2 * most_waiting()) {
     if (!options.access.token_file.empty()) tokens_ = Tokens::read(options.access.token_file);
     const std::string target = wire::to_text(options.local);
     int selected = 0;
@@ -195,9 +195,8 @@ grpc::Status Controller::check_group(std::uint32_t num_workers) const {
 grpc::Status Controller::check_waiting(const WaitingCalls::Place &place, const std::string &job) const {
     if (const std::string fault = excess("the job's name", job); !fault.empty())
         return {grpc::StatusCode::INVALID_ARGUMENT, fault};
-    if (place.granted()) return grpc::Status::OK;
-    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "this host has " + std::to_string(most_waiting()) +
-                                                      " calls waiting already, as many as all sessions have workers"};
+    if (place.refusal().empty()) return grpc::Status::OK;
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, place.refusal()};
 }
 
 grpc::Status Controller::Barrier(grpc::ServerContext *context, const switchml_proto::BarrierRequest *request,

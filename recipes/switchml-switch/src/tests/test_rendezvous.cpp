@@ -7,6 +7,7 @@
 #include <string>
 
 #include "rendezvous.hpp"
+#include "waiting_calls.hpp"
 #include "wire/check.hpp"
 
 using namespace switchml::softswitch;
@@ -210,6 +211,19 @@ TEST(a_barrier_of_callers_without_ranks_waits) {
     CHECK(first.wait_for(2 * kPatience) != std::future_status::ready);
     Pending second = meeting.barrier(2);
     for (Pending *pending : {&first, &second}) expect(*pending, Outcome::Kind::kDone);
+}
+
+TEST(a_host_has_its_share_of_the_calls_that_wait_and_all_hosts_together_theirs) {
+    WaitingCalls calls(2, 3);
+    const WaitingCalls::Place first(calls, "a");
+    const WaitingCalls::Place other(calls, "b");
+    {
+        const WaitingCalls::Place second(calls, "a");
+        CHECK(second.refusal().empty());
+        CHECK_MENTIONS(WaitingCalls::Place(calls, "a").refusal(), "this host has 2 calls waiting already");
+        CHECK_MENTIONS(WaitingCalls::Place(calls, "c").refusal(), "3 calls wait at this switch already");
+    }
+    CHECK(WaitingCalls::Place(calls, "c").refusal().empty());
 }
 
 CHECK_MAIN()
