@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rank_server import start_server
 
 TESTS = Path(__file__).resolve().parent
 
@@ -29,14 +31,22 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """Starts a script of this folder, or code, with Python."""
+    """Starts a script of this folder, or code, with Python: in a process that has imported PyTorch already."""
 
     folder: Path
+    server: Path
 
-    def mpiexec(self, script: Path, *, ranks: int, environment: dict[str, str] | None = None) -> Ended:
+    def mpiexec(self, script: Path, *, ranks: int) -> Ended:
         """Run it as ranks of MPI."""
         mpiexec = Path(sys.prefix, "bin", "mpiexec")
-        return self.command([str(mpiexec), "-n", str(ranks), sys.executable, str(script)], environment)
+        return self._run([str(mpiexec), "-n", str(ranks), *self._rank(script)])
+
+    def alone(self, script: Path) -> Ended:
+        """Run it without a launcher."""
+        return self._run(self._rank(script))
+
+    def _rank(self, script: Path) -> list[str]:
+        return [sys.executable, "-I", "-S", str(TESTS / "rank_server.py"), str(self.server), str(script)]
 
     def code(self, code: str) -> Path:
         """A script of this code."""
@@ -44,10 +54,9 @@ class Launcher:
         script.write_text(code)
         return script
 
-    def command(self, command: list[str], environment: dict[str, str] | None = None) -> Ended:
-        """Run any command."""
+    def _run(self, command: list[str]) -> Ended:
         usual = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-        added = {"OMP_NUM_THREADS": "1", "SCENARIO_FOLDER": str(self.folder), **(environment or {})}
+        added = {"OMP_NUM_THREADS": "1", "SCENARIO_FOLDER": str(self.folder)}
         started = time.monotonic()
         done = subprocess.run(
             command,
@@ -62,6 +71,17 @@ class Launcher:
         return Ended(code=done.returncode, said=done.stdout, seconds=time.monotonic() - started)
 
 
+@pytest.fixture(scope="session")
+def rank_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The address of the server that forks the ranks."""
+    address = tmp_path_factory.mktemp("server") / "address"
+    server = start_server(address)
+    yield address
+    assert server.stdin is not None
+    server.stdin.close()
+    assert server.wait(LIMIT_S) == 0
+
+
 @pytest.fixture
-def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(folder=tmp_path)
+def launcher(rank_server: Path, tmp_path: Path) -> Launcher:
+    return Launcher(folder=tmp_path, server=rank_server)

@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ended(folder: Path) -> Ended:
-    return Launcher(folder=folder).mpiexec(TESTS / "checks.py", ranks=RANKS)
+def ended(rank_server: Path, folder: Path) -> Ended:
+    return Launcher(folder=folder, server=rank_server).mpiexec(TESTS / "checks.py", ranks=RANKS)
 
 
 @pytest.mark.parametrize("name", check_names())

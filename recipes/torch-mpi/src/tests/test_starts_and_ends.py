@@ -16,7 +16,7 @@ BEGIN = "import os, signal, sys, torch, torch.distributed as dist\ndist.init_pro
 
 
 def test_no_launcher_is_one_error(launcher: Launcher) -> None:
-    ended = launcher.command([sys.executable, str(launcher.code(BEGIN))])
+    ended = launcher.alone(launcher.code(BEGIN))
     assert ended.code == 1
     assert ended.said.count("Error: ") == 1
     assert "LaunchError: no MPI launcher started this process: run mpiexec -n N python script.py" in ended.said
@@ -72,17 +72,17 @@ def test_mpi_without_threads_is_one_error(launcher: Launcher) -> None:
         "except RuntimeError as err:\n    print(type(err).__name__, err)\n"
         "mpi.MPI_Finalize()\n"
     )
-    ended = launcher.command([sys.executable, str(script)])
+    ended = launcher.alone(script)
     assert ended.code == 0, ended.said
     assert "MPIError MPI (MPICH" in ended.said
     assert "gives MPI_THREAD_FUNNELED, and the backend mpi needs MPI_THREAD_SERIALIZED at least" in ended.said
 
 
 def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
-    """One that the loader takes for it: by its soname, here put into a copy of another library."""
+    """One that the loader takes for it: loaded before, with its soname, here put into a copy of another library."""
     library = launcher.folder / "libmpi.so.12"
     library.write_bytes(Path(sys.prefix, "lib", "libuuid.so.1").read_bytes().replace(b"libuuid.so.1", b"libmpi.so.12"))
-    ended = launcher.command([sys.executable, str(launcher.code(BEGIN))], {"LD_PRELOAD": str(library)})
+    ended = launcher.alone(launcher.code(f"import ctypes\nctypes.CDLL({str(library)!r})\n{BEGIN}"))
     assert ended.code == 1
     assert "MPIError: the backend mpi cannot be loaded: " in ended.said
     assert "undefined symbol: MPI_" in ended.said
