@@ -13,15 +13,22 @@ namespace torch_mpi {
 namespace {
 
 int64_t limit = INT_MAX;
+bool large_calls_allowed = true;
 
 bool fits(int64_t count) { return count <= limit; }
 
 bool fits(const Parts &parts) { return fits(parts.total()); }
 
-// MPI 4's variant of a call; throws where the library is older.
+// MPI 4's variant of a call, or null where the library is older.
+template <typename Function>
+Function large_call_if_any(const char *name) {
+    return large_calls_allowed ? find_function<Function>(name) : nullptr;
+}
+
+// The same; throws where the library is older.
 template <typename Function>
 Function large_call(const char *name, int64_t count) {
-    const auto found = find_function<Function>(name);
+    const auto found = large_call_if_any<Function>(name);
     if (found == nullptr) {
         throw_backend_error(std::to_string(count) + " elements in one call: this MPI library takes " +
                             std::to_string(limit) + " at most, for it has no " + name +
@@ -45,6 +52,16 @@ using Alltoallv = int (*)(In, const MPI_Count *, const MPI_Aint *, MPI_Datatype,
 using Send = int (*)(In, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 using Receive = int (*)(void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 
+// Has `call` start a part after the other, none longer than an int counts.
+template <typename Call>
+void in_parts(void *buffer, int64_t count, MPI_Datatype type, Call call) {
+    int size = 0;
+    check(MPI_Type_size(type, &size), "MPI_Type_size");
+    for (int64_t start = 0; start < count; start += limit) {
+        call(static_cast<char *>(buffer) + start * size, static_cast<int>(std::min(limit, count - start)));
+    }
+}
+
 }  // namespace
 
 MPI_Request *Requests::add() {
@@ -66,43 +83,51 @@ Parts Parts::of(std::vector<int64_t> counts) {
 
 int64_t Parts::total() const { return counts.empty() ? 0 : starts.back() + counts.back(); }
 
-int64_t largest_count(int64_t set) {
-    if (set > 0) {
-        limit = std::min<int64_t>(set, INT_MAX);
-    }
-    return limit;
+void limit_calls(int64_t largest_count, bool use_large_calls) {
+    limit = std::clamp<int64_t>(largest_count, 1, INT_MAX);
+    large_calls_allowed = use_large_calls;
 }
 
 void allreduce(void *buffer, int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, Requests &requests) {
+    const auto start = [&](void *part, int numel) {
+        check(MPI_Iallreduce(MPI_IN_PLACE, part, numel, type, op, comm, requests.add()), "MPI_Iallreduce");
+    };
     if (fits(count)) {
-        const int numel = static_cast<int>(count);
-        check(MPI_Iallreduce(MPI_IN_PLACE, buffer, numel, type, op, comm, requests.add()), "MPI_Iallreduce");
-        return;
+        start(buffer, static_cast<int>(count));
+    } else if (const auto call = large_call_if_any<Reduce>("MPI_Iallreduce_c")) {
+        check(call(MPI_IN_PLACE, buffer, count, type, op, comm, requests.add()), "MPI_Iallreduce_c");
+    } else {
+        in_parts(buffer, count, type, start);
     }
-    const auto call = large_call<Reduce>("MPI_Iallreduce_c", count);
-    check(call(MPI_IN_PLACE, buffer, count, type, op, comm, requests.add()), "MPI_Iallreduce_c");
 }
 
 void reduce(void *buffer, int64_t count, MPI_Datatype type, MPI_Op op, int root, bool is_root, MPI_Comm comm,
             Requests &requests) {
-    const void *const input = is_root ? MPI_IN_PLACE : buffer;
-    void *const output = is_root ? buffer : nullptr;
+    const auto input = [is_root](void *part) -> const void * { return is_root ? MPI_IN_PLACE : part; };
+    const auto output = [is_root](void *part) { return is_root ? part : nullptr; };
+    const auto start = [&](void *part, int numel) {
+        check(MPI_Ireduce(input(part), output(part), numel, type, op, root, comm, requests.add()), "MPI_Ireduce");
+    };
     if (fits(count)) {
-        const int numel = static_cast<int>(count);
-        check(MPI_Ireduce(input, output, numel, type, op, root, comm, requests.add()), "MPI_Ireduce");
-        return;
+        start(buffer, static_cast<int>(count));
+    } else if (const auto call = large_call_if_any<RootedReduce>("MPI_Ireduce_c")) {
+        check(call(input(buffer), output(buffer), count, type, op, root, comm, requests.add()), "MPI_Ireduce_c");
+    } else {
+        in_parts(buffer, count, type, start);
     }
-    const auto call = large_call<RootedReduce>("MPI_Ireduce_c", count);
-    check(call(input, output, count, type, op, root, comm, requests.add()), "MPI_Ireduce_c");
 }
 
 void broadcast(void *buffer, int64_t count, MPI_Datatype type, int root, MPI_Comm comm, Requests &requests) {
+    const auto start = [&](void *part, int numel) {
+        check(MPI_Ibcast(part, numel, type, root, comm, requests.add()), "MPI_Ibcast");
+    };
     if (fits(count)) {
-        check(MPI_Ibcast(buffer, static_cast<int>(count), type, root, comm, requests.add()), "MPI_Ibcast");
-        return;
+        start(buffer, static_cast<int>(count));
+    } else if (const auto call = large_call_if_any<Broadcast>("MPI_Ibcast_c")) {
+        check(call(buffer, count, type, root, comm, requests.add()), "MPI_Ibcast_c");
+    } else {
+        in_parts(buffer, count, type, start);
     }
-    const auto call = large_call<Broadcast>("MPI_Ibcast_c", count);
-    check(call(buffer, count, type, root, comm, requests.add()), "MPI_Ibcast_c");
 }
 
 void allgather(const void *input, int64_t count, void *output, MPI_Datatype type, MPI_Comm comm, Requests &requests) {

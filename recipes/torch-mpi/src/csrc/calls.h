@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // MPI's non-blocking calls for any number of elements: its int calls, and above
-// 2^31-1 the `_c` calls of MPI 4, an error where the library has none. Each adds
-// what it starts to the requests given; all throw c10::DistBackendError.
+// 2^31-1 the `_c` calls of MPI 4. Where the library has none, what works element
+// by element (allreduce, reduce, broadcast) goes in several calls, and the rest
+// is an error. Each adds what it starts to the requests given; all throw
+// c10::DistBackendError.
 #pragma once
 
 #include <mpi.h>
@@ -61,8 +63,9 @@ void send(const void *buffer, int64_t count, MPI_Datatype type, int destination,
           Requests &requests);
 void receive(void *buffer, int64_t count, MPI_Datatype type, int source, int tag, MPI_Comm comm, Requests &requests);
 
-// How many elements an int call is given at most: INT_MAX. A test sets less, for
-// few machines have memory for more; 0 only asks.
-int64_t largest_count(int64_t set = 0);
+// How many elements an int call is given at most, and whether MPI 4's calls are
+// used where the library has them. Tests set less, for few machines have memory
+// for more than INT_MAX elements, and tests have one MPI.
+void limit_calls(int64_t largest_count, bool use_large_calls);
 
 }  // namespace torch_mpi

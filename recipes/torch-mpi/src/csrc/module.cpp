@@ -123,7 +123,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     bind_library(module);
     bind_devices(module);
     module.def("counts", &counts);
-    module.def("largest_count", &largest_count, py::arg("limit") = 0);
+    module.def("limit_calls", &limit_calls, py::arg("largest_count"), py::arg("use_large_calls"));
     py::class_<MpiBackend, c10::intrusive_ptr<MpiBackend>, c10d::Backend>(module, "MpiBackend")
         .def_static("create", &MpiBackend::create, py::arg("ranks"), py::arg("timeout"),
                     py::call_guard<py::gil_scoped_release>())

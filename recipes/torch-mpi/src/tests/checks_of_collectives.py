@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of each collective: types, operations, shapes, errors."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -255,18 +257,26 @@ def coalesced_and_functional_forms() -> None:
     assert torch.equal(tensors[1], torch.stack(everybodys(4)).sum(0))
 
 
-@check
-def more_elements_than_an_int_counts() -> None:
-    """By the calls that MPI 4 has for them, with a limit that fits into memory."""
-    import torch_mpi
+@contextmanager
+def few_elements_a_call(*, use_large_calls: bool) -> Iterator[None]:
+    """MPI's int calls take two elements at most: what is above 2^31-1 otherwise, and fits into no machine's memory."""
     from torch_mpi import _C
 
-    usual = _C.largest_count()
-    _C.largest_count(2)
+    _C.limit_calls(2, use_large_calls)
     try:
-        if torch_mpi.stats()["library"]["standard"] < 400:
-            assert "it has no MPI_Iallreduce_c (MPI 4)" in error_of(lambda: dist.all_reduce(mine()))
-            return
+        yield
+    finally:
+        _C.limit_calls(2**31 - 1, use_large_calls=True)
+
+
+@check
+def more_elements_than_an_int_counts() -> None:
+    """By the calls that MPI 4 has for them."""
+    import torch_mpi
+
+    if torch_mpi.stats()["library"]["standard"] < 400:
+        return
+    with few_elements_a_call(use_large_calls=True):
         allreduces_of_every_type()
         reduce_to_one()
         gathers()
@@ -274,8 +284,21 @@ def more_elements_than_an_int_counts() -> None:
         exchanges()
         messages()
         moves_of_every_type()
-    finally:
-        _C.largest_count(usual)
+
+
+@check
+def more_elements_than_an_int_counts_without_mpi_4() -> None:
+    """In several calls, or refused, on all ranks alike."""
+    with few_elements_a_call(use_large_calls=False):
+        for numel in (3, 4, 7):
+            for dtype in (torch.int8, torch.bfloat16, torch.float64):
+                tensor = mine(numel, dtype)
+                dist.all_reduce(tensor)
+                assert torch.equal(tensor, torch.stack(everybodys(numel, dtype)).sum(0).to(dtype)), (dtype, numel)
+        reduce_to_one()
+        moves_of_every_type()
+        refused = error_of(lambda: dist.all_gather_into_tensor(torch.empty(7 * size()), mine()))
+        assert "7 elements in one call: this MPI library takes 2 at most, for it has no MPI_Iallgather_c" in refused
 
 
 @check
