@@ -8,9 +8,9 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from jinja2 import Environment
+from channel_tools.validate.charts import Bar, BarGroup, bar_chart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,42 +84,17 @@ def _spread(spread: Spread) -> str:
     return f"{median} ({lower} to {upper}) {unit}"
 
 
-_SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{{ height }}" font-family="sans-serif" font-size="12">
-<rect width="640" height="{{ height }}" fill="white"/>
-<text x="10" y="20" font-size="14">Allreduce of float32: how many times as fast as gloo</text>
-{%- for label in labels %}
-<text x="10" y="{{ label.y }}" font-weight="bold">{{ label.text }}</text>
-{%- endfor %}
-{%- for bar in bars %}
-<text x="100" y="{{ bar.y + 11 }}" text-anchor="end">{{ bar.size }}</text>
-<rect x="110" y="{{ bar.y }}" width="{{ bar.width }}" height="14" fill="{{ bar.colour }}"/>
-<text x="{{ 116 + bar.width }}" y="{{ bar.y + 11 }}">{{ bar.ratio }}</text>
-{%- endfor %}
-<line x1="{{ even }}" y1="30" x2="{{ even }}" y2="{{ height - 10 }}" stroke="black" stroke-dasharray="4 3"/>
-</svg>
-"""
-
-
 def draw(rows: Sequence[Measured]) -> str:
     """An SVG with a bar per row; the line marks gloo's speed."""
-    longest = max((row.ratio for row in rows), default=1.0)
-    scale = 440 / max(longest, 1.0)
-    labels, bars, y = [], [], 34
-    for setting, group in groupby(rows, key=lambda row: row.setting):
-        y += 16
-        labels.append({"text": setting, "y": y})
-        y += 6
-        for row in group:
-            bars.append(
-                {
-                    "y": y,
-                    "size": _size(row.size_bytes),
-                    "width": round(row.ratio * scale, 1),
-                    "ratio": f"{row.ratio:.2f}",
-                    "colour": "#2a7f62" if row.ratio >= 1 else "#b5523b",
-                }
-            )
-            y += 18
-    template = Environment(autoescape=True).from_string(_SVG)
-    return template.render(labels=labels, bars=bars, height=y + 20, even=round(110 + scale, 1)) + "\n"
+    groups = tuple(
+        BarGroup(label=setting, bars=tuple(map(_bar, group)))
+        for setting, group in groupby(rows, key=lambda row: row.setting)
+    )
+    listed = "; ".join(f"{row.setting}, {_size(row.size_bytes)}: {row.ratio:.2f}" for row in rows)
+    title = "Allreduce of float32: how many times as fast as gloo"
+    return f"{bar_chart('allreduce', title, groups, description=listed + '.', reference=1.0)}\n"
+
+
+def _bar(row: Measured) -> Bar:
+    look: Literal["own", "less"] = "own" if row.ratio >= 1 else "less"
+    return Bar(label=_size(row.size_bytes), value=row.ratio, figure=f"{row.ratio:.2f}", look=look)

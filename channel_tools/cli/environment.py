@@ -129,7 +129,7 @@ def validate(
         for table in report_tables(report):
             print_table(table.columns, table.rows, title=table.title)
             print_line("")
-        print_line(f"report: {path}")
+        print_line(f"report: {path}, as a page: {path.with_suffix('.html')}")
     raise_for_failures(report, report_file=path)
     if fail_on_drop:
         raise_for_drops(report)

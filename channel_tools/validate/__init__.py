@@ -3,6 +3,7 @@
 
 from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
 from channel_tools.validate.model import ValidationReport
+from channel_tools.validate.page import write_page
 from channel_tools.validate.report import (
     ReportTable,
     raise_for_failures,
@@ -25,5 +26,6 @@ __all__ = [
     "report_document",
     "report_tables",
     "validate_stack",
+    "write_page",
     "write_report",
 ]

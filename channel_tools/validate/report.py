@@ -17,6 +17,7 @@ from channel_tools.system.files import write_text_atomically
 from channel_tools.validate.model import SCHEMA_VERSION, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
@@ -26,11 +27,16 @@ _KIB = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportTable:
-    """A table for people."""
+    """A table for people; ``failed_rows`` are the numbers, from 0, of rows that tell of a failure."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    failed_rows: tuple[int, ...] = ()
+
+
+def _numbers(are_failed: Iterable[bool]) -> tuple[int, ...]:
+    return tuple(number for number, is_failed in enumerate(are_failed) if is_failed)
 
 
 def report_document(report: ValidationReport) -> dict[str, object]:
@@ -117,7 +123,8 @@ def _finding_table(report: ValidationReport) -> ReportTable:
 def _check_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title=f"Checks of {report.stack} with {report.ranks} ranks",
-        columns=("check", "", "found", "expected"),
+        columns=("check", "result", "found", "expected"),
+        failed_rows=_numbers(not check.passed for check in report.result.checks),
         rows=tuple(
             (check.name, "ok" if check.passed else "FAILED", check.found, check.expected)
             for check in report.result.checks
@@ -128,7 +135,8 @@ def _check_table(report: ValidationReport) -> ReportTable:
 def _case_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title="Allreduces",
-        columns=("case", "elements", "calls", "carried by", "largest error", "ms", ""),
+        columns=("case", "elements", "calls", "carried by", "largest error", "ms", "result"),
+        failed_rows=_numbers(not case.passed for case in report.result.cases),
         rows=tuple(
             (
                 case.name,
@@ -197,7 +205,8 @@ def _bandwidth_table(report: ValidationReport) -> ReportTable:
 def _history_table(history: HistoryComparison) -> ReportTable:
     return ReportTable(
         title=f"Beside {history.earlier_runs} earlier runs, MB of tensor per second and rank",
-        columns=("type", "size", "now", "usual", "noise down to", ""),
+        columns=("type", "size", "now", "usual", "noise down to", "result"),
+        failed_rows=_numbers(row.verdict is Verdict.DROP for row in history.rows),
         rows=tuple(
             (
                 row.dtype,

@@ -21,6 +21,7 @@ from channel_tools.validate import (
     kept_file,
     read_history,
     validate_stack,
+    write_page,
     write_report,
 )
 
@@ -131,7 +132,7 @@ class ValidateRequest:
 def validate_installed(
     settings: Settings, request: ValidateRequest, *, progress: Progress
 ) -> tuple[ValidationReport, Path]:
-    """Validate a stack and write its report to ``output/report/<stack>.json``; returns both.
+    """Validate a stack and write its report to ``output/report/<stack>.json``, as a page beside it; returns both.
 
     With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
     hold failed checks and drops. Raises as validate_stack and read_history.
@@ -167,4 +168,5 @@ def validate_installed(
         write_report(report, kept_file(folder, report))
     path = settings.reports / f"{stack.name}.json"
     write_report(report, path)
+    write_page(report, path.with_suffix(".html"))
     return report, path

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page holds everything itself, says nothing in pictures alone, and takes no word from outside for markup."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from channel_tools.validate import report_document, report_tables, write_page
+from channel_tools.validate.charts import Bar, BarGroup, bar_chart
+from channel_tools.validate.history import KeptRun, compare_with_history
+from channel_tools.validate.model import Check, ValidationReport
+from channel_tools.validate.page import render_page
+
+VOID = {"meta"}
+SELF_CLOSING = {"rect", "path", "line", "circle", "polyline"}
+HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;"
+
+
+@dataclass
+class Page(HTMLParser):
+    """What stands in a page, as a parser sees it; a tag that does not close what is open is an error."""
+
+    open: list[str] = field(default_factory=list)
+    tags: Counter[str] = field(default_factory=Counter)
+    attributes: list[tuple[str, str, str]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SELF_CLOSING
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for _tag, key, value in self.attributes if key == name]
+
+
+def read(text: str) -> Page:
+    page = Page()
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    return page
+
+
+@pytest.fixture
+def told(report: ValidationReport) -> ValidationReport:
+    """With a history, in which the run is a drop."""
+    source = random.Random(20_181)  # noqa: S311 - noise, no secrets
+    runs = []
+    for number in range(10):
+        run = TypeAdapter(KeptRun).validate_python(report_document(report) | {"started": f"run {number}"})
+        (one,) = run.bandwidth
+        runs.append(replace(run, bandwidth=(replace(one, transport_mb_s=4000 + source.random()),)))
+    return replace(report, history=compare_with_history(report, runs, Path("history")))
+
+
+def test_a_page_loads_nothing_and_runs_nothing(told: ValidationReport) -> None:
+    page = read(render_page(told))
+    assert not {"script", "link", "img", "iframe", "object", "form"} & set(page.tags)
+    assert not {name for _tag, name, _value in page.attributes} & {"src", "srcset", "onclick", "style"}
+    assert set(page.values("href")) == {"#content"}
+    assert re.findall(r"url\(|@import|https?://", render_page(told)) == ["http://"] * page.tags["svg"]
+    assert set(page.values("xmlns")) == {"http://www.w3.org/2000/svg"}
+    assert any(value.startswith("default-src 'none'") for value in page.values("content"))
+
+
+def test_tables_and_plots_are_named_for_those_who_hear_them(told: ValidationReport) -> None:
+    page = read(render_page(told))
+    assert page.tags["table"] == page.tags["caption"] == len(report_tables(told)) + 2
+    headers = [name for tag, name, _value in page.attributes if tag == "th"]
+    assert set(headers) == {"scope"}
+    assert len(headers) == page.tags["th"]
+    assert (page.tags["svg"], page.tags["desc"], page.tags["title"]) == (2, 2, 3)
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {name for value in page.values("aria-labelledby") for name in value.split()} <= set(ids)
+    assert ("html", "lang", "en") in page.attributes
+    assert page.values("tabindex") == ["0"] * page.tags["table"]
+
+
+def test_a_page_says_what_the_tables_say(told: ValidationReport) -> None:
+    texts = set(read(render_page(told)).texts)
+    for table in report_tables(told):
+        assert {cell for row in table.rows for cell in row if cell} <= texts
+    assert "all 15 checks passed; 1 of 1 bandwidths dropped below the noise of earlier runs" in texts
+    assert "int32 of 4 MiB: drop" in texts
+
+
+def test_words_from_outside_are_no_markup(told: ValidationReport) -> None:
+    plain = read(render_page(told))
+    check = Check(name=HOSTILE, passed=False, found=HOSTILE, expected=HOSTILE)
+    (package,) = told.environment.records
+    hostile = replace(
+        told,
+        stack=HOSTILE,
+        method=HOSTILE,
+        host=replace(told.host, name=HOSTILE, processor=HOSTILE),
+        environment=replace(told.environment, records=(replace(package, name=HOSTILE, build=HOSTILE),)),
+        result=replace(
+            told.result,
+            checks=(check, *told.result.checks[1:]),
+            baseline=HOSTILE,
+            details={**told.result.details, "torch": HOSTILE},
+        ),
+    )
+    page = read(render_page(hostile))
+    assert page.tags == plain.tags
+    assert page.texts.count(HOSTILE) > 5
+
+
+def test_a_failure_is_seen_at_once(told: ValidationReport) -> None:
+    checks = (Check(name="one", passed=False, found="", expected=""), *told.result.checks[1:])
+    page = read(render_page(replace(told, result=replace(told.result, checks=checks))))
+    assert "verdict failed" in page.values("class")
+    assert page.values("class").count("failed") == 2  # the check, and the drop
+    assert any(text.startswith("1 of 15 checks failed") for text in page.texts)
+
+
+def test_a_page_without_figures_has_no_plots(report: ValidationReport, tmp_path: Path) -> None:
+    path = tmp_path / "report" / "udp.html"
+    write_page(replace(report, result=replace(report.result, bandwidth=())), path)
+    assert read(path.read_text(encoding="utf-8")).tags["svg"] == 0
+
+
+def test_a_chart_stands_alone() -> None:
+    bars = (Bar(label="<b>", value=0.5, figure="0.50", look="less"), Bar(label="c", value=0, figure="0", look="own"))
+    text = str(bar_chart("one", "A & B", (BarGroup(label="g", bars=bars),), description="d", reference=1.0))
+    drawn = read(text)
+    assert text.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    assert "A & B" in drawn.texts
+    assert "<b>" in drawn.texts
+    assert drawn.tags["rect"] == 2
+    assert drawn.tags["line"] == 1
