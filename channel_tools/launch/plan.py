@@ -30,6 +30,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.options import filled, read_distributed_options
 from channel_tools.validate.distributed.services import choose_port
+from channel_tools.validate.nccl.method import nccl_variables
 from channel_tools.validate.ranks import rank_variables
 from channel_tools.validate.switchml.switch import choose_loopback_network
 
@@ -100,6 +101,8 @@ def _settings(request: LaunchRequest, hosts: Sequence[Host]) -> StackSettings:
     """
     if request.method == "switchml":
         return StackSettings()
+    if request.method == "nccl":
+        return StackSettings(variables=nccl_variables(request.stack, request.options))
     options = read_distributed_options(request.stack, request.options)
     prefix = {"prefix": str(request.prefix.absolute())}
     is_here = len(hosts) == 1 and hosts[0].is_local

@@ -124,7 +124,7 @@ class _ValidationModel(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, title="Validation", defer_build=True)
     __pydantic_extra__: dict[str, _Setting]
 
-    method: Literal["distributed", "switchml"] = Field(
+    method: Literal["distributed", "nccl", "switchml"] = Field(
         description="How the installed stack is validated; its settings: docs/how-to/validate.md."
     )
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from channel_tools.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.system.processes import Deadline
@@ -38,6 +38,9 @@ class MethodContext:
 
 class ValidationMethod(Protocol):
     """Runs a distributed job in an installed environment and judges it."""
+
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
+        """What to install on this machine, of a stack whose users install ``specs``."""
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
         """Raise ConfigError or UsageError for options or a number of ranks that the method cannot work with."""

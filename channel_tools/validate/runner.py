@@ -35,6 +35,7 @@ from channel_tools.system.work_folder import make_work_folder
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.method import MethodContext, ValidationMethod
 from channel_tools.validate.model import Check, HostFacts, ValidationReport
+from channel_tools.validate.nccl.method import NcclMethod
 from channel_tools.validate.switchml.method import SwitchmlMethod
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ DEFAULT_TIMEOUT_S = 600.0
 _FINDINGS_SHOWN = 3
 _ENVIRONMENT = "env"
 _CPUINFO = Path("/proc/cpuinfo")
-METHODS: dict[str, ValidationMethod] = {"distributed": DistributedMethod(), "switchml": SwitchmlMethod()}
+METHODS: dict[str, ValidationMethod] = {
+    "distributed": DistributedMethod(),
+    "nccl": NcclMethod(),
+    "switchml": SwitchmlMethod(),
+}
 """One method per way of starting ranks and counting what carried their data; a new one is registered here."""
 
 
@@ -88,7 +93,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         environment = create_environment(
             prefix,
-            request.specs,
+            method.specs(request.specs, stack=request.stack, options=request.options),
             request.channels,
             package_cache=request.package_cache,
             subdir=request.subdir,

@@ -74,6 +74,10 @@ class DistributedResult(RankFacts):
 class DistributedMethod:
     """Runs the standard plan of allreduces through one backend and judges results, carrier and libraries."""
 
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
+        """See ValidationMethod.specs."""
+        return tuple(specs)
+
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
         """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices."""
         known = read_distributed_options(stack, options)

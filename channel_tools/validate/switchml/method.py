@@ -31,7 +31,7 @@ from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_doc
 from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.system.processes import Deadline
@@ -108,6 +108,10 @@ class RankResult(RankFacts):
 
 class SwitchmlMethod:
     """Runs the standard plan of allreduces and judges it by the plugin's and the switch's counters."""
+
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
+        """See ValidationMethod.specs."""
+        return tuple(specs)
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
         """Raise UsageError for more ranks than a switch serves and for a transport that needs more than loopback.

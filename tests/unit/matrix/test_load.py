@@ -116,7 +116,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "variants/stacks.yaml",
             STACKS.replace("method: switchml", "method: telepathy"),
             8,
-            "Input should be 'distributed' or 'switchml', found 'telepathy'",
+            "Input should be 'distributed', 'nccl' or 'switchml', found 'telepathy'",
             "docs/reference/variants.md",
             id="unknown method",
         ),

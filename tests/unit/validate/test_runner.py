@@ -16,7 +16,7 @@ from channel_tools.validate.runner import METHODS, _processor, describe_host
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.validate import ValidationReport
@@ -29,6 +29,10 @@ class LookingMethod:
 
     failure: BaseException | None = None
     context: MethodContext | None = None
+
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
+        del stack, options
+        return tuple(spec for spec in specs if spec != "user-only")
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
         del stack, ranks, options
@@ -86,6 +90,11 @@ def test_a_report_tells_of_the_environment(method: LookingMethod, request_: Vali
     assert method.context is not None
     assert method.context.variables["CONDA_PREFIX"] == str(method.context.prefix)
     assert "PYTHONPATH" not in method.context.variables
+
+
+def test_the_method_says_what_is_installed(method: LookingMethod, request_: ValidationRequest) -> None:
+    assert validate(replace(request_, specs=("tool", "user-only"))).passed
+    assert method.context is not None
 
 
 def test_nothing_is_left_of_a_run_in_its_own_folder(method: LookingMethod, request_: ValidationRequest) -> None:

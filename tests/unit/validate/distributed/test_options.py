@@ -16,6 +16,7 @@ from channel_tools.validate.distributed.options import (
     filled,
     read_distributed_options,
 )
+from channel_tools.validate.nccl.method import nccl_variables
 from channel_tools.validate.switchml.plan import read_options
 
 
@@ -26,7 +27,7 @@ def test_a_backend_is_enough() -> None:
 
 
 def test_every_stack_of_this_tree_is_understood() -> None:
-    read = {"distributed": read_distributed_options, "switchml": read_options}
+    read = {"distributed": read_distributed_options, "nccl": nccl_variables, "switchml": read_options}
     loaded = load_tree(Tree(root=Path(__file__).parents[4]))
     understood = [
         read[str(stack.validation["method"])](

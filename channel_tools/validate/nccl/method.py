@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The method ``nccl``: whether NCCL takes the stack's network plugin, and on GPUs that this carried the allreduces.
+
+NCCL falls back to its own sockets where it cannot use a plugin, and takes shared memory between GPUs of one host. So
+the latter is switched off, and NCCL's log has to name the plugin for every connection. Without a GPU the two libraries
+are compared, and libfabric's providers listed: what can be wrong before a job starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.dataclasses import dataclass as model_dataclass
+
+from channel_tools.environments.nccl_plugin import (
+    PluginInterfaces,
+    exported_interfaces,
+    in_words,
+    known_interfaces,
+    libfabric_providers,
+    shared_net_interface,
+)
+from channel_tools.system.errors import UsageError, ValidationError
+from channel_tools.validate.cases import standard_cases
+from channel_tools.validate.distributed.method import DistributedMethod
+from channel_tools.validate.judging import problems_check
+from channel_tools.validate.method import read_method_options
+from channel_tools.validate.model import Check, MethodResult, OmittedCase
+from channel_tools.validate.nccl.log import NcclLog, read_nccl_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.validate.method import MethodContext
+
+ROOT = Path("/")
+_LIBRARY = "libnccl.so.2"
+_TUNERS = ("libnccl-tuner-ofi.so", "libnccl-ofi-tuner.so")
+_LOG = "nccl-%p.log"
+
+
+@model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid"))
+class NcclOptions:
+    """The stack's plugin, what NCCL calls its network, and what is installed where no GPU is.
+
+    Each field is described in docs/how-to/validate.md.
+    """
+
+    plugin: Annotated[str, StringConstraints(pattern=r"^[^/\s]+\.so$")]
+    network: str
+    without_gpu: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginFacts:
+    """What both sides of the plugin's interface have, and libfabric's providers on this machine."""
+
+    plugin: PluginInterfaces
+    nccl: PluginInterfaces
+    providers: tuple[str, ...]
+
+
+class NcclMethod:
+    """Compares plugin and NCCL; on GPUs also runs the allreduces of the method ``distributed`` and reads NCCL's log."""
+
+    def __init__(self, *, root: Path = ROOT) -> None:
+        """``root`` is where the machine's devices are looked for."""
+        self._root = root
+
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
+        """See ValidationMethod.specs."""
+        return tuple(specs) if self._gpus() else _read(stack, options).without_gpu
+
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
+        """Raise ConfigError for options that are none, UsageError for more ranks than GPUs where there are any."""
+        _read(stack, options)
+        gpus = self._gpus()
+        if gpus and ranks > gpus:
+            message = f"{ranks} ranks: stack {stack} gives each rank a GPU of its own, and this machine has {gpus}"
+            raise UsageError(
+                message, hint=f"give --ranks {gpus}" if gpus > 1 else "validate on a machine with two GPUs"
+            )
+
+    def run(self, context: MethodContext) -> MethodResult:
+        """See ValidationMethod.run."""
+        options = _read(context.stack, context.options)
+        facts = find_plugin_facts(options, context)
+        checks, details = judge_plugin(facts), describe_plugin(facts)
+        if not self._gpus():
+            return _without_allreduces(checks, details)
+        result = DistributedMethod().run(replace(context, options=allreduce_options(options, context.folder)))
+        logs = [read_nccl_log(path.read_text(errors="replace")) for path in sorted(context.folder.glob("nccl-*.log"))]
+        proof = judge_logs(logs, facts, ranks=context.ranks, network=options.network)
+        return replace(result, checks=(*checks, *proof, *result.checks), details={**result.details, **details})
+
+    def _gpus(self) -> int:
+        return sum(1 for _ in (self._root / "dev").glob("nvidia[0-9]*"))
+
+
+def _without_allreduces(checks: tuple[Check, ...], details: dict[str, str]) -> MethodResult:
+    omitted = tuple(OmittedCase(name=case.name, reason="this machine has no GPU") for case in standard_cases())
+    return MethodResult(
+        checks=checks, cases=(), omitted=omitted, transports=(), bandwidth=(), baseline="none", details=details
+    )
+
+
+def _read(stack: str, options: Mapping[str, object]) -> NcclOptions:
+    return read_method_options(NcclOptions, stack=stack, method="nccl", values=options)
+
+
+def nccl_variables(stack: str, options: Mapping[str, object]) -> dict[str, str]:
+    """With what ranks of a stack run: NCCL stops where it cannot use the network of this name. Raises ConfigError."""
+    return {"NCCL_NET": _read(stack, options).network}
+
+
+def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
+    """What the method ``distributed`` runs: each rank logs to a file of its own in ``folder``."""
+    return {
+        "backend": "nccl",
+        "device": "cuda",
+        "event": "nccl:all_reduce",
+        "libraries": [options.plugin],
+        "not_offered": {"strided": "PyTorch's NCCL backend takes contiguous tensors only"},
+        "environment": {
+            "NCCL_NET": options.network,
+            # GPUs of one host would pass the network by
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_SHM_DISABLE": "1",
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET",
+            "NCCL_DEBUG_FILE": str(folder / _LOG),
+        },
+    }
+
+
+def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFacts:
+    """Open the plugin, read NCCL's library, list providers. Raises ValidationError for what the environment lacks."""
+    lib = context.prefix / "lib"
+    for name, package in ((options.plugin, "nccl-ofi"), (_LIBRARY, "nccl")):
+        if not (lib / name).is_file():
+            raise ValidationError(f"{lib / name}: the environment has none", hint=f"install {package} into it")
+    plugins = (lib / options.plugin, *(lib / name for name in _TUNERS if (lib / name).is_file()))
+    return PluginFacts(
+        plugin=exported_interfaces(plugins, variables=context.variables),
+        nccl=known_interfaces(lib / _LIBRARY),
+        providers=libfabric_providers(context.prefix / "bin" / "fi_info", variables=context.variables),
+    )
+
+
+def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
+    """Raise ValidationError where NCCL can use no interface of the plugin; the checks of what it can."""
+    shared = shared_net_interface(facts.plugin, facts.nccl)
+    tuners = facts.plugin.tuner
+    usable = set(tuners) & set(facts.nccl.tuner)
+    return (
+        Check(
+            name="NCCL and the plugin share a net interface", passed=True, found=f"v{shared}", expected="one or more"
+        ),
+        Check(
+            name="NCCL can use the plugin's tuner, where it has one",
+            passed=bool(usable) or not tuners,
+            found=f"v{max(usable)}" if usable else in_words(tuners),
+            expected=f"none, or one of {in_words(facts.nccl.tuner)}",
+        ),
+        Check(
+            name="libfabric has a provider here",
+            passed=bool(facts.providers),
+            found=", ".join(facts.providers) or "none",
+            expected="one or more",
+        ),
+    )
+
+
+def describe_plugin(facts: PluginFacts) -> dict[str, str]:
+    """The facts for the report's details."""
+    return {
+        "libfabric providers": ", ".join(facts.providers),
+        "net interfaces of NCCL": in_words(facts.nccl.net),
+        "net interfaces of the plugin": in_words(facts.plugin.net),
+        "tuner interfaces of NCCL": in_words(facts.nccl.tuner),
+        "tuner interfaces of the plugin": in_words(facts.plugin.tuner),
+    }
+
+
+def judge_logs(logs: Sequence[NcclLog], facts: PluginFacts, *, ranks: int, network: str) -> tuple[Check, ...]:
+    """What NCCL's own log says of the ranks: the network, the plugin's interface, and every connection."""
+    interface = shared_net_interface(facts.plugin, facts.nccl)
+    connections = sum(log.connections.get(f"NET/{network}", 0) for log in logs)
+    return (
+        Check(
+            name="every rank wrote a log of NCCL", passed=len(logs) == ranks, found=str(len(logs)), expected=str(ranks)
+        ),
+        problems_check(
+            "NCCL's log names the plugin for every connection",
+            list(_problems(logs, network, interface)),
+            expected=f"{connections} connections via NET/{network}, interface v{interface}",
+        ),
+    )
+
+
+def _problems(logs: Sequence[NcclLog], network: str, interface: int) -> Iterator[str]:
+    for number, log in enumerate(logs):
+        if log.networks != (network,):
+            yield f"log {number}: network {', '.join(log.networks) or 'unknown'}"
+        if log.interface != interface:
+            yield f"log {number}: interface {'unknown' if log.interface is None else f'v{log.interface}'}"
+        others = {way: count for way, count in log.connections.items() if way != f"NET/{network}"}
+        yield from (f"log {number}: {count} connections via {way}" for way, count in sorted(others.items()))
+        if not log.connections:
+            yield f"log {number}: no connection"

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is installed, compared and judged, with a GPU and without."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from channel_tools.environments.nccl_plugin import PluginInterfaces
+from channel_tools.system.errors import ConfigError, UsageError, ValidationError
+from channel_tools.system.processes import Deadline
+from channel_tools.system.progress import SilentProgress
+from channel_tools.validate.distributed.options import read_distributed_options
+from channel_tools.validate.method import MethodContext
+from channel_tools.validate.nccl.log import NcclLog, read_nccl_log
+from channel_tools.validate.nccl.method import (
+    NcclMethod,
+    NcclOptions,
+    PluginFacts,
+    allreduce_options,
+    judge_logs,
+    judge_plugin,
+)
+from tests.unit.validate.nccl.test_log import CLASSIC
+
+OPTIONS: dict[str, object] = {
+    "plugin": "libnccl-net.so",
+    "network": "AWS Libfabric",
+    "without_gpu": ["nccl-ofi", "nccl"],
+}
+FACTS = PluginFacts(
+    plugin=PluginInterfaces(net=(5, 6), tuner=()),
+    nccl=PluginInterfaces(net=(6, 7), tuner=(5,)),
+    providers=("cxi", "tcp"),
+)
+
+
+def machine(folder: Path, *, gpus: int) -> NcclMethod:
+    (folder / "dev").mkdir()
+    for name in ("nvidiactl", *(f"nvidia{number}" for number in range(gpus))):
+        (folder / "dev" / name).touch()
+    return NcclMethod(root=folder)
+
+
+def test_a_machine_without_a_gpu_gets_what_can_be_compared(tmp_path: Path) -> None:
+    method = machine(tmp_path, gpus=0)
+    method.check(stack="toy", ranks=4, options=OPTIONS)
+    assert method.specs(["pytorch=*=cuda*"], stack="toy", options=OPTIONS) == ("nccl-ofi", "nccl")
+
+
+def test_each_rank_needs_a_gpu_of_its_own(tmp_path: Path) -> None:
+    method = machine(tmp_path, gpus=2)
+    assert method.specs(["pytorch=*=cuda*"], stack="toy", options=OPTIONS) == ("pytorch=*=cuda*",)
+    method.check(stack="toy", ranks=2, options=OPTIONS)
+    with pytest.raises(
+        UsageError, match=r"^3 ranks: stack toy gives each rank a GPU of its own, and this machine has 2$"
+    ):
+        method.check(stack="toy", ranks=3, options=OPTIONS)
+
+
+def test_options_that_are_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="stack toy: validate: backend: "):
+        machine(tmp_path, gpus=0).check(stack="toy", ranks=2, options={**OPTIONS, "backend": "nccl"})
+
+
+def test_what_the_environment_lacks_is_named(tmp_path: Path) -> None:
+    context = MethodContext(
+        stack="toy", prefix=tmp_path / "env", variables={}, ranks=2, options=OPTIONS, folder=tmp_path,
+        deadline=Deadline.after(10.0), progress=SilentProgress(),
+    )  # fmt: skip
+    with pytest.raises(ValidationError, match=r"lib/libnccl-net\.so: the environment has none") as caught:
+        machine(tmp_path, gpus=0).run(context)
+    assert caught.value.hint == "install nccl-ofi into it"
+
+
+def test_the_allreduces_cannot_pass_the_network_by(tmp_path: Path) -> None:
+    options = read_distributed_options("toy", allreduce_options(NcclOptions(**OPTIONS), tmp_path))  # type: ignore[arg-type]
+    assert (options.backend, options.device, options.libraries) == ("nccl", "cuda", ("libnccl-net.so",))
+    assert options.environment["NCCL_P2P_DISABLE"] == options.environment["NCCL_SHM_DISABLE"] == "1"
+    assert options.environment["NCCL_DEBUG_FILE"] == f"{tmp_path}/nccl-%p.log"
+
+
+@pytest.mark.parametrize(
+    ("facts", "failed"),
+    [
+        pytest.param(FACTS, set(), id="fits"),
+        pytest.param(replace(FACTS, providers=()), {"libfabric has a provider here"}, id="no-provider"),
+        pytest.param(
+            replace(FACTS, plugin=PluginInterfaces(net=(6,), tuner=(1, 2))),
+            {"NCCL can use the plugin's tuner, where it has one"},
+            id="tuner",
+        ),
+    ],
+)
+def test_plugin_and_nccl_are_compared(facts: PluginFacts, failed: set[str]) -> None:
+    assert {check.name for check in judge_plugin(facts) if not check.passed} == failed
+
+
+def test_a_log_of_each_rank_that_names_the_plugin_alone_passes() -> None:
+    log = read_nccl_log(CLASSIC)
+    checks = judge_logs([log, log], FACTS, ranks=2, network="AWS Libfabric")
+    assert [(check.passed, check.found) for check in checks] == [
+        (True, "2"),
+        (True, "8 connections via NET/AWS Libfabric, interface v6"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param({"networks": ("Socket",)}, "log 1: network Socket", id="sockets"),
+        pytest.param({"networks": ()}, "log 1: network unknown", id="silent"),
+        pytest.param({"interface": None}, "log 1: interface unknown", id="interface"),
+        pytest.param(
+            {"connections": {"NET/AWS Libfabric": 3, "SHM": 1}}, "log 1: 1 connections via SHM", id="shared-memory"
+        ),
+        pytest.param({"connections": {}}, "log 1: no connection", id="no-connection"),
+    ],
+)
+def test_what_passed_the_plugin_by_is_named(changes: dict[str, object], found: str) -> None:
+    log = read_nccl_log(CLASSIC)
+    spoilt: NcclLog = replace(log, **changes)  # type: ignore[arg-type]
+    _, check = judge_logs([log, spoilt], FACTS, ranks=2, network="AWS Libfabric")
+    assert not check.passed
+    assert re.search(re.escape(found), check.found)
+
+
+def test_a_rank_without_a_log_fails() -> None:
+    check, _ = judge_logs([read_nccl_log(CLASSIC)], FACTS, ranks=2, network="AWS Libfabric")
+    assert (check.passed, check.found, check.expected) == (False, "1", "2")
