@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 
 from channel_tools.doctor.devices import fabric_adapters, has_slingshot
 from channel_tools.doctor.model import Finding
+from channel_tools.environments.nccl_plugin import PluginAbis, in_words, known_abis, shared_net_abi
+from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ class LoadedLibrary:
     device: str = ""
     takes_gpu: bool | None = None
     providers: tuple[str, ...] = ()
-    abis: tuple[int, ...] = ()
+    net_abis: tuple[int, ...] = ()
+    tuner_abis: tuple[int, ...] = ()
+    """Of NCCL's plugin interfaces, the versions that it has."""
 
 
 def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLibrary]:
@@ -135,12 +139,25 @@ def find_nccl(subject: Subject) -> Iterator[Finding]:
             mend = f"conda install -p {subject.prefix} nccl-ofi"
             yield Finding(subject="NCCL's plugin", level="fault", found=library.error, mend=mend)
         else:
-            abis = ", ".join(f"v{abi}" for abi in library.abis)
-            yield Finding(subject="NCCL's plugin", level="ok", found=f"{library.file}: net ABIs {abis}")
+            yield _nccl_abis(subject, library)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         found = f"NCCL_NET is {wanted!r}: NCCL would not take the plugin"
         yield Finding(subject="NCCL's network", level="fault", found=found, mend="export NCCL_NET=OFI")
     yield from find_providers(subject)
+
+
+def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Finding:
+    """Which net ABI the environment's NCCL would take of the plugin."""
+    has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
+    nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
+    if nccl is None or not nccl.is_file():
+        found = f"{plugin.file}: net ABIs {in_words(has.net)}; no {NCCL} in the environment to compare it with"
+        return Finding(subject="NCCL's plugin", level="ok", found=found)
+    try:
+        shared = shared_net_abi(has, known_abis(nccl))
+    except ValidationError as err:
+        return Finding(subject="NCCL's plugin", level="fault", found=str(err), mend=err.hint or "")
+    return Finding(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL takes its net ABI v{shared}")
 
 
 def find_providers(subject: Subject) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ Usage: library_probe.py NAME..., each a library to load: libmpi.so.12, libccl.so
 
 import ctypes
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ _VERSION_BYTES = 8_192
 _FI_VERSION = (1 << 16) | 5
 # offsets in struct fi_info and struct fi_fabric_attr, which libfabric 1 keeps (fabric.h)
 _NEXT, _FABRIC_ATTR, _PROVIDER = 0, 104, 16
-_NET_ABIS = range(2, 20)
+_ABIS = range(1, 50)
+# exit codes that no library ends a process with by itself
+_YES, _NO = 101, 102
 
 
 def load(name: str) -> dict[str, Any]:
@@ -31,8 +34,9 @@ def load(name: str) -> dict[str, Any]:
         found |= describe_mpi(library)
     if "libfabric" in name:
         found["providers"] = providers(library)
-    if "nccl-net" in name:
-        found["abis"] = [version for version in _NET_ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
+    if "nccl" in name:
+        found["net_abis"] = [version for version in _ABIS if hasattr(library, f"ncclNetPlugin_v{version}")]
+        found["tuner_abis"] = [version for version in _ABIS if hasattr(library, f"ncclTunerPlugin_v{version}")]
     return found
 
 
@@ -49,14 +53,28 @@ def mapped_file(name: str) -> str:
 
 
 def describe_mpi(library: ctypes.CDLL) -> dict[str, Any]:
-    """MPI's own words, by calls that are allowed before MPI_Init; ``takes_gpu`` None: it has no such call."""
+    """MPI's own words, by calls that are allowed before MPI_Init."""
     text, length = ctypes.create_string_buffer(_VERSION_BYTES), ctypes.c_int()
     library.MPI_Get_library_version(text, ctypes.byref(length))
     lines = text.value.decode(errors="replace").splitlines()
     device = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("MPICH Device")), "")
+    return {"version": " ".join(lines[0].split()) if lines else "", "device": device, "takes_gpu": takes_gpu(library)}
+
+
+def takes_gpu(library: ctypes.CDLL) -> bool | None:
+    """MPI's answer to whether it takes GPUs' memory; None where it has no such call, or only after MPI_Init.
+
+    Before it MPICH 4.0 ends the process, so the question is asked in a copy of this one.
+    """
     query = getattr(library, "MPIX_Query_cuda_support", None)
-    takes_gpu = None if query is None else bool(query())
-    return {"version": " ".join(lines[0].split()) if lines else "", "device": device, "takes_gpu": takes_gpu}
+    if query is None:
+        return None
+    process = os.fork()
+    if process == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        os._exit(_YES if query() else _NO)
+    _, status = os.waitpid(process, 0)
+    return {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
 
 
 def providers(library: ctypes.CDLL) -> list[str]:

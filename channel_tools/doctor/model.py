@@ -25,6 +25,9 @@ class Finding:
     mend: str = ""
 
 
+_OF_METHODS = {"switchml": "switchml", "nccl": "nccl"}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
     """A stack where it is to run.
@@ -69,7 +72,7 @@ def subject_of(
     settings = validation.get("environment")
     return Subject(
         stack=stack,
-        backend="switchml" if is_switchml else str(validation.get("backend", "")),
+        backend=_OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", ""))),
         transport=(build or wanted).partition("_h")[0].removesuffix("*") if is_switchml else "",
         settings={str(name): str(value) for name, value in settings.items()} if isinstance(settings, dict) else {},
         prefix=prefix,

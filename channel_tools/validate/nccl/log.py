@@ -30,20 +30,20 @@ _DEVICE = re.compile(r"/\d+(\(\d+\))?(/.*)?$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NcclLog:
-    """What one rank's log says: the networks it used, the plugin's interface, its connections by transport."""
+    """What one rank's log says: the networks it used, the plugin's ABI, its connections by transport."""
 
     networks: tuple[str, ...]
-    interface: int | None
+    abi: int | None
     connections: Mapping[str, int]
     """``NET/Libfabric`` or ``SHM``, ``P2P`` ... and how many connections went that way."""
 
 
 def read_nccl_log(text: str) -> NcclLog:
-    """Read a rank's log; a log without such lines has no network, interface and connections."""
+    """Read a rank's log; a log without such lines has no network, ABI and connections."""
     loaded = _LOADED.findall(text)
     return NcclLog(
         networks=tuple(sorted(set(_NETWORK.findall(text)))),
-        interface=int(loaded[-1][1]) if loaded else None,
+        abi=int(loaded[-1][1]) if loaded else None,
         connections=Counter(_transport(way) for way in _CHANNEL.findall(text)),
     )
 

@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.dataclasses import dataclass as model_dataclass
 
-from channel_tools.environments.nccl_plugin import (
-    PluginInterfaces,
-    exported_interfaces,
-    in_words,
-    known_interfaces,
-    libfabric_providers,
-    shared_net_interface,
-)
+from channel_tools.doctor.libraries import FABRIC, NCCL, load_libraries
+from channel_tools.doctor.model import Subject
+from channel_tools.environments.nccl_plugin import PluginAbis, in_words, known_abis, shared_net_abi
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
     from channel_tools.validate.method import MethodContext
 
 ROOT = Path("/")
-_LIBRARY = "libnccl.so.2"
 _TUNERS = ("libnccl-tuner-ofi.so", "libnccl-ofi-tuner.so")
 _LOG = "nccl-%p.log"
 
@@ -56,10 +50,10 @@ class NcclOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """What both sides of the plugin's interface have, and libfabric's providers on this machine."""
+    """What both sides of the plugin's ABIs have, and libfabric's providers on this machine."""
 
-    plugin: PluginInterfaces
-    nccl: PluginInterfaces
+    plugin: PluginAbis
+    nccl: PluginAbis
     providers: tuple[str, ...]
 
 
@@ -137,28 +131,42 @@ def allreduce_options(options: NcclOptions, folder: Path) -> dict[str, object]:
 
 
 def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFacts:
-    """Open the plugin, read NCCL's library, list providers. Raises ValidationError for what the environment lacks."""
+    """Open the plugin and libfabric, read NCCL's library. Raises ValidationError for one that does not open."""
     lib = context.prefix / "lib"
-    for name, package in ((options.plugin, "nccl-ofi"), (_LIBRARY, "nccl")):
+    for name, package in ((options.plugin, "nccl-ofi"), (NCCL, "nccl")):
         if not (lib / name).is_file():
             raise ValidationError(f"{lib / name}: the environment has none", hint=f"install {package} into it")
-    plugins = (lib / options.plugin, *(lib / name for name in _TUNERS if (lib / name).is_file()))
+    plugins = (options.plugin, *(name for name in _TUNERS if (lib / name).is_file()))
+    subject = Subject(
+        stack=context.stack,
+        backend="nccl",
+        settings={},
+        prefix=context.prefix,
+        variables=context.variables,
+        installed={},
+    )
+    loaded = load_libraries(subject, [*(str(lib / name) for name in plugins), FABRIC])
+    for library in loaded.values():
+        if library.error:
+            hint = "install nccl-ofi and libfabric again, or load the site's libfabric"
+            raise ValidationError(f"{Path(library.name).name}: does not open: {library.error}", hint=hint)
     return PluginFacts(
-        plugin=exported_interfaces(plugins, variables=context.variables),
-        nccl=known_interfaces(lib / _LIBRARY),
-        providers=libfabric_providers(context.prefix / "bin" / "fi_info", variables=context.variables),
+        plugin=PluginAbis(
+            net=loaded[str(lib / options.plugin)].net_abis,
+            tuner=tuple(sorted({abi for library in loaded.values() for abi in library.tuner_abis})),
+        ),
+        nccl=known_abis(lib / NCCL),
+        providers=loaded[FABRIC].providers,
     )
 
 
 def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
-    """Raise ValidationError where NCCL can use no interface of the plugin; the checks of what it can."""
-    shared = shared_net_interface(facts.plugin, facts.nccl)
+    """Raise ValidationError where NCCL can use no ABI of the plugin; the checks of what it can."""
+    shared = shared_net_abi(facts.plugin, facts.nccl)
     tuners = facts.plugin.tuner
     usable = set(tuners) & set(facts.nccl.tuner)
     return (
-        Check(
-            name="NCCL and the plugin share a net interface", passed=True, found=f"v{shared}", expected="one or more"
-        ),
+        Check(name="NCCL and the plugin share a net ABI", passed=True, found=f"v{shared}", expected="one or more"),
         Check(
             name="NCCL can use the plugin's tuner, where it has one",
             passed=bool(usable) or not tuners,
@@ -178,16 +186,16 @@ def describe_plugin(facts: PluginFacts) -> dict[str, str]:
     """The facts for the report's details."""
     return {
         "libfabric providers": ", ".join(facts.providers),
-        "net interfaces of NCCL": in_words(facts.nccl.net),
-        "net interfaces of the plugin": in_words(facts.plugin.net),
-        "tuner interfaces of NCCL": in_words(facts.nccl.tuner),
-        "tuner interfaces of the plugin": in_words(facts.plugin.tuner),
+        "net ABIs of NCCL": in_words(facts.nccl.net),
+        "net ABIs of the plugin": in_words(facts.plugin.net),
+        "tuner ABIs of NCCL": in_words(facts.nccl.tuner),
+        "tuner ABIs of the plugin": in_words(facts.plugin.tuner),
     }
 
 
 def judge_logs(logs: Sequence[NcclLog], facts: PluginFacts, *, ranks: int, network: str) -> tuple[Check, ...]:
-    """What NCCL's own log says of the ranks: the network, the plugin's interface, and every connection."""
-    interface = shared_net_interface(facts.plugin, facts.nccl)
+    """What NCCL's own log says of the ranks: the network, the plugin's ABI, and every connection."""
+    abi = shared_net_abi(facts.plugin, facts.nccl)
     connections = sum(log.connections.get(f"NET/{network}", 0) for log in logs)
     return (
         Check(
@@ -195,18 +203,18 @@ def judge_logs(logs: Sequence[NcclLog], facts: PluginFacts, *, ranks: int, netwo
         ),
         problems_check(
             "NCCL's log names the plugin for every connection",
-            list(_problems(logs, network, interface)),
-            expected=f"{connections} connections via NET/{network}, interface v{interface}",
+            list(_problems(logs, network, abi)),
+            expected=f"{connections} connections via NET/{network}, ABI v{abi}",
         ),
     )
 
 
-def _problems(logs: Sequence[NcclLog], network: str, interface: int) -> Iterator[str]:
+def _problems(logs: Sequence[NcclLog], network: str, abi: int) -> Iterator[str]:
     for number, log in enumerate(logs):
         if log.networks != (network,):
             yield f"log {number}: network {', '.join(log.networks) or 'unknown'}"
-        if log.interface != interface:
-            yield f"log {number}: interface {'unknown' if log.interface is None else f'v{log.interface}'}"
+        if log.abi != abi:
+            yield f"log {number}: ABI {'unknown' if log.abi is None else f'v{log.abi}'}"
         others = {way: count for way, count in log.connections.items() if way != f"NET/{network}"}
         yield from (f"log {number}: {count} connections via {way}" for way, count in sorted(others.items()))
         if not log.connections:

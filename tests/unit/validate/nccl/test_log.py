@@ -45,7 +45,7 @@ vm:7:9 [0] NCCL INFO Channel 00 : 1[1] -> 2[2] via SHM/direct/direct
 
 
 @pytest.mark.parametrize(
-    ("text", "networks", "interface", "connections"),
+    ("text", "networks", "abi", "connections"),
     [
         pytest.param(CLASSIC, ("AWS Libfabric",), 6, {"NET/AWS Libfabric": 4}, id="classic"),
         pytest.param(CURRENT, ("Libfabric",), 12, {"NET/Libfabric": 1}, id="current"),
@@ -55,6 +55,6 @@ vm:7:9 [0] NCCL INFO Channel 00 : 1[1] -> 2[2] via SHM/direct/direct
     ],
 )
 def test_the_log_says_which_way_data_took(
-    text: str, networks: tuple[str, ...], interface: int | None, connections: dict[str, int]
+    text: str, networks: tuple[str, ...], abi: int | None, connections: dict[str, int]
 ) -> None:
-    assert read_nccl_log(text) == NcclLog(networks=networks, interface=interface, connections=connections)
+    assert read_nccl_log(text) == NcclLog(networks=networks, abi=abi, connections=connections)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.environments.nccl_plugin import PluginInterfaces
+from channel_tools.environments.nccl_plugin import PluginAbis
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
@@ -32,8 +32,8 @@ OPTIONS: dict[str, object] = {
     "without_gpu": ["nccl-ofi", "nccl"],
 }
 FACTS = PluginFacts(
-    plugin=PluginInterfaces(net=(5, 6), tuner=()),
-    nccl=PluginInterfaces(net=(6, 7), tuner=(5,)),
+    plugin=PluginAbis(net=(5, 6), tuner=()),
+    nccl=PluginAbis(net=(6, 7), tuner=(5,)),
     providers=("cxi", "tcp"),
 )
 
@@ -89,7 +89,7 @@ def test_the_allreduces_cannot_pass_the_network_by(tmp_path: Path) -> None:
         pytest.param(FACTS, set(), id="fits"),
         pytest.param(replace(FACTS, providers=()), {"libfabric has a provider here"}, id="no-provider"),
         pytest.param(
-            replace(FACTS, plugin=PluginInterfaces(net=(6,), tuner=(1, 2))),
+            replace(FACTS, plugin=PluginAbis(net=(6,), tuner=(1, 2))),
             {"NCCL can use the plugin's tuner, where it has one"},
             id="tuner",
         ),
@@ -104,7 +104,7 @@ def test_a_log_of_each_rank_that_names_the_plugin_alone_passes() -> None:
     checks = judge_logs([log, log], FACTS, ranks=2, network="AWS Libfabric")
     assert [(check.passed, check.found) for check in checks] == [
         (True, "2"),
-        (True, "8 connections via NET/AWS Libfabric, interface v6"),
+        (True, "8 connections via NET/AWS Libfabric, ABI v6"),
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_log_of_each_rank_that_names_the_plugin_alone_passes() -> None:
     [
         pytest.param({"networks": ("Socket",)}, "log 1: network Socket", id="sockets"),
         pytest.param({"networks": ()}, "log 1: network unknown", id="silent"),
-        pytest.param({"interface": None}, "log 1: interface unknown", id="interface"),
+        pytest.param({"abi": None}, "log 1: ABI unknown", id="abi"),
         pytest.param(
             {"connections": {"NET/AWS Libfabric": 3, "SHM": 1}}, "log 1: 1 connections via SHM", id="shared-memory"
         ),
