@@ -16,6 +16,12 @@ export ONECCL_BINDINGS_FOR_PYTORCH_BACKEND=cpu
 # Headers of the extension's own sources would go into site-packages.
 sed -i "/^ *'\*\/\*\.h',$/d" setup.py
 
+# Another PyTorch than that of the build is refused before the library is loaded.
+pytorch=$("${PYTHON}" -c 'import torch; print(".".join(torch.__version__.split(".")[:2]))')
+sed "s/@PYTORCH@/${pytorch}/" package/pytorch_version.py >oneccl_bindings_for_pytorch/pytorch_version.py
+sed -i 's/^from \. import _C as ccl_lib$/from . import pytorch_version\n&/' oneccl_bindings_for_pytorch/__init__.py
+grep -q '^from \. import pytorch_version$' oneccl_bindings_for_pytorch/__init__.py
+
 # version.py would name the commit of whatever repository the build lies in.
 export GIT_CEILING_DIRECTORIES="${SRC_DIR%/*}"
 
