@@ -100,6 +100,7 @@ class DistributedOptions:
     max_numel: Annotated[int, Field(ge=SMALLEST_NUMEL)] = max(SIZES)
     ddp: bool = True
     not_offered: dict[Feature, _Word] = field(default_factory=dict)
+    not_shown: dict[_Word, _Word] = field(default_factory=dict)
     max_ranks: Annotated[PositiveInt, Field(le=32)] = 32
     group_timeout_s: PositiveFloat = 60.0
 

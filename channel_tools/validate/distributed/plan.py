@@ -58,10 +58,11 @@ def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
     if options.max_numel not in SIZES:
         table += [sized_case(dtype, options.max_numel) for dtype in sized]
     reasons = [(case, _omitted_because(case, options)) for case in table]
+    omitted = {case.name: reason for case, reason in reasons if reason} | options.not_shown
     return DistributedPlan(
         options=options,
         cases=tuple(case for case, reason in reasons if not reason),
-        omitted=tuple(OmittedCase(name=case.name, reason=reason) for case, reason in reasons if reason),
+        omitted=tuple(OmittedCase(name=name, reason=reason) for name, reason in omitted.items()),
         speeds=standard_speeds(sized, max_numel=options.max_numel),
     )
 

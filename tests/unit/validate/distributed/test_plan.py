@@ -15,6 +15,7 @@ from channel_tools.validate.distributed.plan import (
     float_error_allowed,
     make_distributed_plan,
 )
+from channel_tools.validate.model import OmittedCase
 from channel_tools.validate.switchml.plan import SwitchmlOptions, make_plan
 
 
@@ -59,6 +60,11 @@ def test_a_slow_backend_is_asked_for_small_tensors() -> None:
     assert too_large == {"float32 SUM of 1000003", "float32 SUM of 16777216"}
     assert [(speed.dtype, speed.numel, speed.calls) for speed in plan.speeds] == [("float32", 2500, 6)]
     assert "DistributedDataParallel" in [case.name for case in make_distributed_plan(options).cases]
+
+
+def test_what_an_allreduce_cannot_show_is_a_row_too() -> None:
+    plan = make_distributed_plan(DistributedOptions(backend="toy", not_shown={"cards": "need a driver"}))
+    assert plan.omitted[-1] == OmittedCase(name="cards", reason="need a driver")
 
 
 def test_messages_are_counted_by_their_size() -> None:
