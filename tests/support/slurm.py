@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A Slurm of two nodes on this machine, from Debian's packages: the real daemons, on loopback, as the user who tests.
+
+Jobs get nothing from the environment but what sbatch sends, so each client command is a script that names the
+configuration itself; ``Slurm.bin`` goes on the PATH of what shall find them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.ports import free_port
+from tests.support.processes import PATIENCE_S
+from tests.support.programs import program
+
+_CLIENTS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+_CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+PluginDir={plugins}
+CommunicationParameters=NoInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SlurmdParameters=config_overrides
+SlurmdTimeout=10
+KillWait=5
+MailProg=/bin/true
+MinJobAge=43200
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+"""
+# the nodes have more cores and memory than the machine, so that jobs may ask for what they would ask for elsewhere
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000\n"
+_PARTITION = "PartitionName=main Nodes={nodes} Default=YES State=UP DefMemPerCPU=500\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slurm:
+    """A running Slurm: its client commands, its folder of state and logs, the names of its nodes."""
+
+    bin: Path
+    folder: Path
+    nodes: tuple[str, ...]
+
+    def run(self, client: str, *words: str) -> str:
+        """What a client command prints; raises CalledProcessError when it fails."""
+        return subprocess.run([self.bin / client, *words], capture_output=True, text=True, check=True).stdout
+
+    def jobs(self) -> dict[str, str]:
+        """The comments of jobs that wait or run, by their ids."""
+        lines = self.run("squeue", "--noheader", "--format=%i %k").splitlines()
+        return dict(line.split(maxsplit=1) for line in lines)
+
+
+@contextlib.contextmanager
+def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:
+    """A Slurm for as long as the block runs; its jobs end with it. Skips the test where Debian's cannot be had."""
+    controller = Path(program("slurmctld"))
+    root = controller.parents[2]
+    with tempfile.TemporaryDirectory(prefix="slurm-") as place:
+        folder = Path(place)
+        configuration = _configure(folder, root, nodes)
+        slurm = Slurm(bin=_clients(folder, root, configuration), folder=folder, nodes=nodes)
+        daemon = ["-D", "-f", configuration]
+        stepd = controller.with_name("slurmstepd-wlm")
+        commands = [[controller, *daemon]]
+        commands += [[controller.with_name("slurmd-wlm"), *daemon, "-N", name, "-d", stepd] for name in nodes]
+        with contextlib.ExitStack() as ended:
+            for command in commands:
+                ended.enter_context(_daemon(command))
+            ended.callback(_end_jobs, slurm)
+            _await_nodes(slurm)
+            yield slurm
+
+
+def _configure(folder: Path, root: Path, nodes: tuple[str, ...]) -> Path:
+    host = socket.gethostname().partition(".")[0]
+    (plugins,) = root.glob("usr/lib/*-linux-gnu/slurm-wlm")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    text = _CONFIGURATION.format(host=host, port=free_port(), user=user, plugins=plugins, folder=folder)
+    text += "".join(_NODE.format(name=name, host=host, port=free_port()) for name in nodes)
+    configuration = folder / "slurm.conf"
+    configuration.write_text(text + _PARTITION.format(nodes=",".join(nodes)), encoding="utf-8")
+    for name in ("state", *(f"spool.{node}" for node in nodes)):
+        (folder / name).mkdir()
+    return configuration
+
+
+def _clients(folder: Path, root: Path, configuration: Path) -> Path:
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name in _CLIENTS:
+        script = bin_folder / name
+        script.write_text(f'#!/bin/sh\nSLURM_CONF={configuration} exec {root}/usr/bin/{name} "$@"\n')
+        script.chmod(0o755)
+    return bin_folder
+
+
+@contextlib.contextmanager
+def _daemon(command: list[str | Path]) -> Iterator[None]:
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def _await_nodes(slurm: Slurm) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    states: list[str] = []
+    while states != ["idle"] * len(slurm.nodes):
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in slurm.folder.glob("*.log"))
+            raise AssertionError(f"Slurm's nodes are {states}\n{logs}")
+        time.sleep(0.05)
+        with contextlib.suppress(subprocess.CalledProcessError):  # the controller does not listen yet
+            states = slurm.run("sinfo", "--noheader", "--Node", "--format=%T").split()
+
+
+def _end_jobs(slurm: Slurm) -> None:
+    if jobs := slurm.jobs():
+        slurm.run("scancel", "--signal=KILL", "--full", *jobs)
+        slurm.run("scancel", *jobs)
+    deadline = time.monotonic() + PATIENCE_S
+    while slurm.jobs() and time.monotonic() < deadline:
+        time.sleep(0.05)
