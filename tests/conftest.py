@@ -8,6 +8,7 @@ import signal
 from collections.abc import Generator
 
 import coverage
+import hypothesis
 import pytest
 
 from tests.support.programs import restricted_path
@@ -40,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
         os.environ["PATH"] = restricted_path()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    hypothesis.settings.register_profile("any machine", deadline=None)  # what an example takes says how busy it is
+    hypothesis.settings.load_profile("any machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channel_tools.channel.steps import listing_steps
@@ -51,7 +51,6 @@ def sets(draw: st.DrawFn) -> dict[str, Files]:
     return packages
 
 
-@settings(deadline=None)
 @given(packages=sets())
 def test_after_each_step_everything_visible_has_what_it_needs(packages: dict[str, Files]) -> None:
     visible: set[str] = set()

@@ -222,7 +222,7 @@ def test_a_file_with_foreign_zip_members_is_refused(tmp_path: Path) -> None:
         read_package(path, contents=False)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.floats(min_value=0, max_value=0.999))
 def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, cut: float) -> None:
     path = make_conda(tmp_path, "toy")
@@ -232,7 +232,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, cut: float) -> Non
         read_package(path, contents=True)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_byte_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
     path = make_conda(tmp_path, "toy")

@@ -68,7 +68,7 @@ def test_run_exports_that_build_tools_cannot_read_are_refused(tmp_path: Path, ex
         check_package(make_conda(tmp_path, "toy", run_exports=exports))
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(text=_LETTERS)
 def test_what_the_patterns_accept_rattler_accepts(text: str) -> None:
     if metadata._SPEC.fullmatch(f"p {text}"):

@@ -8,7 +8,7 @@ import random
 import tarfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channel_tools.conda.tarstream import plain_members
@@ -54,7 +54,6 @@ _KINDS = st.sampled_from((tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE, tar
 _MEMBERS = st.lists(st.tuples(_NAMES, _KINDS, st.binary(max_size=1500), _NAMES), min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(members=_MEMBERS, form=st.sampled_from((tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
 def test_archives_of_every_format_are_read_alike(members: list[tuple[str, bytes, bytes, str]], form: int) -> None:
     archive = archive_of(members, form)

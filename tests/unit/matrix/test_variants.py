@@ -5,7 +5,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rattler_build import VariantConfig
 
@@ -115,7 +115,6 @@ def test_a_key_that_no_recipe_uses_is_an_error(tmp_path: Path) -> None:
 _KEYS = st.sampled_from(["a", "b", "c", "d"])
 
 
-@settings(deadline=None)
 @given(sizes=st.dictionaries(_KEYS, st.integers(1, 3), min_size=1), zipped=st.lists(_KEYS, unique=True))
 def test_the_matrix_multiplies_free_keys_and_zips_groups(sizes: dict[str, int], zipped: list[str]) -> None:
     group = [key for key in zipped if key in sizes]

@@ -91,7 +91,7 @@ def test_signatures_of_the_standard(secret: str, message: str, signature: str) -
     assert script.verifies(public, bytes.fromhex(signature), bytes.fromhex(message))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(message=st.binary(max_size=300), place=st.integers(0, 64 * 8 - 1), data=st.data())
 def test_it_judges_signatures_as_cryptography_does(message: bytes, place: int, data: st.DataObject) -> None:
     key = Ed25519PrivateKey.from_private_bytes(data.draw(st.binary(min_size=32, max_size=32)))

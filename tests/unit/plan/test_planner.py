@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
@@ -402,7 +402,6 @@ def test_a_cycle_is_named_without_what_only_leads_to_it(needs: dict[str, list[st
     assert caught.value.cycle == cycle
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12).flatmap(lambda size: st.lists(st.frozensets(st.integers(0, size)), min_size=size, max_size=size))
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
@@ -155,7 +155,6 @@ def _without_last_changes(recipe: dict[str, Any]) -> dict[str, Any]:
 _INPUTS = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=6)
 
 
-@settings(deadline=None)
 @given(first=_INPUTS, second=_INPUTS)
 def test_digests_differ_exactly_where_inputs_do(first: dict[str, str], second: dict[str, str]) -> None:
     assert (digest_of(first) == digest_of(second)) == (first == second)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from channel_tools.serve.reads.application import make_routes
-from channel_tools.serve.spooled import SpooledResponse
+from channel_tools.serve.spooled import ResponseCutError, SpooledResponse
 
 
 class _Connection:
@@ -39,6 +39,6 @@ def test_a_client_that_leaves_gets_no_second_response(tmp_path: Path, monkeypatc
 
     routes = make_routes(root=tmp_path, guard=None, metrics=None, uploads=[Route("/large", _large)])  # type: ignore[arg-type]  # neither is asked
     scope = {"type": "http", "method": "GET", "path": "/large", "headers": [], "query_string": b"", "root_path": ""}
-    with pytest.raises(match="reset by peer"):
+    with pytest.raises(ResponseCutError, match="reset by peer"):
         asyncio.run(routes(scope, receive, send))
     assert [message["type"] for message in sent] == ["http.response.start"]

@@ -141,7 +141,7 @@ def test_what_is_no_diff_is_refused_with_its_line(content: bytes, line: int) -> 
 texts_of_lines = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "-- x\n", "+++ y\n"]), max_size=25).map("".join)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(before=texts_of_lines, after=texts_of_lines, cut=st.booleans(), trim=st.booleans())
 def test_a_diff_applied_to_its_first_text_gives_its_second(*, before: str, after: str, cut: bool, trim: bool) -> None:
     before = before.removesuffix("\n") if cut else before
