@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9_.:-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
+_LINE = re.compile(r"(?P<name>[A-Za-z0-9_.-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
 _BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?")
 _LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
 _ANY_PORT = 9

@@ -86,7 +86,9 @@ def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> Launch
         request=request,
         launcher=launcher,
         hosts=hosts,
-        commands=_commands(launcher, start, stack.launcher, name_hosts=bool(request.hosts) and len(hosts) > 1),
+        commands=_commands(
+            launcher, start, stack.launcher, name_hosts=not all(host.is_local for host in request.hosts)
+        ),
         variables=variables,
         exported=_exported(variables, environ),
         switch_address=switch,

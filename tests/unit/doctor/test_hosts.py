@@ -13,8 +13,8 @@ from channel_tools.doctor import Subject
 from channel_tools.doctor.hosts import compare_hosts
 
 _SSH = """#!/bin/sh
-while [ "$1" != -- ]; do host=$last; last=$1; shift; done
-host=$last; shift
+while [ "$1" != -- ]; do host=$1; shift; done
+shift
 case $host in
   far) echo "ssh: connect to host far port 22: No route to host" >&2; exit 255 ;;
   slow) eval "$1" | sed '1s/.*/1000000000.5/' ;;

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line's ``launch`` under stand-ins for mpiexec, srun, torchrun and ssh, which start real processes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from tests.support.processes import processes_naming
+from tests.unit.launch.conftest import Site
+
+HERE = socket.gethostname()
+
+
+def hosts_file(site: Site, text: str) -> str:
+    (site.folder / "hosts").write_text(text)
+    return str(site.folder / "hosts")
+
+
+def test_a_dry_run_prints_a_script_that_does_the_same(site: Site) -> None:
+    result = site.launch("--ranks", "2", "--dry-run", "train.py", "--lr", "0.1", "two words")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "export FI_PROVIDER=tcp" in lines
+    assert "export OMP_NUM_THREADS=3" in lines  # the user's own
+    assert shlex.split(lines[-1])[-4:] == ["train.py", "--lr", "0.1", "two words"]
+    printed = site.folder / "printed.sh"
+    printed.write_text(result.stdout)
+    ran = subprocess.run(["sh", printed], cwd=site.folder, capture_output=True, text=True, check=True)
+    assert sorted(ran.stdout.splitlines()) == [f"{rank} 2 {rank} 127.0.0.1 --lr 0.1 two words" for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words", "code"),
+    [("mpiexec", ("exit", "7"), 7), ("torchrun", (), 0), ("torchrun", ("exit", "7"), 7), ("torchrun", ("kill",), 137)],
+    ids=lambda value: "-".join(value) or "well" if isinstance(value, tuple) else None,
+)
+def test_the_exit_code_is_the_scripts_and_nothing_is_left(
+    site: Site, launcher: str, words: tuple[str, ...], code: int
+) -> None:
+    result = site.launch("--ranks", "2", "--launcher", launcher, str(site.script), *words)
+    assert result.returncode == code, result.stderr
+    assert " ".join(["1", "2", "1", "127.0.0.1", *words]) in result.stdout.splitlines()
+    assert processes_naming(site.folder) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_an_interrupt_ends_ranks_that_ignore_it(site: Site, number: signal.Signals) -> None:
+    with site.start("--ranks", "2", str(site.script), "wait") as process:
+        assert process.stdout is not None
+        assert {process.stdout.readline().split()[0] for _ in range(2)} == {"0", "1"}
+        process.send_signal(number)
+        assert process.stdout.read() == ""  # which ends with the last of the ranks
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    assert processes_naming(site.folder) == []
+
+
+@pytest.mark.parametrize("launcher", ["mpiexec", "srun"])
+def test_a_world_of_another_size_is_refused_by_the_rank(site: Site, launcher: str) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"} if launcher == "srun" else {}
+    result = site.launch("--ranks", "2", str(site.script), TEST_STARTS="1", **job)
+    assert result.returncode == 1
+    assert "expected 2 ranks, this one is of 1: launcher and MPI do not belong together" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None:
+    result = site.launch("--ranks", "2", "train.py", SLURM_JOB_ID="20007", SLURM_JOB_NODELIST="n1")
+    assert result.returncode == 0, result.stderr
+    assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 " in result.stderr
+    assert "export MASTER_PORT=20007\n" in result.stderr
+    assert sorted(line.split()[:3] for line in result.stdout.splitlines()) == [["0", "2", "0"], ["1", "2", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "message"),
+    [
+        ({"TEST_PMI": " "}, 2, "has no plug-in that tells MPI of its ranks"),
+        ({"SLURM_MPI_TYPE": "none"}, 2, "each of the 2 ranks would be a world of its own"),
+        ({"TEST_NO_PMI": "1"}, 1, "launcher and MPI do not belong together"),
+    ],
+    ids=["no plug-in", "none asked for", "a plug-in that says nothing"],
+)
+def test_srun_that_would_make_worlds_of_one_is_refused(
+    site: Site, variables: dict[str, str], code: int, message: str
+) -> None:
+    result = site.launch("train.py", SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n1", **variables)
+    assert result.returncode == code
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_ranks_of_other_hosts_are_started_over_ssh(site: Site) -> None:
+    hosts = hosts_file(site, f"# ours\n{HERE}:2\nother slots=2\n")
+    result = site.launch("--ranks", "4", "--hosts", hosts, "--launcher", "torchrun", str(site.script), "a b")
+    assert result.returncode == 0, result.stderr
+    rows = [[str(rank), "4", str(rank % 2), HERE, "a", "b"] for rank in range(4)]
+    assert sorted(line.split() for line in result.stdout.splitlines()) == rows
+    assert set((site.folder / "reached").read_text().split()) == {"other"}
+
+
+def test_a_rank_that_fails_on_another_host_ends_those_here(site: Site) -> None:
+    hosts = hosts_file(site, f"other:1\n{HERE}:1\n")
+    result = site.launch("--ranks", "2", "--hosts", hosts, "--launcher", "torchrun", str(site.script), "kill")
+    assert result.returncode == 137
+    assert processes_naming(site.folder) == []
+
+
+def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
+    hosts = hosts_file(site, "one:1\n[fd00::5]:2\n")
+    result = site.launch("--ranks", "3", "--hosts", hosts, "--dry-run", "train.py")
+    assert "mpiexec -hosts one:1,fd00::5:2 -n 3 " in result.stdout
+    assert "KVS" not in result.stdout  # loopback is no place to meet on several hosts
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--hosts", "{far}", "train.py"), 5, "cannot start ranks on far: ssh: connect to host far port 22"),
+        (("--hosts", "{odd}", "train.py"), 3, "hosts:1: found 'two words here', expected NAME, NAME:RANKS"),
+        (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, 3 are asked for"),
+        (("--stack", "silent", "train.py"), 2, "the stack silent has no validate block"),
+        (("--stack", "tyo", "train.py"), 2, "'tyo' is not a stack"),
+        (("--launcher", "srun", "train.py"), 2, "expected"),
+        (("--emit", "slurm", "--time", "soon", "train.py"), 2, "--time: found 'soon', expected HH:MM:SS"),
+        (("--emit", "pbs", "--ranks", "3", "--nodes", "2", "train.py"), 2, "3 ranks on 2 nodes"),
+        (("--emit", "pbs", "--hosts", "{one}", "train.py"), 2, "--hosts and --emit together"),
+    ],
+    ids=["far", "odd", "room", "silent", "stack", "no srun", "time", "nodes", "both"],
+)
+def test_what_cannot_be_started_is_one_error(site: Site, words: tuple[str, ...], code: int, message: str) -> None:
+    files = {"{far}": "far\n", "{odd}": "two words here\n", "{one}": "one:1\n"}
+    given = [hosts_file(site, files[word]) if word in files else word for word in words]
+    if "srun" in given:
+        (site.folder / "bin/srun").unlink()
+        code, message = 13, "has no srun"
+    result = site.launch(*given)
+    assert result.returncode == code
+    assert message in result.stderr
+    assert result.stderr.count("error: ") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "headers"),
+    [
+        (
+            "slurm",
+            ["#SBATCH --nodes=2", "#SBATCH --ntasks=4", "#SBATCH --ntasks-per-node=2", "#SBATCH --time=00:10:00"],
+        ),
+        ("pbs", ["#PBS -l select=2:ncpus=2:mpiprocs=2", "#PBS -l walltime=00:10:00"]),
+    ],
+)
+def test_a_job_script_launches_the_same(site: Site, scheduler: str, headers: list[str]) -> None:
+    job = site.folder / "job.sh"
+    options = ("--ranks", "4", "--nodes", "2", "--time", "00:10:00", "--emit", scheduler, "-o", str(job))
+    assert site.launch(*options, "train.py", "two words").returncode == 0
+    text = job.read_text()
+    assert [line for line in headers if line not in text.splitlines()] == []
+    place = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"} if scheduler == "slurm" else {}
+    environ = {**os.environ, **site.environ, **place}
+    ran = subprocess.run(["bash", job], env=environ, capture_output=True, text=True, check=True)
+    assert sorted(line.split()[0] for line in ran.stdout.splitlines()) == ["0", "1", "2", "3"]
