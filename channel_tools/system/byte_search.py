@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     _Ends = Callable[[bytes, int], bool]
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 1 << 20
+"""Small enough for a processor's caches: 8 MiB take up to twice the processor time."""
 _NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.~")
 
 

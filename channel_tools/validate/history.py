@@ -99,6 +99,9 @@ class KeptRun:
     bandwidth: tuple[KeptBandwidth, ...]
 
 
+_RUN = TypeAdapter(KeptRun)
+
+
 def read_history(folder: Path) -> tuple[KeptRun, ...]:
     """The kept runs, oldest first; none where the folder is not there yet.
 
@@ -109,7 +112,7 @@ def read_history(folder: Path) -> tuple[KeptRun, ...]:
 
 def _read_run(path: Path) -> KeptRun:
     try:
-        run = TypeAdapter(KeptRun).validate_json(path.read_bytes())
+        run = _RUN.validate_json(path.read_bytes())
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"

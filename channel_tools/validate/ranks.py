@@ -61,6 +61,11 @@ def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
     )  # fmt: skip
 
 
+def forked_ranks(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
+    """Ranks on this host as torchrun starts them, in the environment's Python, which imports PyTorch once for all."""
+    return (prefix / "bin" / "python", WORKERS / "fork_ranks.py", str(ranks))
+
+
 def rank_variables() -> dict[str, str]:
     """What ranks of every method run with."""
     return {

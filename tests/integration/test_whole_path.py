@@ -94,7 +94,7 @@ def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
 
 def validate_counting(side: Side, channel: str, output: Path) -> None:
     """The counters say what carried the allreduces; nothing but the report stays in ``output``."""
-    report = side.run_json("validate", "--ranks", RANKS, "--channel", channel, "--output", output)
+    report = side.run_json("validate", "--ranks", RANKS, "--channel", channel, "--output", output, "--history")
     assert report["passed"] is True
     transports, bandwidth = report["transports"], report["bandwidth"]
     assert isinstance(transports, list)
@@ -103,6 +103,9 @@ def validate_counting(side: Side, channel: str, output: Path) -> None:
     assert carried == {"switchml": True, "gloo": True}
     assert len(bandwidth) == 6
     assert json.loads((output / "report" / "udp.json").read_text()) == report
+    (kept,) = (output / "report" / "history" / "udp").iterdir()
+    assert json.loads(kept.read_text()) == report
+    assert (output / "report" / "udp.html").read_text().startswith("<!DOCTYPE html>")
     settings = make_settings(root=ROOT, output=output, environ=side.environ, cwd=ROOT)
     assert list(settings.work.iterdir()) == []
 

@@ -21,10 +21,10 @@ from channel_tools.validate.ranks import (
     RankJob,
     RankPath,
     RankSpeed,
+    forked_ranks,
     rank_variables,
     read_results,
     run_job,
-    torchrun,
 )
 from channel_tools.validate.switchml.checks import judge
 from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_document, read_options
@@ -178,8 +178,8 @@ def run_ranks(
 ) -> tuple[RankResult, ...]:
     """Run the worker script as ``ranks`` processes and return their results by rank. Raises as run_job."""
     job = RankJob(
-        name="torchrun",
-        launcher=torchrun(prefix, ranks),
+        name="the ranks' launcher",
+        launcher=forked_ranks(prefix, ranks),
         worker=WORKER,
         variables=variables,
         ranks=ranks,

@@ -12,6 +12,7 @@ import copy
 import ctypes
 import itertools
 import json
+import math
 import os
 import platform
 import signal
@@ -102,7 +103,11 @@ class Difference:
         self.mismatches += other.mismatches
 
     def note_errors(self, errors: torch.Tensor) -> None:
-        """Take in relative errors; those that are no numbers count as mismatches."""
+        """Take in relative errors, none of them negative; those that are no numbers count as mismatches."""
+        largest = float(errors.max()) if errors.numel() else 0.0  # NaN where there is one
+        if math.isfinite(largest):
+            self.max_error = max(self.max_error, largest)
+            return
         finite = torch.isfinite(errors)
         self.mismatches += int((~finite).sum())
         if bool(finite.any()):
@@ -177,19 +182,34 @@ def compare(result: torch.Tensor, values: Values) -> Difference:
     for start in values.starts():
         found = result[start : start + CHUNK]
         inputs = (values.of_rank(rank, start) for rank in range(values.world))
-        if values.case.data in {"positive", "normal", "spread", "nonfinite"}:
-            _compare_floats(difference, found.double(), [one.double() for one in inputs], values)
+        if values.case.data == "positive":
+            exact = _reduced((one.double() for one in inputs), "SUM")
+            difference.note_errors((exact - found).abs_().div_(exact))
+        elif values.case.data in {"normal", "spread", "nonfinite"}:
+            _compare_by_unit(difference, found.double(), [one.double() for one in inputs], values.plan.unit)
         else:
-            _compare_exactly(difference, found, list(inputs), values.case.op)
+            wide = torch.float64 if found.is_floating_point() else torch.int64
+            exact = _reduced((one.to(wide) for one in inputs), values.case.op)
+            difference.mismatches += count_unequal(found, exact.to(found.dtype))
     return difference
 
 
-def _compare_floats(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], values: Values) -> None:
+def count_unequal(found: torch.Tensor, expected: torch.Tensor | int) -> int:
+    """How many elements differ; NaN differs from everything."""
+    return int((found != expected).count_nonzero())
+
+
+def _reduced(inputs: Iterator[torch.Tensor], op: str) -> torch.Tensor:
+    """The reduction of tensors that may be written to, one at a time: a stack of all would take their memory again."""
+    combine = {"SUM": torch.add, "MAX": torch.maximum, "MIN": torch.minimum}[op]
+    total = next(inputs)
+    for one in inputs:
+        combine(total, one, out=total)
+    return total
+
+
+def _compare_by_unit(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], unit: int) -> None:
     exact = torch.stack(inputs).sum(0)
-    if values.case.data == "positive":
-        difference.note_errors((found - exact).abs() / exact)
-        return
-    unit = values.plan.unit
     sizes = torch.stack(inputs).abs().sum(0)
     padded = torch.nn.functional.pad(sizes, (0, -len(sizes) % unit)).view(-1, unit)
     scales = padded.amax(1).repeat_interleave(unit)[: len(sizes)]
@@ -197,13 +217,6 @@ def _compare_floats(difference: Difference, found: torch.Tensor, inputs: list[to
     difference.mismatches += int(lost.sum())
     usable = torch.isfinite(scales)
     difference.note_errors(((found - exact).abs() / scales)[usable])
-
-
-def _compare_exactly(difference: Difference, found: torch.Tensor, inputs: list[torch.Tensor], op: str) -> None:
-    wide = torch.int64 if not found.is_floating_point() else torch.float64
-    stacked = torch.stack(inputs).to(wide)
-    expected = {"SUM": stacked.sum(0), "MAX": stacked.amax(0), "MIN": stacked.amin(0)}[op].to(found.dtype)
-    difference.mismatches += int((found != expected).sum())
 
 
 class Waitable(Protocol):
@@ -260,7 +273,7 @@ class Rank:
                 self._synchronise()
                 taken = time.perf_counter() - started
                 after_call(name)
-                found[name]["mismatches"] += int((tensor != self.world).sum())
+                found[name]["mismatches"] += count_unequal(tensor, self.world)
                 if repetition >= speed.warmups:
                     found[name]["seconds"].append(taken)
         return found

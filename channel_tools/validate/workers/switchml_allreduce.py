@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One rank of the SwitchML validation: a plain gloo script that also looks who carried its allreduces.
 
-Runs under torchrun in the environment that is being validated, so it uses torch, the standard library and, to read the
-counters, torch_switchml; nothing of channel_tools but the script beside it. It decides nothing: it writes what it saw
-to ``rank-N.json`` and leaves the judgement to its starter.
+Runs under fork_ranks.py or torchrun in the environment that is being validated, so it uses torch, the standard library
+and, to read the counters, torch_switchml; nothing of channel_tools but the script beside it. It decides nothing: it
+writes what it saw to ``rank-N.json`` and leaves the judgement to its starter.
 
 Usage: switchml_allreduce.py PLAN.json (see channel_tools.validate.switchml.plan).
 """
@@ -138,7 +138,7 @@ class Rank(reductions.Rank):
 
 
 def main() -> None:
-    """Run the plan named on the command line as the rank that torchrun made this process."""
+    """Run the plan named on the command line as the rank that the launcher made this process."""
     plan = reductions.read_plan(Path(sys.argv[1]), Plan)
     rank = int(os.environ["RANK"])
     reductions.report_to(plan.folder, rank)

@@ -30,6 +30,7 @@ from channel_tools.validate.judging import spread_of
 from channel_tools.validate.model import BandwidthRow, ValidationReport, Verdict
 
 FOLDER = Path("history")
+RUN = TypeAdapter(KeptRun)
 SIZES = (64 << 10, 4 << 20, 64 << 20)
 SERIES = 100
 
@@ -68,7 +69,7 @@ def noisy_run(
 
 def kept(reports: Iterable[ValidationReport]) -> tuple[KeptRun, ...]:
     """The reports as they are read again."""
-    return tuple(TypeAdapter(KeptRun).validate_json(json.dumps(report_document(report))) for report in reports)
+    return tuple(RUN.validate_python(report_document(report)) for report in reports)
 
 
 def verdicts(report: ValidationReport, runs: Sequence[KeptRun]) -> list[Verdict]:
@@ -127,8 +128,7 @@ def test_few_runs_say_nothing(report: ValidationReport) -> None:
     ids=["ranks", "method", "stack", "host", "failed", "baseline"],
 )
 def test_only_what_is_alike_is_compared(report: ValidationReport, other: dict[str, object]) -> None:
-    kind = TypeAdapter(KeptRun)
-    runs = [kind.validate_python({**kind.dump_python(run), **other}) for run in steady(report)]
+    runs = [RUN.validate_python({**RUN.dump_python(run), **other}) for run in steady(report)]
     comparison = compare_with_history(run_of(report, [700] * 3, [1000] * 3), runs, FOLDER)
     assert (comparison.earlier_runs, comparison.incomparable_runs) == (0, 10)
     assert {row.verdict for row in comparison.rows} == {Verdict.TOO_FEW}

@@ -25,8 +25,7 @@ ALIVE = "import signal; signal.pause()"
 WRITE_RESULTS = """
     import pathlib, sys
     folder = pathlib.Path(sys.argv[-1]).parent
-    assert sys.argv[1:4] == ["-m", "torch.distributed.run", "--standalone"], sys.argv
-    assert "--nproc-per-node=2" in sys.argv
+    assert [pathlib.Path(sys.argv[1]).name, sys.argv[2]] == ["fork_ranks.py", "2"], sys.argv
     for rank in (0, 1):
         (folder / f"rank-{rank}.json").write_text((folder / f"canned-{rank}.json").read_text())
 """
@@ -93,7 +92,7 @@ def test_a_rank_that_is_killed_is_named(tmp_path: Path, switch: RunningSwitch) -
 
 
 def test_a_launcher_that_fails_shows_its_last_words(tmp_path: Path, switch: RunningSwitch) -> None:
-    with pytest.raises(ValidationError, match=r"(?s)torchrun: exit status 1.*No module named torch"):
+    with pytest.raises(ValidationError, match=r"(?s)the ranks' launcher: exit status 1.*No module named torch"):
         run(tmp_path, "import sys; sys.exit('No module named torch')", switch)
 
 

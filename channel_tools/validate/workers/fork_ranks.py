@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Starts ranks on one host with what torchrun gives them, without each importing PyTorch: one process forks them all.
+
+The import takes a second or two of a processor, and what DistributedDataParallel imports when it is made as much again;
+the ranks share that, and their memory of it. As under torchrun the launcher holds the store, on a port that it gets
+from the system, and a rank that fails ends the others.
+
+Usage: fork_ranks.py RANKS SCRIPT ARGUMENT...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_SELF_TASKS = Path("/proc/self/task")
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+end_with_parent()  # also while it imports torch, which takes seconds
+
+import torch._dynamo  # noqa: E402, F401  (DistributedDataParallel imports it when it is made, which takes as long again)
+import torch.distributed as dist  # noqa: E402
+
+
+def refuse_threads() -> None:
+    """Raise RuntimeError where the imports have started threads, which a fork would lose."""
+    threads = len(list(_SELF_TASKS.iterdir()))
+    if threads > 1:
+        raise RuntimeError(f"importing PyTorch has started threads ({threads} run), so ranks cannot be forked")
+
+
+def run_rank(rank: int, ranks: int, port: int, arguments: list[str]) -> NoReturn:
+    """Be a rank: run the script as Python would, and end without the interpreter's own end, which takes long."""
+    end_with_parent()
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(ranks),
+        LOCAL_WORLD_SIZE=str(ranks),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE=str(True),
+    )
+    sys.argv = arguments
+    status = 1
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+        status = 0
+    except BaseException as error:  # noqa: BLE001  (whatever ends a rank is told by its hook, as Python does)
+        sys.excepthook(type(error), error, error.__traceback__)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> int:
+    """Fork the ranks, give them the store's port, and wait for them; the exit status."""
+    ranks, arguments = int(sys.argv[1]), sys.argv[2:]
+    sys.path[0] = str(Path(arguments[0]).parent)
+    refuse_threads()
+    gc.freeze()  # a collection in a rank would write to, and so copy, all objects
+    ports = os.pipe()
+    processes: dict[int, int] = {}
+    for rank in range(ranks):
+        process = os.fork()
+        if not process:
+            os.close(ports[1])
+            run_rank(rank, ranks, int.from_bytes(os.read(ports[0], 2)), arguments)
+        processes[process] = rank
+    store = serve_store()
+    os.write(ports[1], store.port.to_bytes(2) * ranks)
+    return wait_for(processes)
+
+
+def serve_store() -> dist.TCPStore:
+    """The store of the ranks, after they are forked: it has threads."""
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def wait_for(processes: dict[int, int]) -> int:
+    """The exit status: 0 when every rank has ended with it; else the first failure ends the others."""
+    while processes:
+        process, status = os.wait()
+        rank = processes.pop(process)
+        if code := os.waitstatus_to_exitcode(status):
+            print(f"failed (exitcode: {code}) local_rank: {rank}", file=sys.stderr)  # torchrun's words
+            for other in processes:
+                os.kill(other, signal.SIGKILL)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
