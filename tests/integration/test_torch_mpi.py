@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stack cray-mpich on the registry foundation: built, installed from the channel alone, proven; its sources' tests.
+"""The stacks cray-mpich and openmpi on the registry foundation: built, installed, proven; their sources' tests.
 
-One environment serves all: the plugin's own tests in it, and ranks that channel_tools validates.
+One environment serves all that is asked of cray-mpich: the plugin's own tests in it, and ranks that channel_tools
+validates. The build for Open MPI is the same sources compiled once more, so it is tested where minutes are given.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
-from tests.support.stacks import DistributedRun, failed, install
+from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install
 
 pytestmark = pytest.mark.integration
 
@@ -35,6 +36,24 @@ def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_the_plugin_keeps_pytorchs_promises(prefix: Path, tmp_path: Path) -> None:
+    run_the_sources_tests(prefix, tmp_path)
+
+
+def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: Path) -> None:
+    if not os.environ.get(HEAVY_VARIABLE):
+        pytest.skip(f"the build for Open MPI takes a minute: set {HEAVY_VARIABLE}=1 to build and test it")
+    result = build_into_output("build", "--variant", "openmpi")
+    assert result.returncode == 0, result.stderr
+    prefix = install(own_settings, own_settings.channel, tmp_path / "env", ["torch-mpi=*=openmpi*", "pip", "numpy"])
+    run_the_sources_tests(prefix, tmp_path)
+    run = DistributedRun(
+        settings=own_settings, stack="openmpi", prefix=prefix, folder=tmp_path, few=FEW, limit_s=LIMIT_S
+    )
+    assert failed(run()) == set()
+
+
+def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
+    """Skips where pytest cannot be installed into the environment."""
     variables = activated_environment(prefix, environ=os.environ)
     python = prefix / "bin" / "python"
     installed = run_command(

@@ -71,6 +71,18 @@ def test_the_plugin_is_another_build_of_the_same_version() -> None:
     assert stated[1] == patched[0].version
 
 
+@pytest.mark.parametrize(
+    ("stack", "mpi", "other"), [("cray-mpich", "mpich", "openmpi"), ("openmpi", "openmpi", "mpich")]
+)
+def test_the_plugin_has_a_build_for_each_abi_of_mpi(stack: str, mpi: str, other: str) -> None:
+    builds = _named("torch-mpi", stack)
+    assert _prefixes(builds) == Counter({f"1.0.0 {mpi}_py{python}": 2 for python in ("310", "311", "312", "313")})
+    for build in builds:
+        needed = {spec.split()[0] for spec in build.run if isinstance(spec, str)}
+        assert mpi in needed
+        assert other not in needed
+
+
 def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
     """So that whoever asks for the package alone gets it, and no PyTorch from source."""
     plugin = _named("pytorch-cray-mpich", "cray-mpich")
@@ -79,7 +91,7 @@ def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
     )
     stated = {str(item.version) for item in _named("torch-mpi", "cray-mpich")}
     for package in plugin:
-        assert f"torch-mpi =={stated.copy().pop()}" in package.run
+        assert f"torch-mpi =={stated.copy().pop()} mpich_*" in package.run
     assert len(stated) == 1
     source = (ROOT / "recipes/torch-mpi/src/torch_mpi/version.py").read_text(encoding="utf-8")
     assert f'"{stated.pop()}"' in source

@@ -12,6 +12,7 @@ from torch_mpi.launch import check_launch
 from torch_mpi.settings import read_settings
 
 SOON_S = 60.0
+(LIBRARY,) = Path(sys.prefix, "lib").glob("libmpi.so.??")  # the soname: MPICH's ABI has 12, Open MPI's 40
 BEGIN = "import os, signal, sys, torch, torch.distributed as dist\ndist.init_process_group('mpi')\n"
 
 
@@ -64,7 +65,7 @@ def test_mpi_without_threads_is_one_error(launcher: Launcher) -> None:
     """As where other code has started MPI without them."""
     script = launcher.code(
         "import ctypes, sys, torch, torch.distributed as dist\n"
-        "mpi = ctypes.CDLL(sys.prefix + '/lib/libmpi.so.12')\n"
+        f"mpi = ctypes.CDLL({str(LIBRARY)!r})\n"
         "given = ctypes.c_int()\n"
         "mpi.MPI_Init_thread(None, None, 1, ctypes.byref(given))\n"
         "assert given.value == 1\n"
@@ -74,14 +75,16 @@ def test_mpi_without_threads_is_one_error(launcher: Launcher) -> None:
     )
     ended = launcher.alone(script)
     assert ended.code == 0, ended.said
-    assert "MPIError MPI (MPICH" in ended.said
+    assert "MPIError MPI (" in ended.said
     assert "gives MPI_THREAD_FUNNELED, and the backend mpi needs MPI_THREAD_SERIALIZED at least" in ended.said
 
 
 def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
     """One that the loader takes for it: loaded before, with its soname, here put into a copy of another library."""
-    library = launcher.folder / "libmpi.so.12"
-    library.write_bytes(Path(sys.prefix, "lib", "libuuid.so.1").read_bytes().replace(b"libuuid.so.1", b"libmpi.so.12"))
+    library = launcher.folder / LIBRARY.name
+    library.write_bytes(
+        Path(sys.prefix, "lib", "libuuid.so.1").read_bytes().replace(b"libuuid.so.1", LIBRARY.name.encode())
+    )
     ended = launcher.alone(launcher.code(f"import ctypes\nctypes.CDLL({str(library)!r})\n{BEGIN}"))
     assert ended.code == 1
     assert "MPIError: the backend mpi cannot be loaded: " in ended.said
@@ -92,7 +95,7 @@ def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:
     ("end", "said"),
     [
         ("raise ValueError('the user\\'s own mistake')", "ValueError: the user's own mistake"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "Killed (signal 9)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
     ],
 )
 def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: str) -> None:

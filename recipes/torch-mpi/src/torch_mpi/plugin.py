@@ -45,8 +45,8 @@ class Plugin:
             from torch_mpi import _C
         except ImportError as err:
             raise MPIError(
-                f"the backend mpi cannot be loaded: {err}; the first libmpi.so.12 in the loader's path "
-                "(LD_LIBRARY_PATH) has to be an MPICH or a relative of it"
+                f"the backend mpi cannot be loaded: {err}; the MPI that comes first in the loader's path "
+                "(LD_LIBRARY_PATH) has to be one that this build is for: see torch-mpi's build string"
             ) from err
         try:
             library = _C.start()
