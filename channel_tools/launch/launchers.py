@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from channel_tools.launch.model import Host, LauncherName
 
-_PMI_KINDS = ("cray_shasta", "pmi2", "pmix")
-"""Slurm's plug-ins that tell an MPI library of its world, the best first."""
+_PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
+"""Slurm's plug-ins that tell an MPI library of its world, and what each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
 _OPENMPI = "openmpi"
 
@@ -116,9 +116,10 @@ def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
     """One job step of the Slurm job that this runs in; all of it ends where one rank fails."""
     program = start.program("srun", "run it inside a Slurm job, or choose --launcher mpiexec")
     kind = _pmi_kind(program, start) if is_mpi else "none"
-    check = '[ "${PMI_SIZE:-1}" = "$SLURM_NTASKS" ]' if kind == "pmi2" else "true"
+    check = f'[ -n "${_PMI_VARIABLES[kind]}" ]' if is_mpi else "true"
     words = (
-        program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", *start.arguments,
+        # what `sbatch --export` held back of the submitting shell's variables, srun would hold back of ours
+        program, f"--mpi={kind}", f"--ntasks={start.ranks}", "--kill-on-bad-exit=1", "--export=ALL", *start.arguments,
         *_guarded(start, _SLURM, check=check),
     )  # fmt: skip
     return (HostCommand(host=None, words=words),)
@@ -129,14 +130,21 @@ def _pmi_kind(program: str, start: Start) -> str:
     wanted = start.variables.get("SLURM_MPI_TYPE", "")
     listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
     known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)
-    usable = [kind for kind in _PMI_KINDS if kind in known]
+    usable = [kind for kind in _pmi_kinds(start.installed) if kind in known]
     if wanted and wanted not in usable:
         message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be a world of its own to MPI"
         raise UsageError(message, hint=f"set it to one of: {', '.join(usable) or 'none here'}; or --launcher mpiexec")
     if not usable:
-        message = f"this Slurm has no plug-in that tells MPI of its ranks ({', '.join(known) or 'none at all'})"
+        message = f"this Slurm has no plug-in that tells this MPI of its ranks ({', '.join(known) or 'none at all'})"
         raise UsageError(message, hint="choose --launcher mpiexec, or have Slurm's pmi2 plug-in installed")
     return wanted or usable[0]
+
+
+def _pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
+    """The plug-ins that the environment's MPI understands, the best first: others leave each rank alone silently."""
+    if _OPENMPI in installed:
+        return ("pmix", "pmi2")
+    return ("cray_shasta", "pmi2") if "external" in installed.get("mpich", "") else ("pmi2",)
 
 
 def _guarded(start: Start, names: RankNames, *, check: str = "true") -> tuple[str, ...]:

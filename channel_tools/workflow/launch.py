@@ -89,7 +89,7 @@ def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, en
         ranks=request.ranks,
         nodes=job.nodes,
         time=job.time,
-        gpus=stack.validation.get("device") == "cuda",
+        gpus=stack.validation.get("device") == "cuda" or stack.validation["method"] == "nccl",
         folder=request.folder,
     )
     return job_script(options, command)

@@ -56,7 +56,7 @@ def variables(rank, count): return {"PMI_RANK": str(rank), "PMI_SIZE": str(count
 _SRUN = """
 def option(words): return next(word for word in words if word.startswith("--ntasks=")).partition("=")[2]
 def variables(rank, count):
-    pmi = {"PMI_SIZE": str(count)} if "--mpi=pmi2" in words and not os.environ.get("TEST_NO_PMI") else {}
+    pmi = {"PMI_RANK": str(rank)} if "--mpi=pmi2" in words and not os.environ.get("TEST_NO_PMI") else {}
     return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(count), "SLURM_LOCALID": str(rank), **pmi}
 """
 _SSH = """\
@@ -136,6 +136,11 @@ def _program(path: Path, text: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path)
+
+
+def make_site(tmp_path: Path) -> Site:
+    """Everything below the folder."""
     write_toy_tree(tmp_path / "tree")
     (tmp_path / "tree/variants/stacks.yaml").write_text(_STACKS)
     (tmp_path / "env/conda-meta").mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_a_world_of_another_size_is_refused_by_the_rank(site: Site, launcher: st
 def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None:
     result = site.launch("--ranks", "2", "train.py", SLURM_JOB_ID="20007", SLURM_JOB_NODELIST="n1")
     assert result.returncode == 0, result.stderr
-    assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 " in result.stderr
+    assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 --export=ALL " in result.stderr
     assert "export MASTER_PORT=20007\n" in result.stderr
     assert sorted(line.split()[:3] for line in result.stdout.splitlines()) == [["0", "2", "0"], ["1", "2", "1"]]
 
@@ -80,7 +80,7 @@ def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None
 @pytest.mark.parametrize(
     ("variables", "code", "message"),
     [
-        ({"TEST_PMI": " "}, 2, "has no plug-in that tells MPI of its ranks"),
+        ({"TEST_PMI": "\tcray_shasta\n\tpmix\n"}, 2, "has no plug-in that tells this MPI of its ranks"),
         ({"SLURM_MPI_TYPE": "none"}, 2, "each of the 2 ranks would be a world of its own"),
         ({"TEST_NO_PMI": "1"}, 1, "launcher and MPI do not belong together"),
     ],
