@@ -72,8 +72,9 @@ def test_the_process_group_reduces_over_the_emulator(prefix: Path) -> None:
     assert {f"rank {rank} of 2: all right" for rank in range(2)} <= set(done.stdout.splitlines())
 
 
-def test_the_stack_keeps_its_promises(prefix: Path, run: DistributedRun) -> None:
-    report = validate_stack(run.whole(), environ=os.environ, progress=SilentProgress())
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_stack_keeps_its_promises(prefix: Path, run: DistributedRun, ranks: int) -> None:
+    report = validate_stack(run.whole(ranks=ranks), environ=os.environ, progress=SilentProgress())
     assert report.failed_checks == ()
     (carried,) = [check for check in report.result.checks if check.name.startswith("accl-emulator carried")]
     assert carried.found.startswith("rank 0: ")

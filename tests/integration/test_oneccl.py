@@ -40,8 +40,9 @@ def run(own_settings: Settings, prefix: Path, tmp_path: Path) -> DistributedRun:
     return DistributedRun(settings=own_settings, stack=STACK, prefix=prefix, folder=tmp_path, few=FEW, limit_s=LIMIT_S)
 
 
-def test_the_stack_keeps_its_promises(run: DistributedRun) -> None:
-    report = validate_stack(run.whole(), environ=os.environ, progress=SilentProgress())
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_stack_keeps_its_promises(run: DistributedRun, ranks: int) -> None:
+    report = validate_stack(run.whole(ranks=ranks), environ=os.environ, progress=SilentProgress())
     assert report.failed_checks == ()
     assert report.result.details["carrier"].endswith(".ProcessGroupCCL")
     assert len(report.result.bandwidth) == 6
@@ -57,7 +58,7 @@ def test_torchrun_and_libfabric_carry_it_too(run: DistributedRun) -> None:
 
 
 def test_another_backend_is_not_taken_for_it(run: DistributedRun) -> None:
-    assert failed(run(backend="gloo")) == {
+    assert failed(run(backend="gloo", affinity="none")) == {
         "the profiler saw every allreduce of the cases as oneccl_bindings_for_pytorch::allreduce",
         "libmpi.so.12 is loaded from the environment alone",
     }

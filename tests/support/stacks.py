@@ -92,16 +92,17 @@ def validation_request(
     specs: Sequence[str],
     options: dict[str, object],
     method: str = "distributed",
+    ranks: int = 2,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> ValidationRequest:
-    """Two ranks in an environment that was installed from the channel of ``settings``."""
+    """Ranks in an environment that was installed from the channel of ``settings``."""
     return ValidationRequest(
         stack=stack,
         method=method,
         options=options,
         specs=tuple(specs),
         channels=(settings.channel.as_uri(),),
-        ranks=2,
+        ranks=ranks,
         subdir=SUBDIR,
         package_cache=settings.package_cache,
         work=work,
@@ -148,12 +149,13 @@ class DistributedRun:
         validation = find_stack(load_tree(self.settings.tree), self.stack).validation
         return {name: value for name, value in validation.items() if name != "method"}
 
-    def whole(self) -> ValidationRequest:
+    def whole(self, *, ranks: int = 2) -> ValidationRequest:
         """The stack's validation as ``channel_tools validate`` does it."""
         specs = find_stack(load_tree(self.settings.tree), self.stack).install
         return validation_request(
             self.settings, self.prefix, self.folder,
-            stack=self.stack, specs=specs, options=self.options(), timeout_s=self.limit_s,
+            stack=self.stack, specs=specs, options=self.options(), ranks=ranks,
+            timeout_s=self.limit_s,
         )  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NCCL's plugin from upstream's sources: built, installed from the channel alone, beside the channel's NCCL."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings
+from channel_tools.validate import ValidationReport, validate_stack
+from channel_tools.validate.nccl.method import NcclMethod
+from channel_tools.validate.runner import METHODS
+from tests.integration.conftest import build_into_output
+from tests.support.stacks import build_from_upstream, validation_request
+
+pytestmark = pytest.mark.integration
+
+STACK = "nccl-ofi"
+GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+@pytest.fixture(scope="module")
+def channel(own_settings: Settings) -> Path:
+    build_from_upstream(own_settings, STACK, STACK, heavy=True)
+    made = build_into_output("foundation", "build", "--with", "nccl")
+    assert made.returncode == 0, made.stderr
+    # the next build puts what the foundation has got into the channel
+    return build_from_upstream(own_settings, STACK, STACK, heavy=True)
+
+
+def validated(settings: Settings, work: Path, ranks: int) -> ValidationReport:
+    """The stack's validation as ``channel_tools validate`` does it."""
+    stack = find_stack(load_tree(settings.tree), STACK)
+    options: dict[str, object] = {name: value for name, value in stack.validation.items() if name != "method"}
+    request = validation_request(
+        settings, work / "env", work, stack=STACK, specs=stack.install, options=options, method="nccl", ranks=ranks
+    )
+    return validate_stack(request, environ=os.environ, progress=SilentProgress())
+
+
+@pytest.mark.usefixtures("channel")
+def test_nccl_takes_the_plugin_without_a_gpu(
+    own_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "nccl", NcclMethod(root=tmp_path))
+    report = validated(own_settings, tmp_path, 2)
+    assert report.failed_checks == ()
+    (shared,) = [check for check in report.result.checks if check.name == "NCCL and the plugin share a net ABI"]
+    assert shared.found == "v12"
+    assert report.result.cases == ()
+
+
+@pytest.mark.skipif(GPUS < 2, reason=f"the allreduces need two NVIDIA GPUs, and this machine has {GPUS}")
+@pytest.mark.usefixtures("channel")
+def test_the_plugin_carries_every_connection(own_settings: Settings, tmp_path: Path) -> None:
+    report = validated(own_settings, tmp_path, 2)
+    assert report.failed_checks == ()
