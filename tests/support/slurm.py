@@ -86,9 +86,9 @@ def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:
         folder = Path(place)
         configuration = _configure(folder, root, nodes)
         slurm = Slurm(bin=_clients(folder, root, configuration), folder=folder, nodes=nodes)
-        daemon = ["-D", "-f", configuration]
+        daemon: list[str | Path] = ["-D", "-f", configuration]
         stepd = controller.with_name("slurmstepd-wlm")
-        commands = [[controller, *daemon]]
+        commands: list[list[str | Path]] = [[controller, *daemon]]
         commands += [[controller.with_name("slurmd-wlm"), *daemon, "-N", name, "-d", stepd] for name in nodes]
         with contextlib.ExitStack() as ended:
             for command in commands:
