@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
+from tests.support.slow_device import VARIABLE, slow_device_library
+from tests.support.slurm import running_slurm
 from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install
 
 pytestmark = pytest.mark.integration
@@ -54,7 +57,7 @@ def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: P
 
 def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     """Skips where pytest cannot be installed into the environment."""
-    variables = activated_environment(prefix, environ=os.environ)
+    variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
     python = prefix / "bin" / "python"
     installed = run_command(
         [python, "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}"],
@@ -77,6 +80,20 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stdout
     assert re.search(r"\d+ passed", result.stdout)
+
+
+def test_sruns_processes_are_ranks_of_one_world_or_an_error(prefix: Path) -> None:
+    """A real Slurm of two nodes; with --mpi=none each process would train alone."""
+    python, script = str(prefix / "bin" / "python"), str(ROOT / "recipes" / "torch-mpi" / "tests" / "allreduce.py")
+    both = ("--nodes=2", "--ntasks=2", "--time=5", "--kill-on-bad-exit=1")
+    with running_slurm() as slurm:
+        slurm.run("srun", "--mpi=pmi2", *both, python, script)
+        one_of_two = f"test $SLURM_PROCID = 1 || exec {python} {script}"
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            slurm.run("srun", "--mpi=none", *both, "sh", "-c", one_of_two)
+    assert refused.value.stderr.count("Error: ") == 1
+    assert "LaunchError: srun started 2 processes (SLURM_STEP_NUM_TASKS), but MPI" in refused.value.stderr
+    assert "srun with the --mpi that fits" in refused.value.stderr
 
 
 def test_the_package_alone_is_the_plugin(prefix: Path) -> None:

@@ -14,6 +14,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.stacks import HEAVY_VARIABLE, install
 from tests.support.switchml_sources import COMPILE_LIMIT_S, TOOLCHAIN
 
@@ -30,7 +31,7 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     prefix = tmp_path / "env"
     specs = [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip", "numpy"]
     install(own_settings, stack_channel, prefix, specs)
-    variables = activated_environment(prefix, environ=os.environ)
+    variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
     installed = run_command(
         [prefix / "bin" / "python", "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
         env=variables,

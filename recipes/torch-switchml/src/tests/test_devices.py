@@ -19,7 +19,9 @@ QUICK = {"SWITCHML_JOB_TIMEOUT_MS": "1500"}
 
 @pytest.fixture(scope="session")
 def slow_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The slow device's library, compiled against the PyTorch installed."""
+    """The slow device's library: what SLOW_DEVICE_LIBRARY names, else compiled against the PyTorch installed."""
+    if named := os.environ.get("SLOW_DEVICE_LIBRARY"):
+        return Path(named)
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
     if compiler is None:
         pytest.skip("the slow device needs a C++ compiler")
