@@ -62,23 +62,25 @@ def write_report(rows: Sequence[Measured], folder: Path) -> str:
 def _table_row(row: Measured) -> str:
     cells = (
         row.setting,
-        _size(row.size_bytes),
-        _spread(row.switchml_s),
-        _spread(row.gloo_s),
+        format_size(row.size_bytes),
+        format_spread(row.switchml_s),
+        format_spread(row.gloo_s),
         f"{row.ratio:.2f}",
         f"{row.load:.1f}",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
+    """In words: ``16 KiB``."""
     for unit, name in ((_KIB**2, "MiB"), (_KIB, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes // unit} {name}"
     return f"{size_bytes} B"
 
 
-def _spread(spread: Spread) -> str:
+def format_spread(spread: Spread) -> str:
+    """Of seconds, as median and quartiles: ``1.2 (1.1 to 1.4) ms``."""
     scale, unit = (1e3, "ms") if spread.median >= 1e-3 else (1e6, "µs")  # noqa: PLR2004 - a millisecond
     lower, median, upper = (f"{seconds * scale:.3g}" for seconds in (spread.lower, spread.median, spread.upper))
     return f"{median} ({lower} to {upper}) {unit}"
@@ -90,11 +92,11 @@ def draw(rows: Sequence[Measured]) -> str:
         BarGroup(label=setting, bars=tuple(map(_bar, group)))
         for setting, group in groupby(rows, key=lambda row: row.setting)
     )
-    listed = "; ".join(f"{row.setting}, {_size(row.size_bytes)}: {row.ratio:.2f}" for row in rows)
+    listed = "; ".join(f"{row.setting}, {format_size(row.size_bytes)}: {row.ratio:.2f}" for row in rows)
     title = "Allreduce of float32: how many times as fast as gloo"
     return f"{bar_chart('allreduce', title, groups, description=listed + '.', reference=1.0)}\n"
 
 
 def _bar(row: Measured) -> Bar:
     look: Literal["own", "less"] = "own" if row.ratio >= 1 else "less"
-    return Bar(label=_size(row.size_bytes), value=row.ratio, figure=f"{row.ratio:.2f}", look=look)
+    return Bar(label=format_size(row.size_bytes), value=row.ratio, figure=f"{row.ratio:.2f}", look=look)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch-mpi's allreduce beside mpi4py's in-place Allreduce and gloo's: the same ranks, a call of each in turn.
+
+`python -m benchmarks.allreduce_mpi` makes an environment from output/channel (`channel_tools build --variant cray-mpich`
+fills it) and puts mpi4py's wheel into it. Writes allreduce_mpi.json and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.allreduce_report import format_size, format_spread
+from channel_tools.environments import activated_environment, create_environment
+from channel_tools.system.processes import run_command
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import find_cache
+from channel_tools.validate.judging import spread_of
+from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from channel_tools.validate.model import Spread
+
+SPECS = ("pytorch-cray-mpich=*=plugin*", "mpich", "pip", "numpy")
+SUBDIR = "linux-64"
+LIMIT_S = 900.0
+RANK = Path(__file__).with_name("mpi_rank.py")
+PATHS = ("torch-mpi", "mpi4py", "gloo")
+SIZES = ((1, 100, 1000), (256, 100, 1000), (16 << 10, 20, 200), (1 << 18, 5, 60), (1 << 20, 3, 30), (16 << 20, 1, 9))
+"""Elements of float32, calls that do not count, calls that do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One size with so many ranks: seconds of a call by path, and the machine's load average over the minute before."""
+
+    ranks: int
+    size_bytes: int
+    seconds: dict[str, Spread]
+    load: float
+
+    def ratio(self, other: str) -> float:
+        """How many times as fast as the other path torch-mpi is."""
+        return self.seconds[other].median / self.seconds["torch-mpi"].median
+
+
+def prepare(channel: Path, prefix: Path) -> None:
+    """An environment at ``prefix`` with the stack of the channel folder and mpi4py."""
+    create_environment(
+        prefix,
+        SPECS,
+        [channel.resolve().as_uri()],
+        package_cache=find_cache(os.environ) / "packages",
+        subdir=SUBDIR,
+        progress=SilentProgress(),
+    )
+    run_command([prefix / "bin" / "python", "-m", "pip", "install", "--quiet", "mpi4py"], timeout_s=LIMIT_S)
+
+
+def measure(
+    prefix: Path, ranks: int, sizes: Sequence[tuple[int, int, int]], folder: Path
+) -> tuple[list[Measured], float]:
+    """Every size in one launch of the ranks, and the share of a core that an idle rank takes."""
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps({"port": free_port(), "sizes": sizes}), encoding="utf-8")
+    environment = activated_environment(prefix, environ=os.environ) | {"OMP_NUM_THREADS": "1"}
+    command: list[str | Path] = [prefix / "bin" / "mpiexec", "-n", str(ranks), prefix / "bin" / "python", RANK, plan]
+    run_command(command, env=environment, timeout_s=LIMIT_S)
+    reports = [json.loads((folder / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
+    rows = [
+        Measured(
+            ranks=ranks,
+            size_bytes=4 * numel,
+            # a call takes as long as its slowest rank
+            seconds={
+                path: spread_of(
+                    [max(call) for call in zip(*(one["sizes"][index][path] for one in reports), strict=True)]
+                )
+                for path in PATHS
+            },
+            load=os.getloadavg()[0],
+        )
+        for index, (numel, _, _) in enumerate(sizes)
+    ]
+    return rows, float(reports[0]["idle"])
+
+
+def write_report(rows: Sequence[Measured], idle: dict[int, float], folder: Path) -> str:
+    """Write allreduce_mpi.json and .md; the table."""
+    about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "cores": os.cpu_count(), "idle": idle}
+    document = {"schema": 1, **about, "rows": [asdict(row) for row in rows]}
+    shares = ", ".join(f"{share:.0%} with {ranks} ranks" for ranks, share in idle.items())
+    lines = [
+        f"{about['date']}, {about['cores']} cores; of a core an idle rank takes {shares}.\n",
+        "| ranks | size | torch-mpi (quartiles) | mpi4py | gloo | times mpi4py | times gloo | load |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        times = " | ".join(format_spread(row.seconds[path]) for path in PATHS)
+        ratios = f"{row.ratio('mpi4py'):.2f} | {row.ratio('gloo'):.2f}"
+        lines.append(f"| {row.ranks} | {format_size(row.size_bytes)} | {times} | {ratios} | {row.load:.1f} |")
+    table = "\n".join(lines)
+    (folder / "allreduce_mpi.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    (folder / "allreduce_mpi.md").write_text(table + "\n", encoding="utf-8")
+    return table
+
+
+def main() -> int:
+    """Measure with each number of ranks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--channel", type=Path, default=Path("output/channel"))
+    parser.add_argument("--prefix", type=Path, help="an environment with the stack and mpi4py, instead of a new one")
+    parser.add_argument("--output", type=Path, default=Path("output/bench"))
+    arguments = parser.parse_args()
+    rows: list[Measured] = []
+    idle: dict[int, float] = {}
+    with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
+        prefix = arguments.prefix or Path(holder) / "env"
+        if arguments.prefix is None:
+            prepare(arguments.channel, prefix)
+        for ranks in arguments.ranks:
+            folder = Path(holder) / str(ranks)
+            folder.mkdir()
+            measured, idle[ranks] = measure(prefix, ranks, SIZES, folder)
+            rows += measured
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    print(write_report(rows, idle, arguments.output))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One rank of the benchmark of torch-mpi: `mpiexec -n N python mpi_rank.py PLAN.json`, in the environment measured.
+
+Each call of an allreduce follows one of the others' on the same values, after a barrier; all sums are compared. Writes
+rank-N.json beside the plan: seconds of each call by path and size, and the processor time of an idle wait.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI  # type: ignore[import-not-found]  # in the measured environment; before the group, so it ends MPI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+IDLE_S = 2.0
+LIMIT = timedelta(minutes=5)
+
+
+def paths_of(port: int) -> dict[str, Callable[[torch.Tensor], object]]:
+    """torch-mpi as scripts call it; mpi4py's in-place Allreduce; gloo's group, which spares c10d's Python."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=LIMIT)
+    gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, LIMIT)
+    comm = MPI.COMM_WORLD.Dup()
+    return {
+        "torch-mpi": dist.all_reduce,
+        "mpi4py": lambda tensor: comm.Allreduce(MPI.IN_PLACE, tensor.numpy()),
+        "gloo": lambda tensor: gloo.allreduce([tensor]).wait(),
+    }
+
+
+def measure(
+    paths: dict[str, Callable[[torch.Tensor], object]], numel: int, warmups: int, calls: int
+) -> dict[str, list[float]]:
+    """Seconds of each call that counts, by path."""
+    values = torch.arange(numel).remainder(7).float() + dist.get_rank()
+    expected = torch.stack([values - dist.get_rank() + one for one in range(dist.get_world_size())]).sum(0)
+    seconds: dict[str, list[float]] = {name: [] for name in paths}
+    for call in range(warmups + calls):
+        for name, reduce in paths.items():
+            tensor = values.clone()
+            dist.barrier()
+            started = time.perf_counter()
+            reduce(tensor)
+            taken = time.perf_counter() - started
+            if not torch.equal(tensor, expected):
+                sys.exit(f"{name}: wrong sums of {numel} elements")
+            if call >= warmups:
+                seconds[name].append(taken)
+    return seconds
+
+
+def idle_share() -> float:
+    """The share of a core that rank 0 takes while it waits for the others."""
+    dist.barrier()
+    if dist.get_rank() != 0:
+        time.sleep(IDLE_S)
+    before = time.process_time()
+    dist.barrier()
+    return (time.process_time() - before) / IDLE_S
+
+
+def main() -> None:
+    """Measure what the plan asks for."""
+    plan_file = Path(sys.argv[1])
+    plan: dict[str, Any] = json.loads(plan_file.read_text())
+    torch.set_num_threads(1)
+    dist.init_process_group("mpi")
+    paths = paths_of(plan["port"])
+    rows = [measure(paths, *size) for size in plan["sizes"]]
+    report = {"sizes": rows, "idle": idle_share()}
+    plan_file.with_name(f"rank-{dist.get_rank()}.json").write_text(json.dumps(report))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
