@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor.devices import (
@@ -20,7 +21,7 @@ from channel_tools.doctor.sockets import find_controller, find_loopback, find_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.doctor.model import Subject
+    from channel_tools.doctor.model import Level, Subject
 
 _MELLANOX = frozenset({"dpdk_mlx5", "dpdk_mlx4"})
 
@@ -47,8 +48,19 @@ def _of_the_backend(subject: Subject) -> Iterator[Finding]:
     elif subject.backend == "nccl":
         yield from find_gpu(subject.root)
         yield from find_nccl(subject)
-    elif subject.device == "cuda":
+    elif subject.backend == "accl":
+        yield from _emulator(subject)
+    if subject.device == "cuda":
         yield from find_gpu(subject.root)
+
+
+def _emulator(subject: Subject) -> Iterator[Finding]:
+    """Whether the environment has the emulator of ACCL's kernels, which stands in for FPGAs."""
+    if subject.prefix is not None:
+        found = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
+        mend = "" if found else f"conda install -p {subject.prefix} accl-emulator"
+        level: Level = "ok" if found else "fault"
+        yield Finding(subject="ACCL's emulator", level=level, found=found or "not in the environment", mend=mend)
 
 
 def _switchml(subject: Subject) -> Iterator[Finding]:

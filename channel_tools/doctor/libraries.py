@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 _PROBE = Path(__file__).with_name("library_probe.py")
 _TIMEOUT_S = 60.0
-MPI, FABRIC, CCL, NCCL_PLUGIN, NCCL = "libmpi.so.12", "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
+MPI, OPEN_MPI = "libmpi.so.12", "libmpi.so.40"
+FABRIC, CCL, NCCL_PLUGIN, NCCL = "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
 _FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
 _ATL = ("mpi", "ofi")
+_LOADER_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +62,8 @@ def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLi
 
 def find_mpi(subject: Subject) -> Iterator[Finding]:
     """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
-    library = load_libraries(subject, [MPI]).get(MPI)
+    name = OPEN_MPI if "openmpi" in subject.installed else MPI
+    library = load_libraries(subject, [name]).get(name)
     if library is None:
         return
     if library.error:
@@ -85,11 +88,10 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
     said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'takes no'} memory of CUDA"
     inside = _is_inside(library.file, subject.prefix)
     if not inside and not _is_external(subject):
-        searched = subject.variables.get("LD_LIBRARY_PATH", "")
-        found = f"the loader takes {said}, not the environment's: LD_LIBRARY_PATH is {searched!r}"
-        return Finding(
-            subject="MPI library", level="fault", found=found, mend="unset LD_LIBRARY_PATH (module unload ...)"
-        )
+        set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
+        found = f"the loader takes {said}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
+        mend = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
+        return Finding(subject="MPI library", level="fault", found=found, mend=mend)
     if inside and _is_external(subject):
         found = f"{said}, though the site's is to stand in for it"
         return Finding(

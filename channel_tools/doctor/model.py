@@ -26,6 +26,7 @@ class Finding:
 
 
 _OF_METHODS = {"switchml": "switchml", "nccl": "nccl"}
+_OF_PACKAGES = {"libswitchml": "switchml", "mpich": "mpi"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +67,17 @@ def subject_of(
     root: Path = ROOT,
 ) -> Subject:
     """A stack by its ``validate`` block and its install list, which names the transport where no environment does."""
-    is_switchml = validation.get("method") == "switchml"
+    backend = _OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", "")))
+    if not backend:  # such a stack is not validated, but what it is for shows in what it installs
+        names = {spec.partition(" ")[0] for spec in specs}
+        backend = next((kind for name, kind in _OF_PACKAGES.items() if name in names), "")
     build = installed.get("libswitchml", "").partition(" ")[2]
     wanted = next((spec.split()[-1] for spec in specs if spec.startswith("libswitchml ")), "")
     settings = validation.get("environment")
     return Subject(
         stack=stack,
-        backend=_OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", ""))),
-        transport=(build or wanted).partition("_h")[0].removesuffix("*") if is_switchml else "",
+        backend=backend,
+        transport=(build or wanted).partition("_h")[0].removesuffix("*") if backend == "switchml" else "",
         settings={str(name): str(value) for name, value in settings.items()} if isinstance(settings, dict) else {},
         prefix=prefix,
         variables=variables,

@@ -14,6 +14,7 @@ from channel_tools.doctor.model import ROOT
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.system.errors import UsageError
 from channel_tools.workflow.launch import ACTIVE_PREFIX_VARIABLE
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class DoctorRequest:
 def run_doctor(
     settings: Settings, request: DoctorRequest, *, environ: Mapping[str, str]
 ) -> tuple[Subject, tuple[Finding, ...]]:
-    """What was looked at, and what was found. Raises as find_stack, activated_environment and read_hosts."""
+    """What was looked at, and what was found. Raises as find_stack, activated_environment and read_hosts, and
+    UsageError for a stack without a fabric."""
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
     given = request.prefix or (Path(active) if active else None)
     prefix = None if given is None else given.absolute()
@@ -56,6 +58,9 @@ def run_doctor(
         installed=installed,
         root=request.root,
     )
+    if not subject.backend:
+        message = f"the stack {stack.name} carries no data between ranks: nothing says what its fabric is"
+        raise UsageError(message, hint="name another stack: channel_tools list")
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, request.hosts_file))
 
 

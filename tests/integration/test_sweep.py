@@ -52,6 +52,7 @@ _BASES: dict[str, list[str]] = {
     "audit": [f"{PLACE}/world/package.conda"],
     "build": ["--dry-run"],
     "validate": ["--prefix", f"{PLACE}/new"],
+    "launch": ["--prefix", f"{PLACE}/new", "--dry-run", "x.py"],
     "pins": ["-o", f"{PLACE}/new"],
     "publish": ["--to", f"{PLACE}/new", f"{PLACE}/world/output/channel/linux-64/toy-1.0-0.conda"],
     "promote": ["--at", f"{PLACE}/world/published", "main", "testing"],

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.environments import activated_environment
+from channel_tools.doctor import examine, subject_of
+from channel_tools.environments import activated_environment, installed_builds
+from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
@@ -122,3 +124,20 @@ def test_validation_tells_who_carried(
 ) -> None:
     run = DistributedRun(settings=own_settings, stack=STACK, prefix=prefix, folder=tmp_path, few=FEW, limit_s=LIMIT_S)
     assert failed(run(**options)) == not_passed
+
+
+def test_doctor_names_what_keeps_mpi_from_its_ranks(own_settings: Settings, prefix: Path, tmp_path: Path) -> None:
+    other = str(shutil.copy(prefix / "lib" / "libmpi.so.12", tmp_path))
+    variables = activated_environment(prefix, environ=os.environ)
+    stack = find_stack(load_tree(own_settings.tree), STACK)
+
+    def faults(**changed: str) -> dict[str, str]:
+        subject = subject_of(
+            STACK, stack.validation, stack.install,
+            prefix=prefix, variables={**variables, **changed}, installed=installed_builds(prefix),
+        )  # fmt: skip
+        return {one.subject: one.mend for one in examine(subject) if one.level == "fault"}
+
+    assert faults() == {}
+    assert faults(LD_PRELOAD=other) == {"MPI library": "unset LD_PRELOAD"}
+    assert set(faults(PATH="/usr/bin:/bin")) == {"mpiexec"}
