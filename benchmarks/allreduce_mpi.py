@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch-mpi's allreduce beside mpi4py's in-place Allreduce and gloo's: the same ranks, a call of each in turn.
 
-`python -m benchmarks.allreduce_mpi` makes an environment from output/channel (`channel_tools build --variant cray-mpich`
-fills it) and puts mpi4py's wheel into it. Writes allreduce_mpi.json and .md.
+`python -m benchmarks.allreduce_mpi` makes an environment from output/channel, which `channel_tools build --variant
+cray-mpich` fills, and puts mpi4py's wheel into it. Writes allreduce_mpi.json and .md.
 """
 
 from __future__ import annotations

@@ -77,10 +77,10 @@ def main() -> int:
         process = os.fork()
         if not process:
             os.close(ports[1])
-            run_rank(rank, ranks, int.from_bytes(os.read(ports[0], 2)), arguments)
+            run_rank(rank, ranks, int.from_bytes(os.read(ports[0], 2), "big"), arguments)
         processes[process] = rank
     store = serve_store()
-    os.write(ports[1], store.port.to_bytes(2) * ranks)
+    os.write(ports[1], store.port.to_bytes(2, "big") * ranks)
     return wait_for(processes)
 
 
