@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_line, print_note, shown_progress
+
+if TYPE_CHECKING:
+    from channel_tools.launch import LaunchPlan
 
 _RANKS_AT_MOST = 100_000
 
@@ -19,37 +22,44 @@ _Launcher = Literal["torchrun", "mpiexec", "srun"]
 _Scheduler = Literal["slurm", "pbs"]
 
 
+_Script = Annotated[
+    list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
+]
+_Ranks = Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")]
+_Hosts = Annotated[
+    Path | None,
+    typer.Option(help="A file with a host a line: NAME, or NAME:RANKS.", show_default="the job's hosts, else here"),
+]
+_Prefix = Annotated[
+    Path | None, typer.Option(help="The environment, at the same path on each host.", show_default="the active one")
+]
+_ByLauncher = Annotated[
+    _Launcher | None,
+    typer.Option(help="Who starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
+]
+_Emit = Annotated[_Scheduler | None, typer.Option(help="Write a job script instead of running it.", show_default=False)]
+_To = Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")]
+_Nodes = Annotated[int, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job script.")]
+_Time = Annotated[str, typer.Option(help="Of the job script, HH:MM:SS.")]
+
+
 @handled
 def launch(
-    script: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The Python script and its own arguments.")
-    ],
+    script: _Script,
     *,
     stack: options.Stack = None,
-    ranks: Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")] = 2,
-    hosts: Annotated[
-        Path | None,
-        typer.Option(help="A file with a host a line: NAME, or NAME:RANKS.", show_default="the job's hosts, else here"),
-    ] = None,
-    prefix: Annotated[
-        Path | None, typer.Option(help="The environment, at the same path on each host.", show_default="the active one")
-    ] = None,
-    launcher: Annotated[
-        _Launcher | None,
-        typer.Option(help="Who starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
-    ] = None,
+    ranks: _Ranks = 2,
+    hosts: _Hosts = None,
+    prefix: _Prefix = None,
+    launcher: _ByLauncher = None,
     dry_run: options.DryRun = False,
-    emit: Annotated[
-        _Scheduler | None, typer.Option(help="Write a job script instead of running it.", show_default=False)
-    ] = None,
-    to: Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job script.")] = 1,
-    time: Annotated[str, typer.Option(help="Of the job script, HH:MM:SS.")] = "01:00:00",
+    emit: _Emit = None,
+    to: _To = None,
+    nodes: _Nodes = 1,
+    time: _Time = "01:00:00",
     root: options.Root = None,
 ) -> None:
     """Start SCRIPT as the ranks of a stack, with the environment and the programs that it needs."""
-    from channel_tools.launch import run_launch  # noqa: PLC0415
-    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
     from channel_tools.workflow.launch import JobRequest, ScriptRequest, plan_script, write_job  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
@@ -59,17 +69,28 @@ def launch(
     )  # fmt: skip
     if emit is not None:
         job = JobRequest(scheduler=emit, nodes=nodes, time=time)
-        text = write_job(settings, request, job, environ=os.environ)
-        if to is None:
-            print_line(text.removesuffix("\n"))
-        else:
-            write_text_atomically(to, text)
+        _write(write_job(settings, request, job, environ=os.environ), to)
         return
     plan = plan_script(settings, request, environ=os.environ)
     for line in plan.lines():
         (print_line if dry_run else print_note)(line)
-    if dry_run:
-        return
+    if not dry_run:
+        _run(plan)
+
+
+def _write(text: str, to: Path | None) -> None:
+    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
+
+    if to is None:
+        print_line(text.removesuffix("\n"))
+    else:
+        write_text_atomically(to, text)
+
+
+def _run(plan: LaunchPlan) -> None:
+    """Raises typer.Exit with the script's exit code."""
+    from channel_tools.launch import run_launch  # noqa: PLC0415
+
     with shown_progress() as progress:
         code = run_launch(plan, progress=progress)
     raise typer.Exit(code)
