@@ -26,7 +26,7 @@ from channel_tools.system.processes import end_process_group, wait_for_any
 from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.build.model import BuildOptions, BuildPlaces
@@ -54,7 +54,7 @@ def build_packages(
     lines of their logs; ConfigError for jobs that wait for each other in a circle. An interrupt ends all builds and
     their children before it goes on; what was built until then is in the channel.
     """
-    _check_order(jobs)
+    check_order(jobs)
     check_paths(jobs, places)
 
     def start(job: BuildJob, at_once: int) -> Child:
@@ -106,7 +106,8 @@ def take_in(
     return destination
 
 
-def _check_order(jobs: Sequence[BuildJob]) -> None:
+def check_order(jobs: Sequence[BuildJob]) -> None:
+    """Raise ConfigError for a job that is named twice, and for jobs that wait for each other in a circle."""
     names = [job.file_name for job in jobs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"{twice[0]} is to be built twice", hint="a plan names each package once")
@@ -193,12 +194,18 @@ class BuildRun:
         return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package)
 
     def _hold_back(self, failed: BuildJob) -> Iterator[BuildResult]:
-        """Take out of the queue all that wait for ``failed``, directly or through others."""
-        lost = {failed.file_name}
-        while hit := next((job for job in self._waiting if not lost.isdisjoint(job.waits_for)), None):
-            self._waiting.remove(hit)
-            lost.add(hit.file_name)
-            yield BuildResult(job=hit, status="not_started")
+        for job in held_back(failed, self._waiting):
+            self._waiting.remove(job)
+            yield BuildResult(job=job, status="not_started")
+
+
+def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
+    """Those of ``waiting`` that wait for ``failed``, directly or through others."""
+    lost, left = [failed], list(waiting)
+    while hit := next((job for job in left if not {one.file_name for one in lost}.isdisjoint(job.waits_for)), None):
+        left.remove(hit)
+        lost.append(hit)
+    return lost[1:]
 
 
 def _close(shown: contextlib.ExitStack, error: ChannelToolsError) -> None:

@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_note, print_table, shown_progress
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
 from channel_tools.cli.options import grouped
 from channel_tools.cli.plan import reasons_in_short, show_plan, unsatisfiable_in_short
+from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
     from channel_tools.workflow.build import BuildOutcome
+    from channel_tools.workflow.cluster import ClusterRequest
 
 # the same as EngineName of channel_tools.build.model, which is too slow to import for --help
 _Engine = Annotated[
@@ -36,10 +38,46 @@ _Offline = Annotated[
 _MB = 1e6
 
 
+@dataclass(frozen=True, kw_only=True)
+class _BuildOptions(options.PlanOptions):
+    """What is to be built, and where the builds run."""
+
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="slurm|PROFILE",
+            help="Build on a cluster by Snakemake: slurm, or the folder of a Snakemake profile.",
+            show_default="this machine",
+        ),
+    ] = None
+    emit: Annotated[
+        Literal["snakemake"] | None,
+        typer.Option("--emit", help="Build nothing: write the Snakemake workflow to --output-dir.", show_default=False),
+    ] = None
+    destination: Annotated[
+        Path | None,
+        typer.Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False),
+    ] = None
+
+    def cluster(self, jobs: int | None) -> ClusterRequest | None:
+        """Where the builds run, None for this machine. Raises UsageError for options that contradict each other."""
+        from channel_tools.workflow.cluster import ClusterRequest  # noqa: PLC0415
+
+        if (self.emit is None) != (self.destination is None):
+            raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both, or none")
+        if self.emit is not None and self.on is not None:
+            message = "--on runs the builds, --emit only writes them"
+            raise UsageError(message, hint="leave one out: whoever runs the workflow names the scheduler")
+        if self.on is None and self.emit is None:
+            return None
+        return ClusterRequest(on=self.on, jobs=jobs, destination=self.destination)
+
+
 @handled
-@grouped(options.PlanOptions)
+@grouped(_BuildOptions)
 def build(
-    given: options.PlanOptions,
+    given: _BuildOptions,
     *,
     jobs: options.Jobs = None,
     engine: _Engine = "rattler-build",
@@ -64,9 +102,13 @@ def build(
         cores=cores,
         environ=os.environ,
         engine=engine,
+        cluster=given.cluster(jobs),
     )
     with shown_progress() as progress:
         outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)
+    if given.destination is not None:
+        _print_workflow(given.destination, outcome, as_json=as_json)
+        return
     _print_outcome(outcome, settings.channel, as_json=as_json)
 
 
@@ -107,6 +149,16 @@ def _print_outcome(outcome: BuildOutcome, channel: Path, *, as_json: bool) -> No
         for package, path in paths
     ]
     print_table(("package", "size", "built"), rows, title=f"In the channel {channel}:")
+
+
+def _print_workflow(folder: Path, outcome: BuildOutcome, *, as_json: bool) -> None:
+    snakefile = folder.absolute() / "Snakefile"
+    if as_json:
+        stems = [package.folder_name for package in outcome.plan.to_build]
+        print_json({"schema": 1, "snakefile": str(snakefile), "packages": stems})
+        return
+    print_note(f"{len(outcome.plan.to_build)} packages; run: snakemake --snakefile {snakefile} --keep-going ...")
+    print_line(str(snakefile))
 
 
 def _seconds_text(seconds: float | None) -> str:

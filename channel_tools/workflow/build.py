@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.audit import admit_foundation, package_gate
+from channel_tools.workflow.cluster import check_request, workflow_of
 from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
 from channel_tools.workflow.plan import expand_request, plan_expansion, published_by_name
 from channel_tools.workflow.sources import fetch_missing, missing_error
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.system.yamlfile import YamlValue
+    from channel_tools.workflow.cluster import ClusterRequest
     from channel_tools.workflow.plan import Expansion, PlanRequest
 
 _DOWNLOADS_AT_ONCE = 4
@@ -51,7 +55,7 @@ class BuildRequest:
 
     ``engine`` conda-build is looked for on the PATH of ``environ``. ``foundation`` says how the registry foundation is
     made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
-    downloaded, so that what is missing is one error before anything is made.
+    downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine.
     """
 
     plan: PlanRequest
@@ -59,6 +63,7 @@ class BuildRequest:
     cores: int
     environ: Mapping[str, str]
     engine: EngineName = "rattler-build"
+    cluster: ClusterRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,38 +85,73 @@ def build_stacks(
     """Build what the request asks for into the local channel; the foundation and the channel are made where missing.
 
     Offline, all that is missing is one NetworkError before anything is written.
-    Holds the channel's lock from planning to the last package, so that two runs never build the same thing. Raises what
-    planning and the foundation raise, and the errors of builds that failed after all others are done.
+    Holds the channel's lock from planning to the last package, so that two runs never build the same thing; on a
+    cluster that of the builds' folder. Raises what planning and the foundation raise, and the errors of builds that
+    failed after all others are done.
     """
     expansion = expand_request(settings, request.plan)
     conda_build = find_conda_build(request.environ) if request.engine == "conda-build" else None
+    if request.cluster is not None:
+        check_request(settings, request.cluster, request.environ)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
         make_registry_foundation(settings, _with_asked(request.foundation, expansion), progress=progress)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
-    with channel_writer(channel) as writer:
-        _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
-        plan = _plan_locked(settings, expansion, early)
-        on_plan(plan)
-        sources = _provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
-        # solves must see the planned builds: one that was made before may be hidden by a newer one
-        prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
-        results = build_packages(
-            [_job(settings, package, sources) for package in plan.to_build],
-            BuildOptions(
-                platform=current_platform(),
-                max_jobs=request.foundation.jobs,
-                cores=request.cores,
-                environ=request.environ,
-                conda_build=conda_build,
-            ),
-            writer=writer,
-            places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
-            progress=progress,
-            admit=package_gate(settings, channel, cores=request.cores, progress=progress),
-            on_result=on_result,
-        )
+    with contextlib.ExitStack() as held:
+        with channel_writer(channel) as writer:
+            _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
+            plan = _plan_locked(settings, expansion, early)
+            on_plan(plan)
+            jobs = _jobs(settings, writer, plan, request, progress=progress)
+            if request.cluster is None:
+                build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
+                results = build(progress=progress, on_result=on_result)
+            else:  # whose builds have a lock of their own: each admission takes the channel's
+                write = functools.partial(workflow_of, settings, channel, request.cluster, jobs)
+                workflow = held.enter_context(
+                    write(environ=request.environ, conda_build=conda_build, force=request.plan.force)
+                )
+        if request.cluster is not None:
+            results = workflow.run(progress=progress, on_result=on_result)
     return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _jobs(
+    settings: Settings, writer: ChannelWriter, plan: Plan, request: BuildRequest, *, progress: Progress
+) -> list[BuildJob]:
+    """The plan's builds, their sources complete and their recipes rendered; the channel shows what they solve from."""
+    sources = _provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
+    # solves must see the planned builds: one that was made before may be hidden by a newer one
+    prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
+    rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
+    return [_job(settings, package, sources, rendered) for package in plan.to_build]
+
+
+def _build_here(
+    settings: Settings,
+    writer: ChannelWriter,
+    jobs: Sequence[BuildJob],
+    request: BuildRequest,
+    conda_build: Path | None,
+    *,
+    progress: Progress,
+    on_result: Callable[[BuildResult], None],
+) -> list[BuildResult]:
+    return build_packages(
+        jobs,
+        BuildOptions(
+            platform=current_platform(),
+            max_jobs=request.foundation.jobs,
+            cores=request.cores,
+            environ=request.environ,
+            conda_build=conda_build,
+        ),
+        writer=writer,
+        places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
+        progress=progress,
+        admit=package_gate(settings, writer.channel, cores=request.cores, progress=progress),
+        on_result=on_result,
+    )
 
 
 def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
@@ -125,8 +165,8 @@ def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Pro
         link_foundation(writer, files, trusted=rows)
 
 
-def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources) -> BuildJob:
-    folder = render_folder(package, settings.rendered, tree=settings.tree, places=sources)
+def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, rendered: Path) -> BuildJob:
+    folder = render_folder(package, rendered, tree=settings.tree, places=sources)
     return BuildJob(
         file_name=package.file_name, subdir=package.subdir, recipe_folder=folder, waits_for=package.waits_for
     )

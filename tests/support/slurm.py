@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
 
-_CLIENTS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+_CLIENTS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 _CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)

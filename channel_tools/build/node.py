@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One package built where a scheduler says: ``python -m channel_tools.build.node BUILDS.json STEM CORES``.
+
+The same child process builds as at home. The package stays in its build's folder, which all machines see, until the
+driver takes it into the channel. A lock in the file system lets no second job build the same package: where a driver
+died and its job did not, the next driver's job waits for that one and takes over what it made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.build.model import BuildOptions
+from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
+from channel_tools.build.worker import package_of, start_child
+from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.system.files import exclusive_lock
+from channel_tools.system.processes import end_process_group
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from channel_tools.build.model import BuildJob
+    from channel_tools.build.remote import RemoteBuilds
+
+FINISHED = "finished.json"
+
+
+def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
+    """Build the package, unless that was done; its ``.built`` file says how it went."""
+    builds = read_builds(builds_file)
+    job = builds.job(stem)
+    folder = Path(builds.work, job.folder_name)
+    results = results_of(builds_file, stem)
+    with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
+        if (folder / FINISHED).is_file():
+            outcome = read_outcome(folder / FINISHED)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            outcome = _build(builds, job, cores)
+            if outcome.failure is None:
+                write_outcome(folder / FINISHED, outcome)
+        write_outcome(results.built, outcome)
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock of a build's folder, beside it."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def clear_builds(work: Path, *, keep: Collection[str]) -> None:
+    """Remove the build folders in ``work``, except those that a job still builds in, and finished ones in ``keep``."""
+    for folder in sorted(work.iterdir()) if work.is_dir() else ():
+        if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
+            with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
+                shutil.rmtree(folder)
+
+
+def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
+    options = BuildOptions(
+        platform=builds.platform,
+        max_jobs=1,
+        cores=cores,
+        environ=os.environ,
+        conda_build=None if builds.conda_build is None else Path(builds.conda_build),
+    )
+    child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
+    try:
+        child.process.wait()
+    finally:
+        end_process_group(child.process)
+    try:
+        return Outcome(seconds=child.seconds(), package=str(package_of(child)))
+    except ChannelToolsError as err:
+        return Outcome(seconds=child.seconds(), failure=Failure.of(err))
+
+
+if __name__ == "__main__":
+    build_package(Path(sys.argv[1]), sys.argv[2], cores=int(sys.argv[3]))

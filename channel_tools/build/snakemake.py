@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Snakemake as what runs builds on a cluster: its workflow folder, its command, and what its jobs report.
+
+Snakemake knows schedulers, partitions and lost jobs; which package is built when, by what, and what enters the channel
+stays ours. So the Snakefile is the same for every plan, and Snakemake's own bookkeeping (locks, marks of incomplete
+files, times) is left out: results are written whole, and builds hold locks of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.build.failures import log_tail
+from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
+from channel_tools.build.schedule import held_back
+from channel_tools.system.errors import BuildError, CommandError, UsageError
+from channel_tools.system.files import write_text_atomically
+from channel_tools.system.processes import Deadline, running_program, wait_for_any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    from channel_tools.build.remote import RemoteBuilds
+    from channel_tools.system.processes import Program
+
+SLURM = "slurm"
+_PROGRAM = "snakemake"
+_SNAKEFILE = "Snakefile"
+_JOBS_AT_ONCE = 100
+_LOOK_S = 0.5
+_CANCEL_S = 60.0
+_LOST_HINT = (
+    "run the same command again: what was built is kept; more time or memory: docs/how-to/build-on-a-cluster.md"
+)
+_OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime")
+_SLURM_OPTIONS = (
+    *("--executor", "slurm", "--slurm-keep-successful-logs"),
+    *("--slurm-init-seconds-before-status-checks", "10"),
+)
+
+
+def find_snakemake(environ: Mapping[str, str]) -> Path:
+    """Snakemake beside this program's Python, else on the caller's PATH. Raises CommandError where there is none."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
+    if (found := shutil.which(_PROGRAM, path=places)) is None:
+        hint = "install the extra where this program is: pip install 'channel-tools[cluster]'"
+        raise CommandError(f"{_PROGRAM}: not found; builds on a cluster need it", hint=hint)
+    return Path(found)
+
+
+def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
+    """Write the Snakefile and what it reads into ``folder``; finished builds of an earlier run are taken over.
+
+    Raises UsageError when ``folder`` holds something else.
+    """
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / BUILDS_FILE).is_file()):
+        raise UsageError(f"{folder}: is no workflow of ours", hint="name a folder that is empty or does not exist")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_builds(folder / BUILDS_FILE, builds)
+    for job in builds.jobs:
+        results = results_of(folder / BUILDS_FILE, job.stem)
+        results.admitted.unlink(missing_ok=True)
+        results.failed.unlink(missing_ok=True)
+        if results.built.is_file() and not Path(read_outcome(results.built).package or "/").is_file():
+            results.built.unlink()
+    text = resources.files("channel_tools.build").joinpath("data", _SNAKEFILE).read_text(encoding="utf-8")
+    write_text_atomically(folder / _SNAKEFILE, text)
+
+
+def snakemake_command(program: Path, folder: Path, *, on: str, jobs: int | None) -> list[str]:
+    """The command that runs the workflow; ``on`` is ``slurm`` or the folder of a Snakemake profile.
+
+    ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``.
+    """
+    command = [str(program), "--snakefile", str(folder / _SNAKEFILE), *_OWN_OPTIONS, "--keep-going"]
+    command += ["--local-cores", "1", "--scheduler", "greedy", "--nocolor"]
+    if on == SLURM:
+        return [*command, *_SLURM_OPTIONS, "--jobs", str(jobs or _JOBS_AT_ONCE)]
+    if not Path(on).is_dir():
+        message = f"--on {on}: neither {SLURM} nor a folder"
+        raise UsageError(message, hint="name the folder of a Snakemake profile, which has a config.yaml")
+    return [*command, "--profile", str(Path(on).absolute()), *(["--jobs", str(jobs)] if jobs else [])]
+
+
+def run_workflow(
+    command: Sequence[str], folder: Path, jobs: Sequence[BuildJob], *, logs: Path, environ: Mapping[str, str]
+) -> Generator[BuildResult]:
+    """Run Snakemake to its end; yields every job's result once, when its fate is known.
+
+    Leaving it early cancels the jobs, and so does this process's end, however it comes.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    gathering = _Gathering(jobs, folder / BUILDS_FILE, logs)
+    log = logs / f"{_PROGRAM}.log"
+    with (
+        running_program(_PROGRAM, command, env=environ, cwd=folder, log=log, death_signal=signal.SIGINT) as program,
+        _cancelled_on_error(program),
+    ):
+        while not wait_for_any([program.descriptor], Deadline.after(_LOOK_S)):
+            yield from gathering.new()
+    yield from gathering.new()
+    yield from gathering.rest(log)
+
+
+@contextlib.contextmanager
+def _cancelled_on_error(program: Program) -> Iterator[None]:
+    """Have Snakemake cancel its jobs: at SIGINT it does, at SIGTERM it waits for them."""
+    try:
+        yield
+    except BaseException:
+        program.process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            program.process.wait(timeout=_CANCEL_S)
+        raise
+
+
+class _Gathering:
+    """Which jobs have no result yet, and the results of the others as they appear in the workflow's folder."""
+
+    def __init__(self, jobs: Sequence[BuildJob], builds_file: Path, logs: Path) -> None:
+        self._waiting = {job.stem: job for job in jobs}
+        self._builds_file = builds_file
+        self._logs = logs
+
+    def new(self) -> Iterator[BuildResult]:
+        """Results that have come since the last call, and all that they hold back."""
+        folder = results_of(self._builds_file, "").folder
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        for stem, job in list(self._waiting.items()):
+            if stem not in self._waiting:
+                continue
+            if f"{stem}.admitted" in names or f"{stem}.failed" in names:
+                yield from self._ended(job, self._result(job))
+
+    def rest(self, log: Path) -> Iterator[BuildResult]:
+        """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
+        while self._waiting:
+            waiting = {job.file_name for job in self._waiting.values()}
+            job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
+            message = f"{job.stem}: its job left no result: cancelled, out of time, or never started"
+            error = BuildError(f"{message}\n{log_tail(log)}\nlog: {log}", hint=_LOST_HINT)
+            yield from self._ended(job, BuildResult(job=job, status="failed", error=error))
+
+    def _result(self, job: BuildJob) -> BuildResult:
+        results = results_of(self._builds_file, job.stem)
+        log = self._logs / f"{job.stem}.log"
+        if results.admitted.is_file():
+            outcome = read_outcome(results.admitted)
+            package = Path(str(outcome.package))
+            return BuildResult(job=job, status="built", log=log, package=package, seconds=outcome.seconds)
+        outcome = read_outcome(results.failed)
+        error = outcome.failure.as_error() if outcome.failure else None
+        return BuildResult(job=job, status="failed", log=log, seconds=outcome.seconds, error=error)
+
+    def _ended(self, job: BuildJob, result: BuildResult) -> Iterator[BuildResult]:
+        del self._waiting[job.stem]
+        yield result
+        if result.status == "failed":
+            for held in held_back(job, self._waiting.values()):
+                del self._waiting[held.stem]
+                yield BuildResult(job=held, status="not_started")

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A package that was built elsewhere enters the channel.
+
+Run as ``python -m channel_tools.workflow.admission BUILDS.json STEM``.
+It takes the channel's lock itself, since no driver need run; what it does under the lock is what a build at home does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.build.node import FINISHED, lock_of
+from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
+from channel_tools.build.schedule import take_in
+from channel_tools.channel import channel_writer, open_channel
+from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import Settings, Tree
+from channel_tools.workflow.audit import package_gate
+
+if TYPE_CHECKING:
+    from channel_tools.build.remote import RemoteBuilds
+
+_LOCK_WAIT_S = 3600.0
+
+
+def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
+    """Audit the package and take it into the channel; its ``.admitted`` or ``.failed`` file says how it went.
+
+    False when the build failed or the audit refused what it made; both are tried again by the next run.
+    """
+    builds, results = read_builds(builds_file), results_of(builds_file, stem)
+    folder = Path(builds.work, builds.job(stem).folder_name)
+    outcome = read_outcome(results.built)
+    try:
+        if outcome.failure is not None:
+            raise outcome.failure.as_error()
+        package = _take_in(builds, folder, Path(str(outcome.package)), cores)
+    except ChannelToolsError as err:
+        write_outcome(results.failed, Outcome(seconds=outcome.seconds, failure=Failure.of(err)))
+        results.built.unlink()
+        return False
+    write_outcome(results.admitted, Outcome(seconds=outcome.seconds, package=str(package)))
+    shutil.rmtree(folder, ignore_errors=True)
+    for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
+        lock.unlink(missing_ok=True)
+    return True
+
+
+def _take_in(builds: RemoteBuilds, folder: Path, package: Path, cores: int) -> Path:
+    settings = Settings(
+        tree=Tree(root=Path(builds.tree)),
+        output=Path(builds.output),
+        cache=Path(builds.cache),
+        environ=dict(os.environ),
+    )
+    channel, progress = open_channel(settings.channel), SilentProgress()
+    gate = package_gate(settings, channel, cores=cores, progress=progress)
+    with channel_writer(channel, wait_s=_LOCK_WAIT_S) as writer:
+        try:
+            return take_in(writer, package, admit=gate, progress=progress)
+        except ChannelToolsError:
+            (folder / FINISHED).unlink()  # what was refused is built anew
+            raise
+
+
+if __name__ == "__main__":
+    _admitted = admit_package(Path(sys.argv[1]), sys.argv[2], cores=len(os.sched_getaffinity(0)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if _admitted else 1)

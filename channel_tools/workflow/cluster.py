@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A plan's builds on a cluster: written as a Snakemake workflow, and run by Snakemake.
+
+The driver holds the lock of the builds' folder, not the channel's, which each admission takes for itself: a second
+driver is refused, other commands may write to the channel meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.build.failures import raise_failures
+from channel_tools.build.model import BuildPlaces
+from channel_tools.build.node import clear_builds
+from channel_tools.build.remote import RemoteBuilds, RemoteJob
+from channel_tools.build.schedule import channels_of, check_order
+from channel_tools.build.snakemake import find_snakemake, run_workflow, snakemake_command, write_workflow
+from channel_tools.build.worker import check_paths
+from channel_tools.plan import current_platform
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import exclusive_lock
+from channel_tools.system.work_folder import make_work_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.build.model import BuildJob, BuildResult
+    from channel_tools.channel import Channel
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+
+_WORKFLOW = "snakemake"
+_NODES = "nodes"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterRequest:
+    """Where builds run: ``on`` is ``slurm`` or the folder of a Snakemake profile, None with a ``destination``.
+
+    That is where the workflow is written to, and nothing is run. ``jobs`` is how many jobs may wait or run at once,
+    None what the profile says.
+    """
+
+    on: str | None = None
+    jobs: int | None = None
+    destination: Path | None = None
+
+    def workflow_folder(self, settings: Settings) -> Path:
+        """Where the workflow is."""
+        return settings.output / _WORKFLOW if self.destination is None else self.destination.absolute()
+
+    def rendered(self, settings: Settings) -> Path:
+        """Where the recipe folders are that it builds from."""
+        return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workflow:
+    """A workflow folder, what it builds, and the command that runs it: none for one that is only written."""
+
+    folder: Path
+    command: tuple[str, ...]
+    jobs: tuple[BuildJob, ...]
+    logs: Path
+    environ: Mapping[str, str]
+
+    def run(self, *, progress: Progress, on_result: Callable[[BuildResult], None]) -> list[BuildResult]:
+        """Run it to its end; results and errors as those of build_packages."""
+        results: list[BuildResult] = []
+        if not (self.jobs and self.command):
+            return results
+        with progress.task("building on the cluster", total=len(self.jobs)) as task:
+            ended = run_workflow(self.command, self.folder, self.jobs, logs=self.logs, environ=self.environ)
+            with contextlib.closing(ended):
+                for result in ended:
+                    results.append(result)
+                    on_result(result)
+                    task.advance(1)
+        raise_failures(results)
+        return results
+
+
+def check_request(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> None:
+    """Raise the error of a request that could not be run, before anything is made."""
+    if request.on is not None:
+        snakemake_command(find_snakemake(environ), request.workflow_folder(settings), on=request.on, jobs=None)
+    if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
+        message = f"{settings.work}: builds would run there, which other machines do not see"
+        hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
+        raise UsageError(message, hint=hint)
+
+
+@contextlib.contextmanager
+def workflow_of(
+    settings: Settings,
+    channel: Channel,
+    request: ClusterRequest,
+    jobs: Sequence[BuildJob],
+    *,
+    environ: Mapping[str, str],
+    conda_build: Path | None,
+    force: bool,
+) -> Iterator[Workflow]:
+    """Write the workflow of ``jobs``; the lock of the builds' folder is held while the block runs.
+
+    What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
+    Raises as build_packages does before it starts, and what write_workflow raises.
+    """
+    places = BuildPlaces(work=settings.work / _NODES, logs=settings.logs, cache=settings.cache)
+    folder = request.workflow_folder(settings)
+    check_order(jobs)
+    check_paths(jobs, places)
+    make_work_folder(settings.work)
+    with exclusive_lock(settings.work / ".lock", what=f"the build folder {settings.work}"):
+        clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
+        write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
+        command: tuple[str, ...] = ()
+        if request.on is not None:
+            program = find_snakemake(environ)
+            command = tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs))
+        yield Workflow(folder=folder, command=command, jobs=tuple(jobs), logs=settings.logs, environ=environ)
+
+
+def _builds(
+    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], places: BuildPlaces, conda_build: Path | None
+) -> RemoteBuilds:
+    stems = {job.file_name: job.stem for job in jobs}
+    return RemoteBuilds(
+        python=sys.executable,
+        tree=str(settings.tree.root),
+        output=str(settings.output),
+        cache=str(settings.cache),
+        work=str(places.work),
+        logs=str(places.logs),
+        platform=current_platform(),
+        channels=channels_of(channel),
+        conda_build=None if conda_build is None else str(conda_build),
+        jobs=tuple(
+            RemoteJob(
+                stem=job.stem,
+                subdir=job.subdir,
+                recipe_folder=str(job.recipe_folder.absolute()),
+                waits_for=tuple(stems[name] for name in job.waits_for if name in stems),
+            )
+            for job in jobs
+        ),
+    )
