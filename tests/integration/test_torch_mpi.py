@@ -21,6 +21,7 @@ from channel_tools.matrix import find_stack, load_tree
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
+from tests.support.cray import make_cray
 from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.slurm import running_slurm
 from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install
@@ -29,6 +30,14 @@ pytestmark = pytest.mark.integration
 
 STACK = "cray-mpich"
 LIMIT_S = 600.0
+_SUM = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("mpi")
+tensor = torch.tensor(dist.get_rank() + 1.0)
+dist.all_reduce(tensor)
+if dist.get_rank() == 0:
+    print("sum", tensor.item(), "by", sys.modules["torch_mpi"].stats()["library"]["path"])
+"""
 FEW: dict[str, object] = {"dtypes": ["int32"], "ops": ["SUM"], "ddp": False, "max_numel": 2000}
 
 
@@ -96,6 +105,26 @@ def test_sruns_processes_are_ranks_of_one_world_or_an_error(prefix: Path) -> Non
     assert refused.value.stderr.count("Error: ") == 1
     assert "LaunchError: srun started 2 processes (SLURM_STEP_NUM_TASKS), but MPI" in refused.value.stderr
     assert "srun with the --mpi that fits" in refused.value.stderr
+
+
+def test_the_sites_cray_mpich_carries_in_the_place_of_mpich(
+    own_settings: Settings, prefix: Path, tmp_path: Path
+) -> None:
+    """The same packages but for mpich; the site's library and mpiexec are those of the other environment."""
+    result = build_into_output("build", "--variant", "mpich-external")
+    assert result.returncode == 0, result.stderr
+    specs = ["pytorch-cray-mpich", "mpich=*=external_cray*"]
+    external = install(own_settings, own_settings.channel, tmp_path / "env", specs)
+    folder = make_cray(tmp_path / "site", "8.1.27", mpich=prefix)
+    script = tmp_path / "sum.py"
+    script.write_text(_SUM)
+    site = {**os.environ, "CHANNEL_CRAY_PE_ROOT": str(tmp_path / "site")}
+    done = run_command(
+        [prefix / "bin" / "mpiexec", "-n", "2", external / "bin" / "python", script],
+        env=activated_environment(external, environ=site),
+        timeout_s=LIMIT_S,
+    )
+    assert done.stdout == f"sum 3.0 by {folder}/libmpi.so.12\n"
 
 
 def test_the_package_alone_is_the_plugin(prefix: Path) -> None:
