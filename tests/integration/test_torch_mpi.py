@@ -71,7 +71,7 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
     python = prefix / "bin" / "python"
     installed = run_command(
-        [python, "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}"],
+        [python, "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
         env=variables,
         check=False,
         timeout_s=LIMIT_S,
@@ -82,8 +82,9 @@ def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")
     )
+    options = ["--pytorch-tests"] if os.environ.get(HEAVY_VARIABLE) else []
     result = run_command(
-        [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider"],
+        [prefix / "bin" / "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=sources,
         env=variables,
         check=False,

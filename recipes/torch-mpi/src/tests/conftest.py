@@ -17,13 +17,17 @@ TESTS = Path(__file__).resolve().parent
 # No script takes near as long; one that does has hung, which is what is tested.
 LIMIT_S = 300.0
 # Open MPI starts no more ranks than there are cores, and none as root, unless it is told.
-_ALLOWED = {
+ALLOWED = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 # How others say which rank of how many a process is; a test says what there is of it.
 _LAUNCHERS = ("PMI", "PMIX_", "OMPI_", "SLURM_", "TORCHELASTIC_", "WORLD_SIZE", "RANK", "TORCH_MPI_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pytorch-tests", action="store_true", help="run PyTorch's own tests of process groups too")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +66,7 @@ class Launcher:
 
     def _run(self, command: list[str]) -> Ended:
         usual = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
-        added = {"OMP_NUM_THREADS": "1", "SCENARIO_FOLDER": str(self.folder), **_ALLOWED}
+        added = {"OMP_NUM_THREADS": "1", "SCENARIO_FOLDER": str(self.folder), **ALLOWED}
         started = time.monotonic()
         done = subprocess.run(
             command,
