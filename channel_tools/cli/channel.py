@@ -62,3 +62,39 @@ def verify(
     if findings:
         message = f"{channel.path}: {len(findings)} findings, the first: {findings[0].message}"
         raise VerificationError(message, hint=findings[0].hint)
+
+
+@app.command("page")
+@handled
+def page(
+    *,
+    at: At = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Where clients find the channel; the page's commands say it.", show_default="as said last"),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="What the page calls the channel.", show_default="its folder's name")
+    ] = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write the channel as a page for browsers into its folder; from then on it is kept in step when publishing."""
+    from channel_tools.workflow.channel_page import write_channel_page  # noqa: PLC0415
+
+    settings = options.settings_if_any(root, output)
+    folder = at or options.settings_from(root, output).channel
+    report = write_channel_page(folder, settings, address=address, title=title)
+    if as_json:
+        print_json(
+            {
+                "schema": 1,
+                "index": str(report.index),
+                "files": report.files,
+                "written": report.written,
+                "removed": report.removed,
+            }
+        )
+    else:
+        print_line(f"{report.index}: {report.files} files, {report.written} written, {report.removed} removed")

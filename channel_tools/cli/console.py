@@ -47,7 +47,6 @@ _PLAIN_INTERVAL_S = 10.0
 _SHOWN = 200
 _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 """Parameters whose paths are only appended to, or read by ``files.read_first_line``: /dev/stderr, a shell's <(...)."""
-_KILO = 1000
 
 
 def print_json(value: object) -> None:
@@ -230,18 +229,6 @@ def _terminal_bars() -> Bars:
     )
 
 
-def format_amount(amount: int, unit: Unit) -> str:
-    """``12`` for items; bytes in the decimal units that download tools print."""
-    if unit == "items":
-        return str(amount)
-    value = float(amount)
-    for name in ("B", "kB", "MB"):
-        if value < _KILO:
-            return f"{value:.0f} {name}"
-        value /= _KILO
-    return f"{value:.2f} GB"
-
-
 class _Amount:
     """What is done of a total, in words."""
 
@@ -251,6 +238,8 @@ class _Amount:
         self._unit: Unit = unit
 
     def __str__(self) -> str:
+        from channel_tools.system.progress import format_amount  # noqa: PLC0415 - --help needs none of it
+
         done = format_amount(self.done, self._unit)
         return done if self._total is None else f"{done} of {format_amount(self._total, self._unit)}"
 
@@ -313,6 +302,8 @@ class _LineProgress:
     @contextlib.contextmanager
     def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
         started = time.monotonic()
+        from channel_tools.system.progress import format_amount  # noqa: PLC0415
+
         extent = "" if total is None else f" ({format_amount(total, unit)})"
         print_note(f"{description}{extent} ...")
         yield _LineTask(description, _Amount(total, unit))

@@ -158,6 +158,6 @@ def _summary(plan: PublishPlan) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    from channel_tools.cli.console import format_amount  # noqa: PLC0415
+    from channel_tools.system.progress import format_amount  # noqa: PLC0415
 
     return format_amount(size_bytes, "bytes")

@@ -18,6 +18,7 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
 from channel_tools.conda.package import PackageKey
+from channel_tools.page import refresh_page
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, label_path
 from channel_tools.system.errors import ChannelError, UsageError
@@ -176,7 +177,8 @@ class FolderTarget(ChannelTarget):
     def _writer(self, label: str, foundation: Foundation) -> Iterator[ChannelWriter]:
         """The label's channel with its lock and the root's held; both are made when they are not there.
 
-        Raises ChannelError when another publisher is at it for longer than ``wait_s``.
+        When the block has ended without an error, the label's page follows, if it has one. Raises ChannelError when
+        another publisher is at it for longer than ``wait_s``.
         """
         place = self._place(label)
         with contextlib.ExitStack() as stack:
@@ -184,6 +186,7 @@ class FolderTarget(ChannelTarget):
                 channel = _opened(path, foundation)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
+            refresh_page(writer)
 
 
 def _opened(path: Path, foundation: Foundation) -> Channel:

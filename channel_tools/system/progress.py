@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Unit = Literal["bytes", "items"]
+_KILO = 1000
+
+
+def format_amount(amount: int, unit: Unit) -> str:
+    """``12`` for items; bytes in the decimal units that download tools print."""
+    if unit == "items":
+        return str(amount)
+    value = float(amount)
+    for name in ("B", "kB", "MB"):
+        if value < _KILO:
+            return f"{value:.0f} {name}"
+        value /= _KILO
+    return f"{value:.2f} GB"
 
 
 class Task(Protocol):

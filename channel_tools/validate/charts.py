@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from channel_tools.system.pages import page_templates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +28,7 @@ _GROUP_HEIGHT = 22
 _TOP = 40
 _LINE_HEIGHT = 150
 _LINE_TOP, _LINE_BOTTOM = 34, 118
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = page_templates(Path(__file__).parent / "templates")
 """All templates of reports: every value is escaped, a name that is not there is an error."""
 
 

@@ -11,6 +11,7 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
+from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, NAMES_FOLDER, PAGE_FOLDER
 from channel_tools.publish.labels import LABEL_NAME, MAIN_LABEL
 
 RESERVED = frozenset({"api", "health", "metrics", "t"})
@@ -20,9 +21,10 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.!+=~-]{0,254}"
 CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 SUBDIR_NAME = re.compile(r"noarch|[a-z]{1,15}-[a-z0-9_]{1,15}")
 FILE_NAME = re.compile(_NAME)
+_PAGES = rf"{PAGE_FOLDER}|{NAMES_FOLDER}|{BUILDS_FOLDER}/(?:{SUBDIR_NAME.pattern})"
 _ADDRESS = re.compile(
     rf"/(?P<channel>{CHANNEL_NAME.pattern})(?:/label/(?P<label>{LABEL_NAME.pattern}))?"
-    rf"(?:/(?P<folder>(?:{SUBDIR_NAME.pattern})(?:/shards)?))?/(?P<name>{_NAME})"
+    rf"(?:/(?P<folder>(?:{SUBDIR_NAME.pattern})(?:/shards)?|{_PAGES}))?/(?P<name>{_NAME})?"
 )
 _PATH_TOKEN = re.compile(r"/t/([^/]*)(/.*)?", re.DOTALL)
 _SECRETS = re.compile(
@@ -38,7 +40,7 @@ _PACKAGE_SUFFIXES = (".conda", ".tar.bz2")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelFile:
-    """A file of a channel: ``folder`` is empty for the channel's own folder, else a subdir or its shards."""
+    """A file of a channel: ``folder`` is empty for the channel's own folder, else a subdir, its shards or of pages."""
 
     channel: str
     label: str
@@ -54,6 +56,8 @@ class ChannelFile:
     @property
     def never_changes(self) -> bool:
         """Packages and shards: other bytes get another name."""
+        if self.folder.partition("/")[0] == PAGE_FOLDER:
+            return False
         return self.folder.endswith("/shards") or (bool(self.folder) and self.name.endswith(_PACKAGE_SUFFIXES))
 
 
@@ -66,17 +70,22 @@ def split_token(path: str) -> tuple[str | None, str]:
 
 
 def parse_path(path: str) -> ChannelFile | None:
-    """The file that a path (decoded, without token) names, None where it names none that could be served."""
+    """The file that a path (decoded, without token) names, None where it names none that could be served.
+
+    The address of a channel itself names its page.
+    """
     found = _ADDRESS.fullmatch(path)
     if found is None or found["channel"] in RESERVED:
         return None
     if found["label"] == MAIN_LABEL:  # it has an address of its own
         return None
+    if found["name"] is None and found["folder"] is not None:
+        return None
     return ChannelFile(
         channel=found["channel"],
         label=found["label"] or MAIN_LABEL,
         folder=found["folder"] or "",
-        name=found["name"],
+        name=found["name"] or INDEX_PAGE,
     )
 
 

@@ -27,7 +27,8 @@ _CONTENT_TYPES = {
     ".json": b"application/json",
     ".html": b"text/html; charset=utf-8",
     ".xml": b"application/xml",
-    ".css": b"text/css",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
 _OTHER_CONTENT_TYPE = b"application/octet-stream"

@@ -48,9 +48,13 @@ def make_conda(
     run_exports: dict[str, list[str]] | None = None,
     files: Mapping[str, bytes | tarfile.TarInfo] | None = None,
     paths: list[dict[str, object]] | None = None,
+    info: Mapping[str, bytes] | None = None,
     stem: str | None = None,
 ) -> Path:
-    """A package file in ``folder/subdir``; ``index`` adds to its index.json, ``stem`` gives it another file name."""
+    """A package file in ``folder/subdir``.
+
+    ``index`` adds to its index.json, ``info`` are further files of info/, ``stem`` gives it another file name.
+    """
     payload: Mapping[str, bytes | tarfile.TarInfo] = {f"share/{name}.txt": b"hello\n"} if files is None else files
     said: dict[str, object] = {"name": name, "version": version, "build": build, "build_number": 0, "subdir": subdir}
     said |= {"depends": []} | (index or {})
@@ -60,16 +64,19 @@ def make_conda(
         else {"_path": path, "path_type": "softlink"}
         for path, content in payload.items()
     ]
-    info: dict[str, object] = {
+    metadata: dict[str, object] = {
         "info/index.json": said,
         "info/about.json": about or {},
         "info/run_exports.json": run_exports,
     }
-    info["info/hash_input.json"] = variant
-    info["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
+    metadata["info/hash_input.json"] = variant
+    metadata["info/paths.json"] = {"paths": rows if paths is None else paths, "paths_version": 1}
     members: dict[str, bytes | tarfile.TarInfo] = {
-        path: json.dumps(value).encode() for path, value in info.items() if value is not None and path not in without
+        path: json.dumps(value).encode()
+        for path, value in metadata.items()
+        if value is not None and path not in without
     }
+    members |= info or {}
     stem = stem or f"{name}-{version}-{build}"
     destination = folder / subdir / f"{stem}.conda"
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,11 @@ TOKEN = "ct-0123abcd-" + "9f" * 24
         ("/ours/label/testing/linux-64/a-1!2.0+x-h1_0.conda", "ours/label/testing/linux-64/a-1!2.0+x-h1_0.conda"),
         ("/ours/linux-64/_libgcc_mutex-0.1-main.conda", "ours/linux-64/_libgcc_mutex-0.1-main.conda"),
         ("/Our.channel-2/osx-arm64/x.conda", "Our.channel-2/osx-arm64/x.conda"),
+        ("/ours/", "ours/index.html"),
+        ("/ours/label/testing/", "ours/label/testing/index.html"),
+        ("/ours/page/page.css", "ours/page/page.css"),
+        ("/ours/page/name/_libgcc_mutex.html", "ours/page/name/_libgcc_mutex.html"),
+        ("/ours/label/x/page/build/linux-64/a-1!2.0+x-0.html", "ours/label/x/page/build/linux-64/a-1!2.0+x-0.html"),
     ],
 )
 def test_what_may_be_asked_for(path: str, parts: str) -> None:
@@ -38,8 +43,12 @@ def test_what_may_be_asked_for(path: str, parts: str) -> None:
         "",
         "/",
         "/ours",
-        "/ours/",
         "/ours/linux-64/",
+        "/ours/page/",
+        "/ours/page/name/",
+        "/ours/page/build/a.html",
+        "/ours/page/build/page/a.html",
+        "/ours/page/name/more/a.html",
         "/ours/linux-64",  # a file of that name could be meant, but a folder is not read as one
         "/ours/.channel_tools/channel.json",
         "/.channel_tools/tokens.json",
@@ -169,7 +178,8 @@ def test_only_packages_and_shards_never_change() -> None:
             "/c/noarch/repodata.json",
             "/c/noarch/repodata_shards.msgpack.zst",
             "/c/a-1-0.conda",
+            "/c/page/name/a-1-0.conda",
         )
         if (place := parse_path(path))
     }
-    assert list(kinds.values()) == [True, True, True, False, False, False]
+    assert list(kinds.values()) == [True, True, True, False, False, False, False]

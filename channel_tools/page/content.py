@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a channel's records to the values of its pages; pure, and from the records alone, so that it takes no time."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from channel_tools.channel.listing import not_listed
+from channel_tools.page.model import Build, Package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from channel_tools.channel.state import LoadedChannel
+
+_NAME_OF_SPEC = re.compile(r"(?:[^\s:]*::)?([A-Za-z0-9_.-]+)")
+_AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
+_FIRST_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*")
+_VIRTUAL = {
+    "__glibc": "glibc",
+    "__linux": "Linux",
+    "__cuda": "CUDA driver",
+    "__archspec": "processor",
+    "__unix": "Unix",
+}
+
+
+def read_packages(loaded: LoadedChannel) -> dict[str, Package]:
+    """The packages of a channel by name, in order: everything that its last index read, hidden builds too."""
+    builds: defaultdict[str, list[Build]] = defaultdict(list)
+    needed_by: defaultdict[str, set[str]] = defaultdict(set)
+    for build in _builds(loaded):
+        name = build.row.name
+        builds[name].append(build)
+        if build.hidden is None:
+            for needed in needed_names(build):
+                needed_by[needed].add(name)
+    return {
+        name: Package(name=name, builds=_newest_first(builds[name]), needed_by=tuple(sorted(needed_by[name] - {name})))
+        for name in sorted(builds)
+    }
+
+
+def _builds(loaded: LoadedChannel) -> Iterator[Build]:
+    listing, hidden = loaded.listing, not_listed(loaded.listing)
+    foundation, incoming = {*listing.foundation, *listing.superseded}, {*listing.incoming}
+    for subdir, state in sorted(loaded.states.items()):
+        patch = listing.patches.get(subdir)
+        for file_name, row in sorted(state.records.packages.items()):
+            key = f"{subdir}/{file_name}"
+            if key in incoming:
+                continue
+            yield Build(
+                subdir=subdir,
+                file_name=file_name,
+                row=row,
+                record=row.record if patch is None else patch.applied(file_name, row.record),
+                foundation=key in foundation,
+                hidden=hidden.get(key),
+                yanked=listing.yanked.get(key),
+            )
+
+
+def needed_names(build: Build) -> list[str]:
+    """The names of the packages that a build depends on, virtual ones too, in the order of its record."""
+    found = (_NAME_OF_SPEC.match(spec) for spec in texts(build.record.get("depends")))
+    return list(dict.fromkeys(match[1] for match in found if match))
+
+
+def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
+    if len(builds) == 1:
+        return tuple(builds)
+    from rattler import Version  # noqa: PLC0415 - slow to import, and most names have one build
+
+    versions = {build.version: Version(build.version) for build in builds}
+
+    def age(build: Build) -> tuple[object, object, object]:
+        return versions[build.version], build.record.get("build_number", 0), build.record.get("timestamp", 0)
+
+    return tuple(sorted(builds, key=age, reverse=True))
+
+
+def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
+    """What builds ask of a machine, by virtual package in words (``glibc``): the least versions, in order."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for build in builds:
+        for spec in texts(build.record.get("depends")):
+            name, _space, condition = spec.partition(" ")
+            if name.startswith("__"):
+                least = _AT_LEAST.search(condition)
+                found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
+    return {name: tuple(sorted(found[name], key=_as_numbers)) for name in sorted(found)}
+
+
+def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
+    """For which versions of ``name`` (python, pytorch) builds were made, by their variants or else dependencies."""
+    found = set()
+    for build in builds:
+        variant = build.row.origin.variant or {}
+        specs = [variant[name]] if name in variant else _conditions_on(build, name)
+        found |= {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
+    return tuple(sorted(found, key=_as_numbers))
+
+
+def _conditions_on(build: Build, name: str) -> list[str]:
+    return [
+        spec.partition(" ")[2]
+        for spec in texts(build.record.get("depends"))
+        if (match := _NAME_OF_SPEC.match(spec)) and match[1] == name
+    ]
+
+
+def _as_numbers(text: str) -> tuple[list[int], str]:
+    return [int(part) for part in re.findall(r"[0-9]{1,9}", text)], text
+
+
+def texts(value: object) -> list[str]:
+    """The texts of a field that holds one or a list of them; packages may hold anything there."""
+    if isinstance(value, str):
+        return [value]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def field_lines(value: object) -> list[tuple[str, str]]:
+    """The rows of a field like run_exports: kind and text."""
+    rows: Mapping[object, object] = value if isinstance(value, dict) else {}
+    return [(str(kind), text) for kind, items in sorted(rows.items(), key=str) for text in texts(items)]
+
+
+def web_link(text: str) -> str | None:
+    """``text`` if it is an address that a page may lead to: of the web, and nothing that a browser would run."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+    except ValueError:
+        return None
+    return text if parts.scheme in {"http", "https"} and parts.netloc and text.isprintable() else None

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What only a package's file says: its files with their sizes, its sources, and its patches with their reasons.
+
+A patch's reason is what stands above its first difference. Whatever is of another shape than expected is left out: the
+recipe in a package is anybody's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import yaml
+
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.info import parsed_json
+from channel_tools.page.content import texts
+from channel_tools.system.yamlfile import load_plain_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SHOWN_FILES = 1000
+_PATHS, _RECIPE = "paths.json", "recipe/rendered_recipe.yaml"
+_REASON_CHARACTERS = 2000
+_PATCH_STARTS = ("---", "diff ", "Index: ", "+++ ")
+_SUBJECT = "Subject: "
+_HEADERS = ("From ", "From: ", "Date: ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patch:
+    """A patch of upstream's source: its file's name and the reason in its header (empty: it gives none)."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One source: where it is from, the hash or commit that it is pinned to, and what was changed in it."""
+
+    address: str
+    pinned: str
+    patches: tuple[Patch, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Details:
+    """``files`` are the first SHOWN_FILES of ``file_count``, with their sizes; ``unpacked_bytes`` is that of all."""
+
+    files: tuple[tuple[str, int | None], ...]
+    file_count: int
+    unpacked_bytes: int
+    sources: tuple[Source, ...]
+
+
+def read_details(path: Path) -> Details:
+    """Look into a package. Raises IntegrityError when it is damaged."""
+    info = read_info_files(path, frozenset({_PATHS, _RECIPE}))
+    files = _files(parsed_json(info, _PATHS, path) if _PATHS in info else {})
+    sources = list(_source_rows(info.get(_RECIPE, b"")))
+    wanted = {name: f"recipe/{posixpath.normpath(name)}" for row in sources for name in texts(row.get("patches"))}
+    patches = read_info_files(path, frozenset(wanted.values())) if wanted else {}
+    return Details(
+        files=tuple(files[:SHOWN_FILES]),
+        file_count=len(files),
+        unpacked_bytes=sum(size or 0 for _name, size in files),
+        sources=tuple(_source(row, wanted, patches) for row in sources),
+    )
+
+
+def _files(value: object) -> list[tuple[str, int | None]]:
+    rows = value.get("paths") if isinstance(value, dict) else None
+    return [
+        (row["_path"], size if isinstance(size := row.get("size_in_bytes"), int) else None)
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and isinstance(row.get("_path"), str)
+    ]
+
+
+def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
+    """The sources of a rendered recipe that come from elsewhere, not from beside the recipe."""
+    try:
+        value = load_plain_yaml(recipe)
+    except yaml.YAMLError:
+        return
+    sources = value.get("finalized_sources") if isinstance(value, dict) else None
+    for row in sources if isinstance(sources, list) else [sources]:
+        if isinstance(row, dict) and (texts(row.get("url")) or texts(row.get("git"))):
+            yield row
+
+
+def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, bytes]) -> Source:
+    pins = [f"{key} {row[key]}" for key in ("sha256", "rev", "tag") if isinstance(row.get(key), str)]
+    return Source(
+        address=" or ".join([*texts(row.get("url")), *texts(row.get("git"))]),
+        pinned=", ".join(pins),
+        patches=tuple(
+            Patch(name=posixpath.basename(name), reason=patch_reason(patches.get(wanted[name], b"")))
+            for name in texts(row.get("patches"))
+        ),
+    )
+
+
+def patch_reason(content: bytes) -> str:
+    """What a patch in git's format says above its first difference."""
+    lines: list[str] = []
+    for line in content[: 4 * _REASON_CHARACTERS].decode(errors="replace").splitlines():
+        if line.startswith(_PATCH_STARTS):
+            break
+        if not line.startswith(_HEADERS):
+            lines.append(line.removeprefix(_SUBJECT))
+    return "\n".join(lines).strip()[:_REASON_CHARACTERS]

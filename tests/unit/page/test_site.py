@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page says what the channel holds, leads nowhere that is not there, and takes nothing of a package for markup."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from channel_tools.channel import add_packages, channel_writer, verify_channel
+from channel_tools.channel.listing import with_yanked
+from channel_tools.channel.maintenance import relist
+from channel_tools.channel.model import Channel
+from channel_tools.page import PageReport, ShownStack, add_page, refresh_page
+from channel_tools.system.errors import ChannelError
+from tests.unit.channel.toys import make_conda, new_channel, own
+
+HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;\u202e\x1b[31m"
+VOID = {"meta", "link", "input"}
+RECIPE = {
+    "finalized_sources": [
+        {
+            "url": "https://upstream.example/a-1.tar.gz",
+            "sha256": "9" * 64,
+            "patches": ["_tree/patches/0001-mend.patch"],
+        },
+        {"path": "src"},
+        {"url": "javascript:alert(3)"},
+    ]
+}
+PATCH = b"From 0123 Mon\nSubject: Mend the build\n\nUpstream looks in /usr.\n---\n a.c | 2 +-\ndiff --git a/a.c b/a.c\n"
+
+
+@dataclass
+class Page(HTMLParser):
+    """What stands in a page, as a parser sees it; a tag that does not close what is open is an error."""
+
+    open: list[str] = field(default_factory=list)
+    tags: Counter[str] = field(default_factory=Counter)
+    attributes: list[tuple[str, str, str]] = field(default_factory=list)
+    words: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def read(path: Path) -> Page:
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    page.close()
+    assert page.open == []
+    return page
+
+
+def pages(channel: Channel) -> dict[str, Page]:
+    found = [channel.path / "index.html", *sorted((channel.path / "page").rglob("*.html"))]
+    return {path.relative_to(channel.path).as_posix(): read(path) for path in found}
+
+
+def write_page(channel: Channel, **given: object) -> PageReport:
+    settings = {"title": None, "address": None, "stacks": None} | given
+    with channel_writer(channel) as writer:
+        return add_page(writer, **settings)  # type: ignore[arg-type]
+
+
+def publish(channel: Channel, *files: Path) -> PageReport | None:
+    with channel_writer(channel) as writer:
+        add_packages(writer, files)
+        return refresh_page(writer)
+
+
+def toys(folder: Path) -> list[Path]:
+    about = own("d1") | {
+        "summary": "A library of toys",
+        "home": "https://upstream.example/",
+        "dev_url": "javascript:alert(4)",
+    }
+    info = {
+        "info/recipe/rendered_recipe.yaml": json.dumps(RECIPE).encode(),
+        "info/recipe/_tree/patches/0001-mend.patch": PATCH,
+    }
+    return [
+        make_conda(
+            folder,
+            "libtoy",
+            about=about,
+            info=info,
+            run_exports={"weak": ["libtoy >=1.0,<2"]},
+            index={"license": "BSD-3-Clause"},
+        ),
+        *(
+            make_conda(
+                folder,
+                "toy",
+                build=f"py{python}_pt{pytorch}",
+                about=own(f"{python}{pytorch}"),
+                variant={"python": f"3.{python}.* *_cpython", "pytorch": f"2.{pytorch}"},
+                index={"depends": ["libtoy >=1.0,<2", "__glibc >=2.28,<3", f"python 3.{python}.*", "elsewhere"]},
+            )
+            for python, pytorch in ((11, 5), (11, 6), (12, 6))
+        ),
+    ]
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    channel = new_channel(tmp_path)
+    publish(channel, *toys(tmp_path / "made"))
+    return channel
+
+
+def test_a_visitor_finds_what_it_is_whether_it_fits_and_how_to_install_it(channel: Channel) -> None:
+    stack = ShownStack(name="toys", description="Toys for all", install=("toy * py11*", "libtoy"))
+    missing = ShownStack(name="rdma", description="Not built here", install=("toy * rdma*",))
+    write_page(channel, title="Our toys", address="https://channel.example/ours", stacks=[stack, missing])
+    words = pages(channel)["index.html"].words
+    for said in (
+        "Our toys",
+        "linux-64 (4)",
+        "2.28 or later",
+        "3.11, 3.12",
+        "2.5, 2.6",
+        "BSD-3-Clause",
+        "A library of toys",
+    ):
+        assert said in words
+    command = "create -n toys --override-channels -c https://channel.example/ours 'toy * py11*' libtoy"
+    assert f"conda {command}" in words
+    assert f"mamba {command}" in words
+    assert "pixi init -c https://channel.example/ours toys && cd toys && pixi add 'toy * py11*' libtoy" in words
+    assert "rdma" not in words
+
+
+def test_variants_are_a_table_of_python_by_pytorch(channel: Channel) -> None:
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, ["linux-64/toy-1.0-py12_pt6.conda"], "wrong results"))
+    write_page(channel)
+    words = " ".join(pages(channel)["page/name/toy.html"].words.split())
+    assert "Variants of 1.0: python by pytorch python pytorch 2.5 pytorch 2.6" in words
+    assert "3.11 py11_pt5: built py11_pt6: built 3.12 not built py12_pt6: yanked: wrong results" in words
+
+
+def test_dependencies_lead_both_ways(channel: Channel) -> None:
+    write_page(channel)
+    site = pages(channel)
+    assert ("a", "href", "../../page/name/libtoy.html") in site["page/name/toy.html"].attributes
+    assert ("a", "href", "../../page/name/toy.html") in site["page/name/libtoy.html"].attributes
+    assert "elsewhere" in site["page/name/toy.html"].words
+
+
+def test_a_build_shows_its_files_sources_and_the_reasons_of_its_patches(channel: Channel) -> None:
+    write_page(channel)
+    words = pages(channel)["page/build/linux-64/libtoy-1.0-0.html"].words
+    for said in ("share/libtoy.txt", "https://upstream.example/a-1.tar.gz", "sha256 " + "9" * 64, "libtoy >=1.0,<2"):
+        assert said in words
+    assert "0001-mend.patch" in words
+    assert "Mend the build\n\nUpstream looks in /usr." in words
+    assert "a.c | 2" not in words
+
+
+def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(channel: Channel) -> None:
+    write_page(channel)
+    for path, page in pages(channel).items():
+        place = channel.path / path
+        ids = {value for _tag, name, value in page.attributes if name == "id"}
+        for tag, name, value in page.attributes:
+            assert not name.startswith("on")
+            assert name not in {"style", "srcset", "action"}
+            if name == "aria-labelledby":
+                assert value in ids
+            if name not in {"href", "src"}:
+                continue
+            parts = urlsplit(value)
+            if parts.scheme:
+                assert (tag, parts.scheme) == ("a", "https")
+            elif parts.path:
+                assert (place.parent / unquote(parts.path)).is_file(), (path, value)
+            else:
+                assert parts.fragment in ids
+    policies = {
+        value for page in pages(channel).values() for tag, name, value in page.attributes if "default-src" in value
+    }
+    assert policies == {"default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'"}
+
+
+def test_nothing_of_a_package_becomes_markup(channel: Channel, tmp_path: Path) -> None:
+    texts = dict.fromkeys(("summary", "description", "home", "dev_url", "doc_url", "source_url"), HOSTILE)
+    recipe = {"finalized_sources": {"url": HOSTILE, "sha256": HOSTILE, "patches": [HOSTILE]}}
+    build = make_conda(
+        tmp_path / "made",
+        "bad",
+        about=own("d9") | texts,
+        variant={"key": HOSTILE},
+        info={"info/recipe/rendered_recipe.yaml": json.dumps(recipe).encode()},
+        index={"license": "BSD </script>"},
+        files={f"share/{HOSTILE[:-6].replace('/', '')}": b"x"},
+    )
+    publish(channel, build)
+    write_page(channel, title=HOSTILE, stacks=[ShownStack(name=HOSTILE, description=HOSTILE, install=("bad",))])
+    for page in pages(channel).values():
+        assert page.tags["script"] == 1
+        assert page.tags["img"] == 0
+        assert "\x1b" not in page.words
+        assert "\u202e" not in page.words
+    assert "alert(1)" in pages(channel)["page/name/bad.html"].words
+    names = (channel.path / "page" / "names.js").read_text()
+    assert json.loads(names.removeprefix("const packageNames = ").removesuffix(";\n"))[0][0] == "bad"
+
+
+def test_only_what_changed_is_written(channel: Channel, tmp_path: Path) -> None:
+    first = write_page(channel)
+    assert first.written == first.files
+    assert write_page(channel).written == 0
+    report = publish(channel, make_conda(tmp_path / "made", "other", index={"depends": ["libtoy"]}, about=own("d5")))
+    # its own two pages, that of what it needs, the list, the names for the search, the index
+    assert report is not None
+    assert (report.written, report.removed) == (6, 0)
+    (channel.path / "page" / "page.css").unlink()
+    assert write_page(channel).written == 1
+
+
+def test_pages_of_deleted_packages_go(channel: Channel) -> None:
+    write_page(channel)
+    (channel.path / "linux-64" / "toy-1.0-py11_pt5.conda").unlink()
+    report = publish(channel)
+    assert report is not None
+    assert report.removed == 1
+    assert not (channel.path / "page/build/linux-64/toy-1.0-py11_pt5.html").exists()
+
+
+def test_a_channel_without_a_page_gets_none(channel: Channel, tmp_path: Path) -> None:
+    assert publish(channel, make_conda(tmp_path / "made", "other")) is None
+    assert not (channel.path / "index.html").exists()
+
+
+def test_a_page_of_somebody_else_stays(channel: Channel) -> None:
+    (channel.path / "index.html").write_text("mine")
+    with pytest.raises(ChannelError, match="was not written by channel_tools channel page"):
+        write_page(channel)
+    assert (channel.path / "index.html").read_text() == "mine"
+
+
+def test_a_channel_with_a_page_is_verified_as_without(channel: Channel) -> None:
+    write_page(channel)
+    assert verify_channel(channel) == []
+
+
+def test_a_damaged_package_costs_its_files_only(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
+    path = channel.path / "linux-64" / "libtoy-1.0-0.conda"
+    path.write_bytes(path.read_bytes()[:-100])
+    write_page(channel)
+    assert "is damaged" in pages(channel)["page/build/linux-64/libtoy-1.0-0.html"].words
+    assert "libtoy-1.0-0.conda" in caplog.text
