@@ -22,6 +22,7 @@ _LONGEST_FIRST = (
         "test_mpi_cuda_awareness.py",
         "test_mirror.py",
         "test_serve_kills.py",
+        "test_cluster.py",
     ),
     *("test_s3_safety.py", "test_sources.py", "test_s3.py", "test_publish.py"),
     *("test_autotools.py", "test_conda_forge_foundation.py", "test_build.py", "test_archive_fuzz.py"),

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,15 +71,16 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         environ=os.environ,
         conda_build=None if builds.conda_build is None else Path(builds.conda_build),
     )
-    child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
+    started_s = time.monotonic()
     try:
-        child.process.wait()
-    finally:
-        end_process_group(child.process)
-    try:
+        child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
+        try:
+            child.process.wait()
+        finally:
+            end_process_group(child.process)
         return Outcome(seconds=child.seconds(), package=str(package_of(child)))
     except ChannelToolsError as err:
-        return Outcome(seconds=child.seconds(), failure=Failure.of(err))
+        return Outcome(seconds=time.monotonic() - started_s, failure=Failure.of(err))
 
 
 if __name__ == "__main__":

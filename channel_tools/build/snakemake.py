@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, wr
 from channel_tools.build.schedule import held_back
 from channel_tools.system.errors import BuildError, CommandError, UsageError
 from channel_tools.system.files import write_text_atomically
-from channel_tools.system.processes import Deadline, running_program, wait_for_any
+from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ _SNAKEFILE = "Snakefile"
 _JOBS_AT_ONCE = 100
 _LOOK_S = 0.5
 _CANCEL_S = 60.0
+_SCONTROL_LIMIT_S = 60.0
 _LOST_HINT = (
     "run the same command again: what was built is kept; more time or memory: docs/how-to/build-on-a-cluster.md"
 )
@@ -57,13 +59,15 @@ def find_snakemake(environ: Mapping[str, str]) -> Path:
     return Path(found)
 
 
-def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
-    """Write the Snakefile and what it reads into ``folder``; finished builds of an earlier run are taken over.
-
-    Raises UsageError when ``folder`` holds something else.
-    """
+def check_workflow_folder(folder: Path) -> None:
+    """Raise UsageError when ``folder`` holds anything but a workflow that write_workflow wrote."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / BUILDS_FILE).is_file()):
-        raise UsageError(f"{folder}: is no workflow of ours", hint="name a folder that is empty or does not exist")
+        message = f"{folder}: holds something else than a workflow of builds"
+        raise UsageError(message, hint="name a folder that is empty or does not exist")
+
+
+def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
+    """Write the Snakefile and what it reads into ``folder``; finished builds of an earlier run are taken over."""
     folder.mkdir(parents=True, exist_ok=True)
     write_builds(folder / BUILDS_FILE, builds)
     for job in builds.jobs:
@@ -76,19 +80,30 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
     write_text_atomically(folder / _SNAKEFILE, text)
 
 
-def snakemake_command(program: Path, folder: Path, *, on: str, jobs: int | None) -> list[str]:
+def snakemake_command(
+    program: Path, folder: Path, *, on: str, jobs: int | None, environ: Mapping[str, str]
+) -> list[str]:
     """The command that runs the workflow; ``on`` is ``slurm`` or the folder of a Snakemake profile.
 
-    ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``.
+    ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``,
+    CommandError for ``slurm`` where Slurm's commands are not on the PATH of ``environ``.
     """
     command = [str(program), "--snakefile", str(folder / _SNAKEFILE), *_OWN_OPTIONS, "--keep-going"]
     command += ["--local-cores", "1", "--scheduler", "greedy", "--nocolor"]
     if on == SLURM:
-        return [*command, *_SLURM_OPTIONS, "--jobs", str(jobs or _JOBS_AT_ONCE)]
+        return [*command, *_SLURM_OPTIONS, *_status_options(environ), "--jobs", str(jobs or _JOBS_AT_ONCE)]
     if not Path(on).is_dir():
         message = f"--on {on}: neither {SLURM} nor a folder"
         raise UsageError(message, hint="name the folder of a Snakemake profile, which has a config.yaml")
     return [*command, "--profile", str(Path(on).absolute()), *(["--jobs", str(jobs)] if jobs else [])]
+
+
+def _status_options(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """How to ask for the state of jobs: as the plugin chooses, but of squeue where Slurm keeps no accounts of jobs."""
+    stated = run_command(["scontrol", "show", "config"], env=environ, timeout_s=_SCONTROL_LIMIT_S).stdout
+    kept = re.search(r"^AccountingStorageType\s*=\s*(\S+)$", stated, re.MULTILINE)
+    without = kept is not None and kept[1] in {"accounting_storage/none", "(null)"}
+    return ("--slurm-status-command", "squeue") if without else ()
 
 
 def run_workflow(
@@ -143,11 +158,13 @@ class _Gathering:
 
     def rest(self, log: Path) -> Iterator[BuildResult]:
         """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
+        said = f"\n{log_tail(log)}" if self._waiting else ""
         while self._waiting:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
-            message = f"{job.stem}: its job left no result: cancelled, out of time, or never started"
-            error = BuildError(f"{message}\n{log_tail(log)}\nlog: {log}", hint=_LOST_HINT)
+            message = f"{job.stem}: its job left no result: cancelled, out of time, or never started{said}\nlog: {log}"
+            said = ""  # the same words once
+            error = BuildError(message, hint=_LOST_HINT)
             yield from self._ended(job, BuildResult(job=job, status="failed", error=error))
 
     def _result(self, job: BuildJob) -> BuildResult:

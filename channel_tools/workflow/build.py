@@ -22,7 +22,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.audit import admit_foundation, package_gate
-from channel_tools.workflow.cluster import check_request, workflow_of
+from channel_tools.workflow.cluster import command_for, workflow_of
 from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
 from channel_tools.workflow.plan import expand_request, plan_expansion, published_by_name
 from channel_tools.workflow.sources import fetch_missing, missing_error
@@ -91,8 +91,7 @@ def build_stacks(
     """
     expansion = expand_request(settings, request.plan)
     conda_build = find_conda_build(request.environ) if request.engine == "conda-build" else None
-    if request.cluster is not None:
-        check_request(settings, request.cluster, request.environ)
+    command = () if request.cluster is None else command_for(settings, request.cluster, request.environ)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
         make_registry_foundation(settings, _with_asked(request.foundation, expansion), progress=progress)
@@ -109,7 +108,7 @@ def build_stacks(
             else:  # whose builds have a lock of their own: each admission takes the channel's
                 write = functools.partial(workflow_of, settings, channel, request.cluster, jobs)
                 workflow = held.enter_context(
-                    write(environ=request.environ, conda_build=conda_build, force=request.plan.force)
+                    write(command=command, environ=request.environ, conda_build=conda_build, force=request.plan.force)
                 )
         if request.cluster is not None:
             results = workflow.run(progress=progress, on_result=on_result)

@@ -17,7 +17,13 @@ from channel_tools.build.model import BuildPlaces
 from channel_tools.build.node import clear_builds
 from channel_tools.build.remote import RemoteBuilds, RemoteJob
 from channel_tools.build.schedule import channels_of, check_order
-from channel_tools.build.snakemake import find_snakemake, run_workflow, snakemake_command, write_workflow
+from channel_tools.build.snakemake import (
+    check_workflow_folder,
+    find_snakemake,
+    run_workflow,
+    snakemake_command,
+    write_workflow,
+)
 from channel_tools.build.worker import check_paths
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
@@ -84,14 +90,20 @@ class Workflow:
         return results
 
 
-def check_request(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> None:
-    """Raise the error of a request that could not be run, before anything is made."""
-    if request.on is not None:
-        snakemake_command(find_snakemake(environ), request.workflow_folder(settings), on=request.on, jobs=None)
+def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The command that will run the workflow, none for one that is only written; nothing is made yet.
+
+    Raises the error of a request that could not be run.
+    """
+    check_workflow_folder(request.workflow_folder(settings))
     if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
         message = f"{settings.work}: builds would run there, which other machines do not see"
         hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
         raise UsageError(message, hint=hint)
+    if request.on is None:
+        return ()
+    program, folder = find_snakemake(environ), request.workflow_folder(settings)
+    return tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs, environ=environ))
 
 
 @contextlib.contextmanager
@@ -101,11 +113,12 @@ def workflow_of(
     request: ClusterRequest,
     jobs: Sequence[BuildJob],
     *,
+    command: tuple[str, ...],
     environ: Mapping[str, str],
     conda_build: Path | None,
     force: bool,
 ) -> Iterator[Workflow]:
-    """Write the workflow of ``jobs``; the lock of the builds' folder is held while the block runs.
+    """Write the workflow of ``jobs``, which ``command`` runs; the builds' folder is locked while the block runs.
 
     What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
     Raises as build_packages does before it starts, and what write_workflow raises.
@@ -118,10 +131,6 @@ def workflow_of(
     with exclusive_lock(settings.work / ".lock", what=f"the build folder {settings.work}"):
         clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
         write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
-        command: tuple[str, ...] = ()
-        if request.on is not None:
-            program = find_snakemake(environ)
-            command = tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs))
         yield Workflow(folder=folder, command=command, jobs=tuple(jobs), logs=settings.logs, environ=environ)
 
 

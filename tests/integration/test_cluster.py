@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,16 +19,19 @@ import pytest
 import yaml
 
 from channel_tools.channel import open_channel, published_packages, verify_channel
-from channel_tools.system.errors import BuildError
+from channel_tools.system.errors import BuildError, ChannelError
+from tests.support.processes import PATIENCE_S, assert_ended
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 
 pytestmark = pytest.mark.integration
 
+LIMIT_S = 240
 _PROFILE = {
     "executor": "slurm",
     "jobs": 4,
     "config": ["cores=2", "mem_mb=1000", "runtime=10"],
+    "set-threads": {"build": "1 if wildcards.stem.startswith('slow-') else 2"},
     "slurm-init-seconds-before-status-checks": 1,
     "slurm-no-account": True,
     "slurm-status-command": "squeue",
@@ -47,10 +54,11 @@ class Recipe(TypedDict, total=False):
 class Tool:
     """The command line in a tree of toy recipes, with the cluster's programs on its PATH."""
 
-    def __init__(self, folder: Path, slurm: Slurm, recipes: Mapping[str, Recipe]) -> None:
+    def __init__(self, folder: Path, slurm: Slurm | None, recipes: Mapping[str, Recipe]) -> None:
         self.folder, self.tree = folder, folder / "tree"
         self.profile = folder / "profile"
-        self._path = os.pathsep.join([str(snakemake_folder()), str(slurm.bin), os.environ["PATH"]])
+        clients = [] if slurm is None else [str(slurm.bin)]
+        self._path = os.pathsep.join([str(snakemake_folder()), *clients, os.environ["PATH"]])
         self._write("profile/config.yaml", yaml.safe_dump(_PROFILE))
         for subdir in ("noarch", "linux-64"):
             self._write(f"foundation/{subdir}/repodata.json", json.dumps({"info": {"subdir": subdir}, "packages": {}}))
@@ -92,7 +100,7 @@ class Tool:
     def build(self, *words: str | Path, code: int = 0) -> str:
         """What the command says; it has to end with ``code``."""
         with self.start(*words) as process:
-            said, errors = process.communicate(timeout=240)
+            said, errors = process.communicate(timeout=LIMIT_S)
         assert process.returncode == code, errors
         return said + errors
 
@@ -106,18 +114,91 @@ class Tool:
         return path.read_text()
 
 
+def read_pipe(pipe: Path) -> list[int]:
+    """The numbers that a build's script writes to the pipe; it is given PATIENCE_S to begin."""
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([reading], [], [], PATIENCE_S)[0], "the build did not start"
+        return [int(word) for word in os.read(reading, 4096).split()]
+    finally:
+        os.close(reading)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def job_of(slurm: Slurm, name: str) -> str:
+    """The id of the job that builds the package."""
+    (found,) = [number for number, comment in slurm.jobs().items() if f"_wildcards_{name}-" in comment]
+    return found
+
+
 def test_a_stack_is_built_by_jobs_of_slurm(tmp_path: Path, slurm: Slurm) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     recipes: dict[str, Recipe] = {
         "base": {"script": "echo cores=$CPU_COUNT slurm=$(env | grep -c SLURM)"},
-        "upper": {"script": "test -f $PREFIX/share/base", "host": ("base",)},
-        "bad": {"script": "echo boom; exit 3"},
+        "bad": {"script": "echo boom $(cat $PREFIX/share/base); exit 3", "host": ("base",)},
         "held": {"host": ("bad",)},
+        "cancelled": {"script": f"echo $$ > {pipe}; sleep 1000"},
     }
     tool = Tool(tmp_path, slurm, recipes)
-    said = tool.build("--on", tool.profile, code=BuildError.exit_code)
-    assert "bad-1.0-" in said
+    with tool.start("--on", "slurm") as process:
+        script = read_pipe(pipe)
+        slurm.run("scancel", job_of(slurm, "cancelled"))
+        _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == BuildError.exit_code, said
     assert "the build script failed" in said
-    assert "boom" in said
+    assert "boom base" in said
+    assert re.search(r"cancelled-1\.0-\w+: its job left no result", said)
     assert "not built because of that: held-1.0" in said
-    assert tool.published() == ["base", "upper"]
-    assert "cores=2 slurm=0" in tool.log("base")
+    assert tool.published() == ["base"]
+    cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says
+    assert f"cores={cores} slurm=0" in tool.log("base")
+    assert_ended(script)
+
+
+def test_killed_runs_lose_nothing_and_build_nothing_twice(tmp_path: Path, slurm: Slurm) -> None:
+    pipe, go, built = tmp_path / "pipe", tmp_path / "go", tmp_path / "built"
+    os.mkfifo(pipe)
+    os.mkfifo(go)
+    tool = Tool(
+        tmp_path, slurm, {"slow": {"script": f"echo $$ > {pipe}; read line < {go}; echo $$ $CPU_COUNT >> {built}"}}
+    )
+
+    with tool.start("--on", tool.profile) as first:
+        script = read_pipe(pipe)
+        refused = tool.build("--on", tool.profile, code=ChannelError.exit_code)
+        assert f"in use by process {first.pid}" in refused
+        first.kill()
+    assert_ended(script)  # Snakemake hears of the driver's end and cancels its jobs
+    wait_for(lambda: not slurm.jobs())
+
+    with tool.start("--on", tool.profile) as second:
+        script = read_pipe(pipe)
+        os.kill(int(Path(f"/proc/{second.pid}/task/{second.pid}/children").read_text()), signal.SIGKILL)
+        _, said = second.communicate(timeout=PATIENCE_S)
+    assert second.returncode == BuildError.exit_code
+    assert "its job left no result" in said
+    survivor = job_of(slurm, "slow")
+
+    with tool.start("--on", tool.profile) as third:
+        wait_for(lambda: [*slurm.jobs()] != [survivor] and slurm.is_running(max(slurm.jobs(), key=int)))
+        go.write_text("on\n")
+        _, said = third.communicate(timeout=LIMIT_S)
+    assert third.returncode == 0, said
+    assert tool.published() == ["slow"]
+    assert built.read_text() == f"{script[0]} 1\n"
+
+
+def test_an_emitted_workflow_builds_with_snakemake_alone(tmp_path: Path) -> None:
+    tool = Tool(tmp_path, None, {"base": {}})
+    snakefile = tool.build("--emit", "snakemake", "-o", tmp_path / "workflow").splitlines()[0]
+    command = [str(snakemake_folder() / "snakemake"), "--snakefile", snakefile, "--cores", "2"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert made.returncode == 0, made.stderr
+    assert tool.published() == ["base"]

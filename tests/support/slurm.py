@@ -76,6 +76,10 @@ class Slurm:
         lines = self.run("squeue", "--noheader", "--format=%i %k").splitlines()
         return dict(line.split(maxsplit=1) for line in lines)
 
+    def is_running(self, job: str) -> bool:
+        """Whether the job has begun and not ended."""
+        return self.run("squeue", "--noheader", "--jobs", job, "--format=%T").strip() == "RUNNING"
+
 
 @contextlib.contextmanager
 def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:

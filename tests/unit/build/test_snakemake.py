@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.remote import (
+    BUILDS_FILE,
+    Failure,
+    Outcome,
+    RemoteBuilds,
+    RemoteJob,
+    read_builds,
+    results_of,
+    write_outcome,
+)
+from channel_tools.build.snakemake import (
+    check_workflow_folder,
+    find_snakemake,
+    run_workflow,
+    snakemake_command,
+    write_workflow,
+)
+from channel_tools.system.errors import BuildError, CommandError, SolveError, UsageError
+
+
+def job(name: str, *waits_for: str) -> BuildJob:
+    return BuildJob(
+        file_name=f"{name}-1.0-h_0.conda",
+        subdir="noarch",
+        recipe_folder=Path("recipes", name),
+        waits_for=tuple(f"{other}-1.0-h_0.conda" for other in waits_for),
+    )
+
+
+def builds(*names: str) -> RemoteBuilds:
+    return RemoteBuilds(
+        python="python",
+        tree="/tree",
+        output="/tree/output",
+        cache="/cache",
+        work="/tree/output/work/nodes",
+        logs="/tree/output/logs",
+        platform="linux-64",
+        channels=("file:///tree/output/channel",),
+        conda_build=None,
+        jobs=tuple(
+            RemoteJob(stem=f"{name}-1.0-h_0", subdir="noarch", recipe_folder=f"/recipes/{name}", waits_for=())
+            for name in names
+        ),
+    )
+
+
+def run(folder: Path, script: str, *jobs: BuildJob) -> list[BuildResult]:
+    """The results of a workflow that the shell script runs in place of Snakemake."""
+    command = ["sh", "-c", f"cd {folder}; mkdir -p results; {script}"]
+    return list(run_workflow(command, folder, jobs, logs=folder / "logs", environ=os.environ))
+
+
+def test_snakemake_that_is_missing_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(CommandError) as caught:
+        find_snakemake({"PATH": str(tmp_path)})
+    assert caught.value.hint is not None
+    assert "channel-tools[cluster]" in caught.value.hint
+
+
+def command(folder: Path, on: str, jobs: int | None = None) -> list[str]:
+    return snakemake_command(Path("snakemake"), folder, on=on, jobs=jobs, environ={"PATH": f"{folder}:/usr/bin:/bin"})
+
+
+def test_a_profile_says_how_many_jobs_unless_the_user_does(tmp_path: Path) -> None:
+    assert command(tmp_path, str(tmp_path))[-2:] == ["--profile", str(tmp_path)]
+    assert command(tmp_path, str(tmp_path), 3)[-2:] == ["--jobs", "3"]
+    with pytest.raises(UsageError, match="--on slrum: neither slurm nor a folder"):
+        command(tmp_path, "slrum")
+
+
+def test_a_slurm_without_accounting_is_asked_by_squeue(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="scontrol: the program was not found"):
+        snakemake_command(Path("snakemake"), tmp_path, on="slurm", jobs=None, environ={"PATH": str(tmp_path)})
+    scontrol = tmp_path / "scontrol"
+    for kind, squeue in (("none", True), ("slurmdbd", False)):
+        scontrol.write_text(f"#!/bin/sh\necho 'AccountingStorageType   = accounting_storage/{kind}'\n")
+        scontrol.chmod(0o755)
+        made = command(tmp_path, "slurm")
+        assert made[-2:] == ["--jobs", "100"]
+        assert made[made.index("--executor") + 1] == "slurm"
+        assert ("--slurm-status-command" in made) is squeue
+
+
+def test_a_workflow_replaces_only_its_like(tmp_path: Path) -> None:
+    write_workflow(tmp_path / "new", builds("a"))
+    check_workflow_folder(tmp_path / "new")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    for place in (tmp_path / "mine", tmp_path / "mine" / "notes.txt"):
+        with pytest.raises(UsageError, match="holds something else"):
+            check_workflow_folder(place)
+
+
+def test_of_an_earlier_run_only_finished_builds_count(tmp_path: Path) -> None:
+    package = tmp_path / "a-1.0-h_0.conda"
+    package.touch()
+    file = tmp_path / "workflow" / BUILDS_FILE
+    write_workflow(file.parent, builds("a", "b", "c"))
+    a, b, c = (results_of(file, f"{name}-1.0-h_0") for name in "abc")
+    write_outcome(a.built, Outcome(seconds=1, package=str(package)))
+    write_outcome(b.built, Outcome(seconds=1, package=str(tmp_path / "removed.conda")))
+    write_outcome(b.admitted, Outcome(seconds=1, package=str(package)))
+    write_outcome(c.built, Outcome(seconds=1, failure=Failure(error="BuildError", message="no", hint=None)))
+    write_workflow(file.parent, builds("a", "b", "c"))
+    assert sorted(path.name for path in a.folder.iterdir()) == [a.built.name]
+    assert read_builds(file) == builds("a", "b", "c")
+
+
+def test_every_job_has_one_result(tmp_path: Path) -> None:
+    jobs = [job("after", "bad"), job("bad"), job("good"), job("last", "after"), job("lost"), job("then", "lost")]
+    good, bad = (results_of(tmp_path / BUILDS_FILE, f"{name}-1.0-h_0") for name in ("good", "bad"))
+    write_outcome(good.admitted, Outcome(seconds=2, package="/channel/good"))
+    failure = Failure.of(SolveError("bad: cannot be solved", hint="look"))
+    write_outcome(bad.failed, Outcome(seconds=1, failure=failure))
+    results = run(tmp_path, "echo no such partition; exit 1", *jobs)
+    assert {result.job.stem.partition("-")[0]: result.status for result in results} == {
+        "bad": "failed",
+        "after": "not_started",
+        "last": "not_started",
+        "good": "built",
+        "lost": "failed",
+        "then": "not_started",
+    }
+    errors = {result.job.stem.partition("-")[0]: result.error for result in results if result.error is not None}
+    assert type(errors["bad"]) is SolveError
+    assert (errors["bad"].message, errors["bad"].hint) == ("bad: cannot be solved", "look")
+    assert type(errors["lost"]) is BuildError
+    assert "no such partition" in errors["lost"].message
+
+
+def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
+    write_outcome(tmp_path / "outcome", Outcome(seconds=2, package="/channel/good"))
+    good = results_of(tmp_path / BUILDS_FILE, "good-1.0-h_0").admitted
+    trap = f"trap 'echo cancelled > {tmp_path}/said; exit 1' INT"
+    command = ["bash", "-c", f"{trap}; mkdir {good.parent}; mv {tmp_path}/outcome {good}; while :; do sleep 0.1; done"]
+    run = run_workflow(command, tmp_path, [job("good"), job("slow")], logs=tmp_path / "logs", environ=os.environ)
+    assert next(run).status == "built"
+    run.close()
+    assert (tmp_path / "said").read_text() == "cancelled\n"

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import run_tool
+from tests.support.toy_tree import write_toy_tree
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--emit", "snakemake"], "--emit snakemake and --output-dir FOLDER go together"),
+        (["--output-dir", "workflow"], "--emit snakemake and --output-dir FOLDER go together"),
+        (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes them"),
+        (["--emit", "snakemake", "-o", "recipes"], "holds something else than a workflow of builds"),
+    ],
+    ids=["nowhere", "nothing", "both", "taken"],
+)
+def test_where_builds_run_is_said_once(tmp_path: Path, words: list[str], message: str) -> None:
+    write_toy_tree(tmp_path)
+    result = run_tool("build", *words, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert not (tmp_path / "output").exists()
