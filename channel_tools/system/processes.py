@@ -36,10 +36,13 @@ _TAIL_LINES = 20
 _SSH_CONNECT_S = 10
 PR_SET_PDEATHSIG = 1
 
-# Between fork and exec of a program: have the kernel signal it when the process that starts it ends.
+# Between fork and exec of a program: have the kernel signal it when the process that starts it ends, and have it hear
+# that signal (handler 0 is the default): shells start what they run in the background with SIGINT ignored.
 _LAUNCHER = f"""
 import ctypes, os, sys
-ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, int(sys.argv[2]))
+libc, number = ctypes.CDLL(None), int(sys.argv[2])
+libc.signal(number, None)
+libc.prctl({PR_SET_PDEATHSIG}, number)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the process that started this one has ended")
 try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A package that was built elsewhere enters the channel.
+"""A package that was built elsewhere enters the channel: a process beside Snakemake, one per package.
 
-Run as ``python -m channel_tools.workflow.admission BUILDS.json STEM``.
-It takes the channel's lock itself, since no driver need run; what it does under the lock is what a build at home does.
+``python -m channel_tools.workflow.admission BUILDS.json STEM`` takes the channel's lock itself, since a workflow also
+runs without a driver of ours. What it does under the lock is what a build at home does.
 """
 
 from __future__ import annotations

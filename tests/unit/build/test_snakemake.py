@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,11 @@ def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
     good = results_of(tmp_path / BUILDS_FILE, "good-1.0-h_0").admitted
     trap = f"trap 'echo cancelled > {tmp_path}/said; exit 1' INT"
     command = ["bash", "-c", f"{trap}; mkdir {good.parent}; mv {tmp_path}/outcome {good}; while :; do sleep 0.1; done"]
-    run = run_workflow(command, tmp_path, [job("good"), job("slow")], logs=tmp_path / "logs", environ=os.environ)
-    assert next(run).status == "built"
-    run.close()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in what a script starts in the background
+    try:
+        run = run_workflow(command, tmp_path, [job("good"), job("slow")], logs=tmp_path / "logs", environ=os.environ)
+        assert next(run).status == "built"
+        run.close()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "said").read_text() == "cancelled\n"
