@@ -45,7 +45,7 @@ _LOST_HINT = (
 )
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime")
 _SLURM_OPTIONS = (
-    *("--executor", "slurm", "--slurm-keep-successful-logs"),
+    *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "1"),
     *("--slurm-init-seconds-before-status-checks", "10"),
 )
 
