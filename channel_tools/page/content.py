@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from channel_tools.channel.state import LoadedChannel
+    from channel_tools.conda.info import JsonObject
 
 _NAME_OF_SPEC = re.compile(r"(?:[^\s:]*::)?([A-Za-z0-9_.-]+)")
 _AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
@@ -36,7 +37,7 @@ def read_packages(loaded: LoadedChannel) -> dict[str, Package]:
         name = build.row.name
         builds[name].append(build)
         if build.hidden is None:
-            for needed in needed_names(build):
+            for needed in build.needs:
                 needed_by[needed].add(name)
     return {
         name: Package(name=name, builds=_newest_first(builds[name]), needed_by=tuple(sorted(needed_by[name] - {name})))
@@ -49,25 +50,29 @@ def _builds(loaded: LoadedChannel) -> Iterator[Build]:
     foundation, incoming = {*listing.foundation, *listing.superseded}, {*listing.incoming}
     for subdir, state in sorted(loaded.states.items()):
         patch = listing.patches.get(subdir)
+        changed = patch.names() if patch is not None else set()
         for file_name, row in sorted(state.records.packages.items()):
             key = f"{subdir}/{file_name}"
             if key in incoming:
                 continue
+            patched = file_name in changed
+            record = patch.applied(file_name, row.record) if patch is not None and patched else row.record
             yield Build(
                 subdir=subdir,
                 file_name=file_name,
                 row=row,
-                record=row.record if patch is None else patch.applied(file_name, row.record),
+                record=record,
+                patched=patched,
+                needs=_needed_names(record),
                 foundation=key in foundation,
                 hidden=hidden.get(key),
                 yanked=listing.yanked.get(key),
             )
 
 
-def needed_names(build: Build) -> list[str]:
-    """The names of the packages that a build depends on, virtual ones too, in the order of its record."""
-    found = (_NAME_OF_SPEC.match(spec) for spec in texts(build.record.get("depends")))
-    return list(dict.fromkeys(match[1] for match in found if match))
+def _needed_names(record: JsonObject) -> tuple[str, ...]:
+    found = (_NAME_OF_SPEC.match(spec) for spec in texts(record.get("depends")))
+    return tuple(dict.fromkeys([match[1] for match in found if match]))
 
 
 def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
@@ -120,7 +125,7 @@ def _as_numbers(text: str) -> tuple[list[int], str]:
 def texts(value: object) -> list[str]:
     """The texts of a field that holds one or a list of them; packages may hold anything there."""
     if isinstance(value, str):
-        return [value]
+        return [value] if value else []
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 

@@ -48,12 +48,17 @@ class PageSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """One package file: its row of the record cache, its record as patched, and why new solves do not see it."""
+    """One package file: its row of the record cache, its record as patched, and why new solves do not see it.
+
+    ``needs`` are the names of the packages that it depends on, virtual ones too, in the order of its record.
+    """
 
     subdir: str
     file_name: str
     row: CachedPackage
     record: JsonObject
+    patched: bool
+    needs: tuple[str, ...]
     foundation: bool
     hidden: str | None
     yanked: str | None

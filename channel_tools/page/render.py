@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from channel_tools import __version__
 from channel_tools.conda.addresses import without_credentials
-from channel_tools.page.content import field_lines, machine_needs, needed_names, texts, versions_for, web_link
+from channel_tools.page.content import field_lines, machine_needs, texts, versions_for, web_link
 from channel_tools.page.details import Details, read_details
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, Site, name_page
 from channel_tools.page.variants import variant_table
@@ -106,14 +106,15 @@ def _build_files(site: Site, channel: Path) -> Iterator[PageFile]:
         for build in package.builds:
             yield _file(
                 build.page,
-                [*_build_parts(build), site.settings.title, sorted(site.packages.keys() & {*needed_names(build)})],
+                [*_build_parts(site, build), site.settings.title],
                 partial(_render_build, site, package, build, channel),
             )
 
 
-def _build_parts(build: Build) -> list[object]:
-    row = build.row
-    return [row.record_json, row.about_json, row.origin_json, repr(build.record), build.hidden, build.foundation]
+def _build_parts(site: Site, build: Build) -> list[object]:
+    row, known = build.row, [name for name in build.needs if name in site.packages]
+    patched = build.record if build.patched else None
+    return [row.record_json, row.about_json, row.origin_json, patched, (build.hidden, build.foundation, known)]
 
 
 def _render_build(site: Site, package: Package, build: Build, channel: Path) -> str:
@@ -142,17 +143,16 @@ def _details(path: Path) -> Details | None:
 def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None]]:
     """Each dependency, and the page of its package where the channel has it."""
     specs = texts(build.record.get("depends"))
-    pages = {name: name_page(name) for name in needed_names(build) if name in site.packages}
+    pages = {name: name_page(name) for name in build.needs if name in site.packages}
     return [(spec, pages.get(spec.split(" ")[0].rpartition("::")[2])) for spec in specs]
 
 
 def _name_files(site: Site) -> Iterator[PageFile]:
     for package in site.packages.values():
-        parts = [part for build in package.builds for part in (build.file_name, *_build_parts(build))]
-        known = sorted(site.packages.keys() & {name for build in package.builds for name in needed_names(build)})
+        parts = [part for build in package.builds for part in (build.page, *_build_parts(site, build))]
         yield _file(
             package.page,
-            [*parts, package.needed_by, known, site.settings, site.foundation],
+            [*parts, package.needed_by, site.settings, site.foundation],
             partial(_render_name, site, package),
         )
 

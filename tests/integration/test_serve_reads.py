@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_packages, channel_writer, create_channel
+from channel_tools.page import add_page
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
 from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -38,6 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = [make_conda(work, "small"), make_conda(work, "big", files={"share/big": payload})]
     with channel_writer(channel) as writer:
         add_packages(writer, made)
+        add_page(writer, title=None, address=None, stacks=None)
     (work / "secret").write_bytes(SECRET)
     (root / "secret").write_bytes(SECRET)
     (root / "ours" / "linux-64" / "link.json").symlink_to(work / "secret")
@@ -70,6 +72,23 @@ def test_a_file_comes_whole_with_its_headers(server: Server, bearer: dict[str, s
     head = server.ask(path, method="HEAD", headers=bearer)
     assert (head.status, head.body) == (200, b"")
     assert without_date(head) == without_date(answer)
+
+
+def test_the_page_of_a_channel_is_for_those_who_may_read_it(server: Server, bearer: dict[str, str]) -> None:
+    kinds = {
+        "/ours/index.html": "text/html; charset=utf-8",
+        "/ours/page/page.js": "text/javascript; charset=utf-8",
+        "/ours/page/page.css": "text/css; charset=utf-8",
+        "/ours/page/build/linux-64/small-1.0-0.html": "text/html; charset=utf-8",
+    }
+    for path, kind in kinds.items():
+        answer = server.ask(path, headers=bearer)
+        assert (answer.status, answer.headers["content-type"]) == (200, kind)
+        assert answer.body == on_disk(server, path)
+        assert server.ask(path).status == 401
+    token = bearer["Authorization"].removeprefix("Bearer ")
+    assert server.ask(f"/t/{token}/ours/").body == on_disk(server, "/ours/index.html")
+    assert server.ask("/ours/").status == 401
 
 
 def without_date(answer: Answer) -> dict[str, str]:
@@ -208,7 +227,7 @@ TRAVERSALS = [
     "/.channel_tools/tokens.json", "/ours/.channel_tools/channel.json", "/%2echannel_tools/tokens.json",
     "/ours/linux-64/%c0%ae%c0%ae/secret", "/ours/linux-64/%ff", "/ours/linux-64/\x7f", "/t/x/../../secret",
     "/ours/label/../../secret", "/ours/label/%2e%2e/linux-64/x", "http://127.0.0.1/ours/../secret", "/ours;/../secret",
-    "/ours/linux-64", "/ours/", "/", "/ours/linux-64/folder",
+    "/ours/linux-64", "/ours/page/", "/ours/page/../../secret", "/", "/ours/linux-64/folder",
 ]  # fmt: skip
 
 

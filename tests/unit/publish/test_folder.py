@@ -10,6 +10,7 @@ import pytest
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
+from channel_tools.page import add_page
 from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
@@ -135,6 +136,18 @@ def test_a_name_taken_by_another_publisher_after_planning_is_refused(target: Fol
     publish(target, make_set([make_conda(made / "2", "toy", files={"a": b"2"})]), "testing")
     with pytest.raises(ChannelError, match="holds other bytes under this name"):
         target.publish(plan, progress=SilentProgress())
+
+
+def test_a_label_with_a_page_keeps_it_in_step(target: FolderTarget, made: Path) -> None:
+    publish(target, make_set([make_conda(made, "toy", about=own("1"))]))
+    with channel_writer(open_channel(target.root)) as writer:
+        add_page(writer, title="Ours", address=None, stacks=None)
+    publish(target, make_set([make_conda(made, "new", about=own("2"))]))
+    publish(target, make_set([make_conda(made, "other", about=own("3"))]), label="testing")
+    assert "page/name/new.html" in (target.root / "index.html").read_text()
+    target.yank(("linux-64/new-1.0-0.conda",), label="main", reason="it sums wrongly")
+    assert "yanked: it sums wrongly" in (target.root / "page/build/linux-64/new-1.0-0.html").read_text()
+    assert not (target.root / "label" / "testing" / "index.html").exists()
 
 
 def test_a_set_built_on_another_foundation_is_refused(target: FolderTarget, made: Path) -> None:
