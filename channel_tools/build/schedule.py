@@ -35,6 +35,17 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 
+@contextlib.contextmanager
+def locked_builds(work: Path) -> Iterator[None]:
+    """Hold the folder that builds run in, which is made: what they build from is written under this lock, too.
+
+    Raises ChannelError when another run holds it, UsageError when it cannot be made.
+    """
+    make_work_folder(work)
+    with exclusive_lock(work / ".lock", what=f"the build folder {work}"):
+        yield
+
+
 def build_packages(
     jobs: Sequence[BuildJob],
     options: BuildOptions,
@@ -45,7 +56,7 @@ def build_packages(
     admit: Callable[[Path], PackageInfo | None],
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel.
+    """Build ``jobs`` into the writer's channel, while the caller holds ``locked_builds``.
 
     Environments are solved from the channel and, where its foundation has an address, from there. A failure holds back
     only what waits for it; the others are built. ``admit`` cleans, reads and judges every finished package, raises when
@@ -61,19 +72,17 @@ def build_packages(
         share = max(1, options.cores // at_once)
         return start_child(job, options, places=places, channels=channels_of(writer.channel), cores=share)
 
-    make_work_folder(places.work)
-    with exclusive_lock(places.work / ".lock", what=f"the build folder {places.work}"):
-        clear_work(places.work)
-        results = []
+    clear_work(places.work)
+    results = []
 
-        def enter(package: Path) -> Path:
-            return take_in(writer, package, admit=admit, progress=progress)
+    def enter(package: Path) -> Path:
+        return take_in(writer, package, admit=admit, progress=progress)
 
-        with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
-            for result in run.results(options.max_jobs):
-                results.append(result)
-                if on_result is not None:
-                    on_result(result)
+    with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
+        for result in run.results(options.max_jobs):
+            results.append(result)
+            if on_result is not None:
+                on_result(result)
     raise_failures(results)
     return results
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
-from channel_tools.build.schedule import build_packages
+from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
@@ -98,6 +98,7 @@ def build_stacks(
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
+            held.enter_context(locked_builds(settings.work))
             _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
             plan = _plan_locked(settings, expansion, early)
             on_plan(plan)
@@ -105,12 +106,10 @@ def build_stacks(
             if request.cluster is None:
                 build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
                 results = build(progress=progress, on_result=on_result)
-            else:  # whose builds have a lock of their own: each admission takes the channel's
-                write = functools.partial(workflow_of, settings, channel, request.cluster, jobs)
-                workflow = held.enter_context(
-                    write(command=command, environ=request.environ, conda_build=conda_build, force=request.plan.force)
-                )
-        if request.cluster is not None:
+            else:
+                write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
+                workflow = write(environ=request.environ, conda_build=conda_build, force=request.plan.force)
+        if request.cluster is not None:  # each admission takes the channel's lock
             results = workflow.run(progress=progress, on_result=on_result)
     return BuildOutcome(plan=plan, results=tuple(results))
 

@@ -27,11 +27,9 @@ from channel_tools.build.snakemake import (
 from channel_tools.build.worker import check_paths
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import exclusive_lock
-from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.build.model import BuildJob, BuildResult
@@ -106,7 +104,6 @@ def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[st
     return tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs, environ=environ))
 
 
-@contextlib.contextmanager
 def workflow_of(
     settings: Settings,
     channel: Channel,
@@ -117,8 +114,8 @@ def workflow_of(
     environ: Mapping[str, str],
     conda_build: Path | None,
     force: bool,
-) -> Iterator[Workflow]:
-    """Write the workflow of ``jobs``, which ``command`` runs; the builds' folder is locked while the block runs.
+) -> Workflow:
+    """Write the workflow of ``jobs``, which ``command`` runs, while the caller holds ``locked_builds``.
 
     What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
     Raises as build_packages does before it starts, and what write_workflow raises.
@@ -127,11 +124,9 @@ def workflow_of(
     folder = request.workflow_folder(settings)
     check_order(jobs)
     check_paths(jobs, places)
-    make_work_folder(settings.work)
-    with exclusive_lock(settings.work / ".lock", what=f"the build folder {settings.work}"):
-        clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
-        write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
-        yield Workflow(folder=folder, command=command, jobs=tuple(jobs), logs=settings.logs, environ=environ)
+    clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
+    write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
+    return Workflow(folder=folder, command=command, jobs=tuple(jobs), logs=settings.logs, environ=environ)
 
 
 def _builds(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult
-from channel_tools.build.schedule import build_packages
+from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.archive import PackageInfo
 from channel_tools.system.errors import Terminated, signals_raised
@@ -47,7 +47,7 @@ def build(
     def admit(package: Path) -> PackageInfo | None:
         return gate.admit(package).info
 
-    with channel_writer(open_channel(folder / "channel")) as writer:
+    with channel_writer(open_channel(folder / "channel")) as writer, locked_builds(places.work):
         build_packages(
             jobs,
             BuildOptions(platform="linux-64", max_jobs=max_jobs, cores=2, environ=os.environ, conda_build=conda_build),
