@@ -12,28 +12,17 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer, verify_channel
+from channel_tools.channel import channel_writer, verify_channel
 from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
-from channel_tools.page import PageReport, ShownStack, add_page, refresh_page
+from channel_tools.page import ShownStack
 from channel_tools.system.errors import ChannelError
 from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.unit.page.sites import publish, toys, write_page
 
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;\u202e\x1b[31m"
 VOID = {"meta", "link", "input"}
-RECIPE = {
-    "finalized_sources": [
-        {
-            "url": "https://upstream.example/a-1.tar.gz",
-            "sha256": "9" * 64,
-            "patches": ["_tree/patches/0001-mend.patch"],
-        },
-        {"path": "src"},
-        {"url": "javascript:alert(3)"},
-    ]
-}
-PATCH = b"From 0123 Mon\nSubject: Mend the build\n\nUpstream looks in /usr.\n---\n a.c | 2 +-\ndiff --git a/a.c b/a.c\n"
 
 
 @dataclass
@@ -72,51 +61,6 @@ def read(path: Path) -> Page:
 def pages(channel: Channel) -> dict[str, Page]:
     found = [channel.path / "index.html", *sorted((channel.path / "page").rglob("*.html"))]
     return {path.relative_to(channel.path).as_posix(): read(path) for path in found}
-
-
-def write_page(channel: Channel, **given: object) -> PageReport:
-    settings = {"title": None, "address": None, "stacks": None} | given
-    with channel_writer(channel) as writer:
-        return add_page(writer, **settings)  # type: ignore[arg-type]
-
-
-def publish(channel: Channel, *files: Path) -> PageReport | None:
-    with channel_writer(channel) as writer:
-        add_packages(writer, files)
-        return refresh_page(writer)
-
-
-def toys(folder: Path) -> list[Path]:
-    about = own("d1") | {
-        "summary": "A library of toys",
-        "home": "https://upstream.example/",
-        "dev_url": "javascript:alert(4)",
-    }
-    info = {
-        "info/recipe/rendered_recipe.yaml": json.dumps(RECIPE).encode(),
-        "info/recipe/_tree/patches/0001-mend.patch": PATCH,
-    }
-    return [
-        make_conda(
-            folder,
-            "libtoy",
-            about=about,
-            info=info,
-            run_exports={"weak": ["libtoy >=1.0,<2"]},
-            index={"license": "BSD-3-Clause"},
-        ),
-        *(
-            make_conda(
-                folder,
-                "toy",
-                build=f"py{python}_pt{pytorch}",
-                about=own(f"{python}{pytorch}"),
-                variant={"python": f"3.{python}.* *_cpython", "pytorch": f"2.{pytorch}"},
-                index={"depends": ["libtoy >=1.0,<2", "__glibc >=2.28,<3", f"python 3.{python}.*", "elsewhere"]},
-            )
-            for python, pytorch in ((11, 5), (11, 6), (12, 6))
-        ),
-    ]
 
 
 @pytest.fixture
