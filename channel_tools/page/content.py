@@ -91,22 +91,24 @@ def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
 def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
     """What builds ask of a machine, by virtual package in words (``glibc``): the least versions, in order."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for build in builds:
-        for spec in texts(build.record.get("depends")):
-            name, _space, condition = spec.partition(" ")
-            if name.startswith("__"):
-                least = _AT_LEAST.search(condition)
-                found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
+    specs = {spec for build in builds for spec in texts(build.record.get("depends")) if spec.startswith("__")}
+    for spec in specs:
+        name, _space, condition = spec.partition(" ")
+        least = _AT_LEAST.search(condition)
+        found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
     return {name: tuple(sorted(found[name], key=_as_numbers)) for name in sorted(found)}
 
 
 def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
     """For which versions of ``name`` (python, pytorch) builds were made, by their variants or else dependencies."""
-    found = set()
+    specs: set[str] = set()
     for build in builds:
         variant = build.row.origin.variant or {}
-        specs = [variant[name]] if name in variant else _conditions_on(build, name)
-        found |= {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
+        if name in variant:
+            specs.add(variant[name])
+        elif name in build.needs:
+            specs.update(_conditions_on(build, name))
+    found = {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
     return tuple(sorted(found, key=_as_numbers))
 
 

@@ -28,7 +28,7 @@ from channel_tools.system.pages import page_templates, render, shared_style
 from channel_tools.system.progress import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from channel_tools.page.model import Build, Package
 
@@ -60,11 +60,12 @@ class PageFile:
 
 def page_files(site: Site, channel: Path) -> list[PageFile]:
     """All files of the site, those that others lead to first; ``channel`` is where the package files are."""
+    builds = list(_build_files(site, channel))
     return [
         _file(_STYLE, [], lambda: shared_style() + (_HERE / "static" / "page.css").read_text(encoding="utf-8")),
         _file(_SCRIPT, [], lambda: (_HERE / "static" / "page.js").read_text(encoding="utf-8")),
-        *_build_files(site, channel),
-        *_name_files(site),
+        *builds,
+        *_name_files(site, {file.path: file.digest for file in builds}),
         *_list_files(site),
         _search_file(site),
         _index_file(site),
@@ -147,14 +148,12 @@ def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None]]:
     return [(spec, pages.get(spec.split(" ")[0].rpartition("::")[2])) for spec in specs]
 
 
-def _name_files(site: Site) -> Iterator[PageFile]:
+def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:
+    """The pages of names; ``builds`` are the digests of the pages of builds, which show all that these say of them."""
+    shared = repr((site.settings, site.foundation))
     for package in site.packages.values():
-        parts = [part for build in package.builds for part in (build.page, *_build_parts(site, build))]
-        yield _file(
-            package.page,
-            [*parts, package.needed_by, site.settings, site.foundation],
-            partial(_render_name, site, package),
-        )
+        digests = [(build.page, builds[build.page]) for build in package.builds]
+        yield _file(package.page, [digests, package.needed_by, shared], partial(_render_name, site, package))
 
 
 def _render_name(site: Site, package: Package) -> str:
