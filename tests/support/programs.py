@@ -80,8 +80,8 @@ _CLANG = _Unpacked(
 )
 _SLURM = _Unpacked(
     packages=(
-        *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15"),
-        *("liblua5.1-0", "libreadline8", "libtinfo6", "libudev1"),
+        *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libhwloc15", "liblua5.1-0", "libnuma1"),
+        *("libreadline8", "libtinfo6", "libudev1"),
     ),
 )
 _CHROMIUM = _Unpacked(

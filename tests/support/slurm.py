@@ -110,6 +110,8 @@ def _configure(folder: Path, root: Path, nodes: tuple[str, ...]) -> Path:
     text += "".join(_NODE.format(name=name, host=host, port=free_port()) for name in nodes)
     configuration = folder / "slurm.conf"
     configuration.write_text(text + _PARTITION.format(nodes=",".join(nodes)), encoding="utf-8")
+    # nothing here uses cgroups, but a slurmd that is to find out their version ends where none are mounted
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")
     for name in ("state", *(f"spool.{node}" for node in nodes)):
         (folder / name).mkdir()
     return configuration

@@ -79,6 +79,7 @@ void MpiWork::complete() noexcept {
     }
     Counters::get().add(operation_.name, operation_.elements, operation_.bytes, error_ != nullptr);
     try {
+        end_profile();
         if (error_) {
             future_->setError(error_);
         } else {
@@ -93,6 +94,15 @@ void MpiWork::complete() noexcept {
     requests_ = {};
     before_.clear();
     finish(error_);
+}
+
+// Whoever waits for the future, as DistributedDataParallel does, may stop the profiler as soon as that is complete: its
+// event must have ended before. Work::finish() would end it after.
+void MpiWork::end_profile() {
+    const auto end = std::exchange(recordFunctionEndCallback_, nullptr);
+    if (end) {
+        end();
+    }
 }
 
 SeveralWorks::SeveralWorks(std::vector<c10::intrusive_ptr<MpiWork>> works)

@@ -73,6 +73,7 @@ class MpiWork final : public c10d::Work {
     // Copies out and ends the work: the future first, so that whoever returns from
     // wait() finds it complete. Once, by the thread that took it; without locks.
     void complete() noexcept;
+    void end_profile();
 
     const std::shared_ptr<Group> group_;
     Operation operation_;

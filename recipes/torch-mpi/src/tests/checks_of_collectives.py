@@ -309,3 +309,12 @@ def the_profiler_sees_each_call() -> None:
         dist.all_reduce(mine(), async_op=True).wait()
     seen = {event.key: event.count for event in profiler.key_averages()}
     assert seen["mpi:all_reduce"] == calls("all_reduce") - before == 2
+
+
+@check
+def the_profiler_may_stop_as_soon_as_a_future_is_complete() -> None:
+    """Some rounds, for the work may still be ending on a thread of its own."""
+    for _ in range(100):
+        with torch.autograd.profiler.profile() as profiler:
+            dist.all_reduce(mine(), async_op=True).get_future().wait()
+        assert [event.name for event in profiler.function_events].count("mpi:all_reduce") == 1

@@ -39,8 +39,18 @@ void DelegatedWork::synchronize() {
 
 uint64_t DelegatedWork::getSequencenumber() const { return sequence_number_; }
 
+// Whoever waits for the future, as DistributedDataParallel does, may stop the profiler as soon as that is complete: its
+// event must have ended before. Work::finish() would end it after.
+void DelegatedWork::end_profile() {
+    const auto end = std::exchange(recordFunctionEndCallback_, nullptr);
+    if (end) {
+        end();
+    }
+}
+
 void DelegatedWork::complete(std::exception_ptr error) noexcept {
     try {
+        end_profile();
         if (error) {
             future_->setError(error);
         } else {

@@ -34,6 +34,8 @@ class DelegatedWork : public c10d::Work {
     void complete(std::exception_ptr error) noexcept;
 
   private:
+    void end_profile();
+
     const std::vector<at::Tensor> tensors_;
     const uint64_t sequence_number_;
     const c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -200,6 +200,15 @@ def profiler_sees_one_event_a_call() -> None:
 
 
 @check
+def profiler_may_stop_as_soon_as_a_future_is_complete() -> None:
+    """Some rounds, for the work may still be ending on a thread of its own."""
+    for _ in range(50):
+        with torch.autograd.profiler.profile() as profile:
+            dist.all_reduce(torch.ones(10), async_op=True).get_future().wait()
+        assert [event.name for event in profile.function_events].count("gloo:all_reduce (switchml)") == 1
+
+
+@check
 def dtypes_of_16_bits() -> None:
     """Summed in 32 bits and rounded once: nearer to the exact sum than gloo, which rounds each addition."""
     for dtype in (torch.float16, torch.bfloat16):
