@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -136,8 +137,15 @@ def job_of(slurm: Slurm, name: str) -> str:
     return found
 
 
-def test_a_stack_is_built_by_jobs_of_slurm(tmp_path: Path, slurm: Slurm) -> None:
-    pipe, cancelled = tmp_path / "pipe", tmp_path / "cancelled"
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short path, as builds that other machines see need one; pytest's own are long."""
+    with tempfile.TemporaryDirectory(prefix="cluster-") as place:
+        yield Path(place)
+
+
+def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
+    pipe, cancelled = folder / "pipe", folder / "cancelled"
     os.mkfifo(pipe)
     recipes: dict[str, Recipe] = {
         "base": {"script": "echo cores=$CPU_COUNT slurm=$(env | grep -c SLURM)"},
@@ -145,7 +153,7 @@ def test_a_stack_is_built_by_jobs_of_slurm(tmp_path: Path, slurm: Slurm) -> None
         "held": {"host": ("bad",)},
         "lost": {"script": f"if test ! -e {cancelled}; then touch {cancelled}; echo $$ > {pipe}; sleep 1000; fi"},
     }
-    tool = Tool(tmp_path, slurm, recipes)
+    tool = Tool(folder, slurm, recipes)
     with tool.start("--on", "slurm") as process:
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
@@ -166,12 +174,12 @@ def test_a_stack_is_built_by_jobs_of_slurm(tmp_path: Path, slurm: Slurm) -> None
     assert sum("_bad-" in line for line in asked.splitlines()) == 1
 
 
-def test_killed_runs_lose_nothing_and_build_nothing_twice(tmp_path: Path, slurm: Slurm) -> None:
-    pipe, go, built = tmp_path / "pipe", tmp_path / "go", tmp_path / "built"
+def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: Slurm) -> None:
+    pipe, go, built = folder / "pipe", folder / "go", folder / "built"
     os.mkfifo(pipe)
     os.mkfifo(go)
     tool = Tool(
-        tmp_path, slurm, {"slow": {"script": f"echo $$ > {pipe}; read line < {go}; echo $$ $CPU_COUNT >> {built}"}}
+        folder, slurm, {"slow": {"script": f"echo $$ > {pipe}; read line < {go}; echo $$ $CPU_COUNT >> {built}"}}
     )
 
     with tool.start("--on", tool.profile) as first:
@@ -199,10 +207,10 @@ def test_killed_runs_lose_nothing_and_build_nothing_twice(tmp_path: Path, slurm:
     assert built.read_text() == f"{script[0]} 1\n"
 
 
-def test_an_emitted_workflow_builds_with_snakemake_alone(tmp_path: Path) -> None:
-    tool = Tool(tmp_path, None, {"base": {}})
-    snakefile = tool.build("--emit", "snakemake", "-o", tmp_path / "workflow").splitlines()[0]
+def test_an_emitted_workflow_builds_with_snakemake_alone(folder: Path) -> None:
+    tool = Tool(folder, None, {"base": {}})
+    snakefile = tool.build("--emit", "snakemake", "-o", folder / "workflow").splitlines()[0]
     command = [str(snakemake_folder() / "snakemake"), "--snakefile", snakefile, "--cores", "2"]
-    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert made.returncode == 0, made.stderr
     assert tool.published() == ["base"]

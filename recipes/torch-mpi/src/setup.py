@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -74,4 +75,10 @@ def make_extension() -> CppExtension:
     )
 
 
-setup(ext_modules=[make_extension()], cmdclass={"build_ext": BuildExtension})
+def pytorch_requirement() -> str:
+    """The minor version that is built against: c10d's C++ interface changes with each."""
+    major, minor = torch.__version__.split(".")[:2]
+    return f"torch=={major}.{minor}.*"
+
+
+setup(ext_modules=[make_extension()], cmdclass={"build_ext": BuildExtension}, install_requires=[pytorch_requirement()])

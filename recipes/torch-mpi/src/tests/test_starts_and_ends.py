@@ -2,6 +2,7 @@
 """How ranks are started and end: each mistake is one clear error, and no rank waits for one that is gone."""
 
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_mpi_without_threads_is_one_error(launcher: Launcher) -> None:
     assert ended.code == 0, ended.said
     assert "MPIError MPI (" in ended.said
     assert "gives MPI_THREAD_FUNNELED, and the backend mpi needs MPI_THREAD_SERIALIZED at least" in ended.said
+
+
+def test_another_pytorch_than_that_of_the_build_is_one_error(launcher: Launcher) -> None:
+    built_for = ".".join(metadata.version("torch").split(".")[:2])
+    ended = launcher.alone(launcher.code(f"import torch\ntorch.__version__ = '2.99.1'\n{BEGIN}"))
+    assert ended.code == 1
+    assert f"MPIError: this build of torch-mpi is for PyTorch {built_for}, found PyTorch 2.99.1 in " in ended.said
 
 
 def test_a_library_that_is_no_mpi_is_one_error(launcher: Launcher) -> None:

@@ -4,8 +4,10 @@
 import atexit
 import logging
 import os
+import re
 import sys
 from datetime import timedelta
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from torch_mpi import pytorch
@@ -41,6 +43,7 @@ class Plugin:
 
     def _start(self) -> "_C.Library":
         settings = read_settings(os.environ)
+        check_pytorch()
         try:
             from torch_mpi import _C
         except ImportError as err:
@@ -78,3 +81,16 @@ class Plugin:
             _C.abort(1)
         else:
             _C.finish()
+
+
+def check_pytorch() -> None:
+    """Raise MPIError for a PyTorch of another minor version than the one that this build is for."""
+    import torch
+
+    required = " ".join(metadata.requires("torch-mpi") or ())
+    built_for = re.search(r"\btorch *== *([0-9]+\.[0-9]+)\.\*", required)
+    if built_for and torch.__version__.split(".")[:2] != built_for[1].split("."):
+        raise MPIError(
+            f"this build of torch-mpi is for PyTorch {built_for[1]}, found PyTorch {torch.__version__} in "
+            f"{torch.__path__[0]}: install 'torch-mpi' and 'pytorch={built_for[1]}' from one channel"
+        )
