@@ -43,7 +43,7 @@ def builds(*names: str) -> RemoteBuilds:
         tree="/tree",
         output="/tree/output",
         cache="/cache",
-        work="/tree/output/work/nodes",
+        work="/tree/output/nodes",
         logs="/tree/output/logs",
         platform="linux-64",
         channels=("file:///tree/output/channel",),
