@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor.model import Finding
-from channel_tools.system.processes import end_process_group, ssh_command, start_command
+from channel_tools.system.processes import run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from channel_tools.doctor.model import Level, Subject
+    from channel_tools.system.processes import HostOutput
 
 _CLOCK_S = 1.0
 _ANSWERS = ("clock", "kernel", "memlock", "rmem_max", "packages")
@@ -59,22 +59,12 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject)
 
 
 def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[HostAnswer]:
-    """Ask all hosts at once; those that do not answer within ssh's own limit say so."""
-    script = _script(subject)
+    """Ask all hosts at once."""
+    words = ["sh", "-c", _script(subject)]
     asked_at = time.time()
-    started = [
-        start_command(
-            ["sh", "-c", script] if name in local else [*ssh_command(name), shlex.join(["sh", "-c", script])],
-            env=subject.variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for name in names
-    ]
-    try:
-        return [_read(name, process, asked_at) for name, process in zip(names, started, strict=True)]
-    finally:
-        end_process_group(*started)
+    commands = {name: words if name in local else [*ssh_command(name), shlex.join(words)] for name in names}
+    answers = run_on_hosts(commands, env=subject.variables)
+    return [_read(name, answer, asked_at) for name, answer in answers.items()]
 
 
 def _script(subject: Subject) -> str:
@@ -86,15 +76,11 @@ def _script(subject: Subject) -> str:
     )
 
 
-def _read(name: str, process: subprocess.Popen[bytes], asked_at: float) -> HostAnswer:
-    output, said = process.communicate()
-    lines = output.decode(errors="replace").splitlines()[-len(_ANSWERS) :]
-    error = ""
-    if process.returncode or len(lines) < len(_ANSWERS):
-        words = said.decode(errors="replace").strip().splitlines()
-        error = words[-1] if words else f"exit status {process.returncode}"
+def _read(name: str, answer: HostOutput, asked_at: float) -> HostAnswer:
+    lines = answer.output.splitlines()[-len(_ANSWERS) :]
+    error = answer.error or ("" if len(lines) == len(_ANSWERS) else "its shell printed something else than was asked")
     values = {} if error else dict(zip(_ANSWERS, lines, strict=True))
-    return HostAnswer(name=name, asked_at=asked_at, answered_at=time.time(), values=values, error=error)
+    return HostAnswer(name=name, asked_at=asked_at, answered_at=answer.read_at, values=values, error=error)
 
 
 def _clocks(answers: Sequence[HostAnswer]) -> Finding:

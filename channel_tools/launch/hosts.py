@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
 from typing import TYPE_CHECKING
 
 from channel_tools.launch.model import LOCALHOST, Host
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
-from channel_tools.system.processes import end_process_group, ssh_command, start_command
+from channel_tools.system.processes import run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,21 +82,10 @@ def own_host_names() -> frozenset[str]:
 
 
 def check_reachable(hosts: Sequence[Host], *, env: Mapping[str, str]) -> None:
-    """Raise NetworkError naming each host that ssh does not reach within ten seconds, with ssh's own words."""
-    remote = [host for host in hosts if not host.is_local]
-    started = [
-        start_command([*ssh_command(host.name), "true"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for host in remote
-    ]
-    failures = []
-    try:
-        for host, process in zip(remote, started, strict=True):
-            _, said = process.communicate()
-            if process.returncode:
-                lines = said.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
-                failures.append(f"{host.name}: {lines[-1]}")
-    finally:
-        end_process_group(*started)
+    """Raise NetworkError naming each host on which ssh starts nothing, with ssh's own words."""
+    remote = [host.name for host in hosts if not host.is_local]
+    answers = run_on_hosts({name: [*ssh_command(name), "true"] for name in remote}, env=env)
+    failures = [f"{name}: {answer.error}" for name, answer in answers.items() if answer.error]
     if failures:
         message = "cannot start ranks on " + "; ".join(failures)
         raise NetworkError(message, hint="`ssh HOST true` has to work without a password; or correct the hosts file")

@@ -34,6 +34,8 @@ _POLL_S = 0.2
 _TERMINATE_GRACE_S = 5.0
 _TAIL_LINES = 20
 _SSH_CONNECT_S = 10
+_SSH_LIMIT_S = 30.0
+_DRAIN_S = 1.0
 PR_SET_PDEATHSIG = 1
 
 # Between fork and exec of a program: have the kernel signal it when the process that starts it ends, and have it hear
@@ -179,6 +181,38 @@ def start_command(
 def ssh_command(host: str) -> tuple[str, ...]:
     """The words before a command that runs on another host; never asks for a password."""
     return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SSH_CONNECT_S}", host, "--")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostOutput:
+    """What a command printed on a host, and when that was read; ``error``: why it failed, in its last words."""
+
+    output: str
+    error: str
+    read_at: float
+
+
+def run_on_hosts(
+    commands: Mapping[str, Sequence[str]], *, env: Mapping[str, str], limit_s: float = _SSH_LIMIT_S
+) -> dict[str, HostOutput]:
+    """Run a command for each host, by its name, at the same time; who has not ended after ``limit_s`` is ended."""
+    pipe = subprocess.PIPE
+    started = {host: start_command(words, env=env, stdout=pipe, stderr=pipe) for host, words in commands.items()}
+    until = time.monotonic() + limit_s
+    outputs = {}
+    try:
+        for host, process in started.items():
+            try:
+                printed, said = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
+            except subprocess.TimeoutExpired:
+                outputs[host] = HostOutput(output="", error=f"no answer within {limit_s:g} s", read_at=time.time())
+                continue
+            lines = said.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
+            error = lines[-1] if process.returncode else ""
+            outputs[host] = HostOutput(output=printed.decode(errors="replace"), error=error, read_at=time.time())
+    finally:
+        end_process_group(*started.values())
+    return outputs
 
 
 def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:

@@ -15,6 +15,7 @@ from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import (
     Deadline,
     run_command,
+    run_on_hosts,
     running_program,
     wait_for_any,
     watch_command,
@@ -219,3 +220,19 @@ def test_a_child_forked_while_signals_are_held_has_none_of_its_parents_handlers_
         assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_host_that_does_not_answer_keeps_nobody_waiting() -> None:
+    commands = {
+        "stuck": ["sleep", "600"],
+        "quick": ["echo", "here"],
+        "failing": ["sh", "-c", "echo first >&2; echo 'no such user' >&2; exit 255"],
+        "silent": ["false"],
+    }
+    answers = run_on_hosts(commands, env=os.environ, limit_s=0.5)
+    assert {host: (answer.output, answer.error) for host, answer in answers.items()} == {
+        "stuck": ("", "no answer within 0.5 s"),
+        "quick": ("here\n", ""),
+        "failing": ("", "no such user"),
+        "silent": ("", "exit status 1"),
+    }
