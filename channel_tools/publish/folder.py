@@ -21,7 +21,7 @@ from channel_tools.conda.package import PackageKey
 from channel_tools.page import refresh_page
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, label_path
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.errors import ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path
 
@@ -186,7 +186,14 @@ class FolderTarget(ChannelTarget):
                 channel = _opened(path, foundation)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
-            refresh_page(writer)
+            _refresh_page(writer)
+
+
+def _refresh_page(writer: ChannelWriter) -> None:
+    try:
+        refresh_page(writer)
+    except ChannelToolsError as err:
+        raise type(err)(f"the change is in the channel, but not on its page: {err.message}", hint=err.hint) from None
 
 
 def _opened(path: Path, foundation: Foundation) -> Channel:
