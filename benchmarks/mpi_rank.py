@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One rank of the benchmark of torch-mpi: `mpiexec -n N python mpi_rank.py PLAN.json`, in the environment measured.
 
-Each call of an allreduce follows one of the others' on the same values, after a barrier; all sums are compared. Writes
+Each call of an allreduce follows one of the others' on the same values, after a barrier; all sums are compared. Who
+comes first changes from round to round: a call finds caches that the one before it has filled or emptied. Writes
 rank-N.json beside the plan: seconds of each call by path and size, and the processor time of an idle wait.
 """
 
@@ -45,12 +46,14 @@ def measure(
     values = torch.arange(numel).remainder(7).float() + dist.get_rank()
     expected = torch.stack([values - dist.get_rank() + one for one in range(dist.get_world_size())]).sum(0)
     seconds: dict[str, list[float]] = {name: [] for name in paths}
+    names = list(paths)
     for call in range(warmups + calls):
-        for name, reduce in paths.items():
+        first = call % len(names)
+        for name in names[first:] + names[:first]:
             tensor = values.clone()
             dist.barrier()
             started = time.perf_counter()
-            reduce(tensor)
+            paths[name](tensor)
             taken = time.perf_counter() - started
             if not torch.equal(tensor, expected):
                 sys.exit(f"{name}: wrong sums of {numel} elements")
