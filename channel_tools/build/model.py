@@ -8,8 +8,10 @@ text, so that a build can be sent to another machine.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from channel_tools.matrix.model import BuildResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +35,8 @@ class BuildJob:
 
     ``recipe_folder`` is self-contained: recipe.yaml, its files and variants.yaml with the one variant. ``file_name``
     and ``subdir`` are what the build must give. ``waits_for`` are file names of packages that must be in the channel
-    first; those that are not among the jobs count as being there.
+    first; those that are not among the jobs count as being there. ``resources`` are what a scheduler is asked for,
+    ``expected_s`` is how long it took before; None: nobody knows.
     """
 
     file_name: str
@@ -41,6 +44,8 @@ class BuildJob:
     recipe_folder: Path
     waits_for: tuple[str, ...] = ()
     error_prefix_in_binary: bool = True
+    resources: BuildResources = field(default_factory=BuildResources)
+    expected_s: float | None = None
 
     @property
     def stem(self) -> str:
@@ -54,6 +59,16 @@ class BuildJob:
             return self.stem
         digits = hashlib.sha256(self.stem.encode()).hexdigest()[:_FOLDER_DIGITS]
         return f"{self.stem[: _MAX_FOLDER_NAME - _FOLDER_DIGITS - 1]}-{digits}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildUsage:
+    """What a build took: wall and processor seconds, the most memory at one time, and the cores that it was given."""
+
+    seconds: float
+    cpu_s: float
+    memory_bytes: int
+    cores: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +124,10 @@ class WorkerResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildResult:
-    """The outcome of one job. ``package`` is the file in the channel; ``error`` says what went wrong."""
+    """The outcome of one job. ``package`` is the file in the channel; ``error`` says what went wrong.
+
+    ``notes`` are what the admission of a package built elsewhere had to say.
+    """
 
     job: BuildJob
     status: Status
@@ -117,3 +135,5 @@ class BuildResult:
     package: Path | None = None
     seconds: float = 0.0
     error: ChannelToolsError | None = None
+    usage: BuildUsage | None = None
+    notes: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
-from channel_tools.build.worker import package_of, start_child
+from channel_tools.build.worker import package_of, start_child, usage_of
 from channel_tools.system.errors import ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.processes import end_process_group
@@ -78,7 +78,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
             child.process.wait()
         finally:
             end_process_group(child.process)
-        return Outcome(seconds=child.seconds(), package=str(package_of(child)))
+        return Outcome(seconds=child.seconds(), package=str(package_of(child)), usage=usage_of(child))
     except ChannelToolsError as err:
         return Outcome(seconds=time.monotonic() - started_s, failure=Failure.of(err))
 

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from channel_tools.build.model import BuildJob, BuildPlaces
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage
+from channel_tools.matrix.model import BuildResources
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.system.files import write_bytes_atomically
@@ -31,6 +32,7 @@ class RemoteJob:
     subdir: str
     recipe_folder: str
     waits_for: tuple[str, ...]
+    resources: BuildResources = field(default_factory=BuildResources)
 
     @property
     def job(self) -> BuildJob:
@@ -89,11 +91,16 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a build or an admission ended: the package file, or why there is none."""
+    """How a build or an admission ended: the package file, or why there is none.
+
+    ``notes`` are what the admission had to say.
+    """
 
     seconds: float
     package: str | None = None
     failure: Failure | None = None
+    usage: BuildUsage | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

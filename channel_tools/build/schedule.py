@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildResult
-from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child
+from channel_tools.build.usage import record_usage
+from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child, usage_of
 from channel_tools.channel.publish import add_set, check_package, prefer_packages
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.store import published_packages
@@ -81,6 +82,8 @@ def build_packages(
     with BuildRun(jobs, start=start, enter=enter, progress=progress) as run:
         for result in run.results(options.max_jobs):
             results.append(result)
+            if result.status == "built" and result.usage is not None:
+                record_usage(writer.channel, result.job.stem, result.usage)
             if on_result is not None:
                 on_result(result)
     raise_failures(results)
@@ -192,7 +195,7 @@ class BuildRun:
         return results
 
     def _result_of(self, child: Child, shown: contextlib.ExitStack) -> BuildResult:
-        seconds = child.seconds()
+        seconds, usage = child.seconds(), usage_of(child)
         try:
             package = self._enter(package_of(child))
         except ChannelToolsError as err:
@@ -200,7 +203,7 @@ class BuildRun:
             return BuildResult(job=child.job, status="failed", log=child.log, seconds=seconds, error=err)
         shown.close()
         forget(child)
-        return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package)
+        return BuildResult(job=child.job, status="built", log=child.log, seconds=seconds, package=package, usage=usage)
 
     def _hold_back(self, failed: BuildJob) -> Iterator[BuildResult]:
         for job in held_back(failed, self._waiting):

@@ -45,7 +45,7 @@ _LOST_HINT = (
 )
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime")
 _SLURM_OPTIONS = (
-    *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "1"),
+    *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "2"),
     *("--slurm-init-seconds-before-status-checks", "10"),
 )
 
@@ -173,10 +173,12 @@ class _Gathering:
         if results.admitted.is_file():
             outcome = read_outcome(results.admitted)
             package = Path(str(outcome.package))
-            return BuildResult(job=job, status="built", log=log, package=package, seconds=outcome.seconds)
+            return BuildResult(
+                job=job, status="built", log=log, package=package, seconds=outcome.seconds, notes=outcome.notes
+            )
         outcome = read_outcome(results.failed)
         error = outcome.failure.as_error() if outcome.failure else None
-        return BuildResult(job=job, status="failed", log=log, seconds=outcome.seconds, error=error)
+        return BuildResult(job=job, status="failed", log=log, seconds=outcome.seconds, error=error, notes=outcome.notes)
 
     def _ended(self, job: BuildJob, result: BuildResult) -> Iterator[BuildResult]:
         del self._waiting[job.stem]

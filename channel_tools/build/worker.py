@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.failures import failure_of, not_the_expected
-from channel_tools.build.model import BuildJob, BuildPlaces, WorkerResult, WorkerSpec
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.files import disk_full_reported, write_bytes_atomically
 from channel_tools.system.processes import start_command
-from channel_tools.system.workers import SIGNALLED, supervise
+from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _SPEC = "spec.json"
 _RESULT = "result.json"
+_USAGE = "usage.json"
 _OUTPUT = "out"
 _PREFIX_BYTES = 255
 _ENGINE_FOLDERS = "/bld/rattler-build_/host_env"
@@ -141,6 +142,14 @@ def package_of(child: Child) -> Path:
     return packages[0]
 
 
+def usage_of(child: Child) -> BuildUsage | None:
+    """What an ended build took; None for one that was killed."""
+    try:
+        return msgspec.json.decode((child.folder / _USAGE).read_bytes(), type=BuildUsage)
+    except FileNotFoundError:
+        return None
+
+
 def clear_work(work: Path) -> None:
     """Remove the folders of earlier builds, failed or killed. Call it only while no build runs there."""
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
@@ -177,7 +186,17 @@ def _read_result(child: Child) -> WorkerResult:
 def main(spec_file: Path) -> int:
     """Build what ``spec_file`` says; returns 0 when the result file was written, whatever the result is."""
     spec = msgspec.json.decode(spec_file.read_bytes(), type=WorkerSpec)
-    return supervise(lambda: _build(spec), parent_pid=spec.parent_pid)
+    consumed, started_s = Consumption(), time.monotonic()
+    status = supervise(lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed)
+    if status == 0:
+        usage = BuildUsage(
+            seconds=time.monotonic() - started_s,
+            cpu_s=consumed.cpu_s,
+            memory_bytes=consumed.memory_bytes,
+            cores=spec.compression_threads,
+        )
+        write_bytes_atomically(spec_file.with_name(_USAGE), msgspec.json.encode(usage), durable=False)
+    return status
 
 
 def _build(spec: WorkerSpec) -> int:

@@ -14,7 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rattler import MatchSpec
 from rattler.exceptions import InvalidMatchSpecError
 
-from channel_tools.matrix.model import FoundationKind, LoadedTree, RecipeFile, Stack, VariantFile
+from channel_tools.matrix.model import (
+    BuildResources,
+    FoundationKind,
+    LoadedTree,
+    RecipeFile,
+    Stack,
+    StacksFile,
+    VariantFile,
+)
 from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import read_yaml
@@ -51,14 +59,20 @@ def load_tree(tree: Tree) -> LoadedTree:
     Raises ConfigError (file, line, nearest names) for: invalid YAML, a key twice, a value other than a list, zip_keys
     that do not fit, a key that no recipe uses, a stack that names a recipe or variant file which does not exist.
     """
-    document, stacks, default_stack = read_stacks(tree.stacks_file)
-    recipes = {file.name: file for file in _read_recipes(tree.recipes)}
+    file = read_stacks(tree.stacks_file)
+    document, stacks = file.document, file.stacks
+    recipes = {recipe.name: recipe for recipe in _read_recipes(tree.recipes)}
     variant_files = _read_variant_files(tree.variants, document, stacks)
-    _check_packages(document, stacks, recipes)
+    _check_packages(file, recipes)
     used_keys = frozenset().union(*(recipe.used_keys for recipe in recipes.values()))
     check_keys_are_used(variant_files.values(), used_keys)
     loaded = LoadedTree(
-        tree=tree, stacks=stacks, default_stack=default_stack, recipes=recipes, variant_files=variant_files
+        tree=tree,
+        stacks=stacks,
+        default_stack=file.default_stack,
+        resources=file.resources,
+        recipes=recipes,
+        variant_files=variant_files,
     )
     for stack in stacks.values():
         for kind in get_args(FoundationKind):
@@ -102,8 +116,13 @@ def _check_variant_file(folder: Path, document: YamlDocument, stack: Stack, inde
         raise document.error(message, "stacks", stack.name, "variants", index, hint=hint)
 
 
-def _check_packages(document: YamlDocument, stacks: Mapping[str, Stack], recipes: Mapping[str, RecipeFile]) -> None:
-    for stack in stacks.values():
+def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None:
+    document = file.document
+    for name in file.resources:
+        if name not in recipes:
+            message = f"resources names {name!r}, but there is no recipes/{name}/{RECIPE_FILE}"
+            raise document.error(message, "resources", name, hint=nearest_names_hint(name, recipes, what="recipe"))
+    for stack in file.stacks.values():
         for index, name in enumerate(stack.packages):
             if name not in recipes:
                 message = (
@@ -145,6 +164,16 @@ class _StackModel(_Model):
     )
 
 
+class _ResourcesModel(_Model):
+    """What a build may use; what is not said comes from earlier builds, else from the scheduler's profile."""
+
+    model_config = ConfigDict(title="Resources")
+
+    cores: int | None = Field(default=None, ge=1, description="Cores.")
+    memory_mib: int | None = Field(default=None, ge=1, description="Memory in MiB.")
+    minutes: int | None = Field(default=None, ge=1, description="Wall time in minutes.")
+
+
 class _StacksModel(_Model):
     """The stacks of a tree of recipes (variants/stacks.yaml)."""
 
@@ -152,6 +181,9 @@ class _StacksModel(_Model):
 
     default_stack: _Name = Field(description="The stack that commands take where no ``--variant`` is given.")
     stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
+    resources: dict[_Name, _ResourcesModel] = Field(
+        default={}, description="What jobs of a cluster may use, by the recipe that they build."
+    )
 
 
 def stacks_schema() -> dict[str, Any]:
@@ -159,8 +191,8 @@ def stacks_schema() -> dict[str, Any]:
     return _StacksModel.model_json_schema()
 
 
-def read_stacks(path: Path) -> tuple[YamlDocument, Mapping[str, Stack], str]:
-    """Read the file: its document, the stacks in its order, and the default stack's name.
+def read_stacks(path: Path) -> StacksFile:
+    """Read the file; the stacks stay in its order.
 
     Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
     """
@@ -174,7 +206,8 @@ def read_stacks(path: Path) -> tuple[YamlDocument, Mapping[str, Stack], str]:
         message = f"default_stack names {model.default_stack!r}, which is not a stack of this file"
         hint = nearest_names_hint(model.default_stack, stacks, what="stack")
         raise document.error(message, "default_stack", hint=hint)
-    return document, stacks, model.default_stack
+    resources = {name: BuildResources(**item.model_dump()) for name, item in model.resources.items()}
+    return StacksFile(document=document, stacks=stacks, default_stack=model.default_stack, resources=resources)
 
 
 def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:

@@ -80,12 +80,33 @@ class Stack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BuildResources:
+    """What a build may use where a scheduler runs it; None is not said, so that others decide it."""
+
+    cores: int | None = None
+    memory_mib: int | None = None
+    minutes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StacksFile:
+    """stacks.yaml, read and checked; ``resources`` by the names of recipe folders."""
+
+    document: YamlDocument
+    stacks: Mapping[str, Stack]
+    default_stack: str
+    resources: Mapping[str, BuildResources]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedTree:
     """Every file of a tree that decides what is built, read and checked."""
 
     tree: Tree
     stacks: Mapping[str, Stack]
     default_stack: str
+    resources: Mapping[str, BuildResources]
+    """What builds may use, by recipe."""
     recipes: Mapping[str, RecipeFile]
     variant_files: Mapping[str, VariantFile]
 

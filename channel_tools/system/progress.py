@@ -64,6 +64,17 @@ class SilentProgress:
         """Drop the line."""
 
 
+class NotesOnly(SilentProgress):
+    """Shows nothing and keeps the notes, for a process whose reader is elsewhere."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        """Keep the line."""
+        self.notes.append(message)
+
+
 class GrowthReport:
     """Reports to a task how many bytes of the wanted files have come, never counting a file twice.
 

@@ -11,8 +11,10 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import resource
 import signal
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -121,12 +123,47 @@ def signals_released() -> None:
 _AWAITED = _ENDING | {signal.SIGCHLD}
 
 
-def supervise(run: Callable[[], int], *, parent_pid: int) -> int:
+_SAMPLE_S = 1.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Consumption:
+    """What supervised processes took: processor seconds, and the most memory they had at one time.
+
+    The memory is the largest sum of what was resident of them, seen once a second, at least the most that a single one
+    had; what several share counts for each.
+    """
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+
+    def sample(self) -> None:
+        """Look at the descendants of this process."""
+        memory = sum(_resident_bytes(process_id) for process_id in _descendants(os.getpid()))
+        self.memory_bytes = max(self.memory_bytes, memory)
+
+    def close(self) -> None:
+        """Add what the kernel has counted of all that have ended."""
+        counted = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_s = counted.ru_utime + counted.ru_stime
+        self.memory_bytes = max(self.memory_bytes, counted.ru_maxrss * 1024)
+
+
+def _resident_bytes(process_id: int) -> int:
+    try:
+        pages = int(Path("/proc", str(process_id), "statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # it has ended
+        return 0
+    return pages * resource.getpagesize()
+
+
+def supervise(run: Callable[[], int], *, parent_pid: int, consumed: Consumption | None = None) -> int:
     """Run ``run`` in a forked child; returns its exit status, or 128 + the signal that ended it or this process.
 
     Call it in a process of its own without threads, which becomes the subreaper of all that ``run`` starts: processes
     that outlive their parent, also in sessions of their own, become its children. When it returns (``run`` has ended, a
-    signal asked for the end, or ``parent_pid`` has died), no descendant of the process is alive.
+    signal asked for the end, or ``parent_pid`` has died), no descendant of the process is alive. ``consumed`` gets what
+    they all took.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -137,9 +174,11 @@ def supervise(run: Callable[[], int], *, parent_pid: int) -> int:
     if child == 0:
         _run_supervised(run, supervisor)
     try:
-        return _await_end(child)
+        return _await_end(child, consumed)
     finally:
         _end_descendants()
+        if consumed is not None:
+            consumed.close()
 
 
 def _run_supervised(run: Callable[[], int], supervisor: int) -> None:
@@ -153,15 +192,23 @@ def _run_supervised(run: Callable[[], int], supervisor: int) -> None:
         os._exit(status)
 
 
-def _await_end(child: int) -> int:
+def _await_end(child: int, consumed: Consumption | None) -> int:
     while True:
-        number = signal.sigwait(_AWAITED)
+        number = _next_signal(consumed)
         if number in _ENDING:
             return SIGNALLED + number
         status = _reap().get(child)
         if status is not None:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else SIGNALLED - code
+
+
+def _next_signal(consumed: Consumption | None) -> int:
+    if consumed is None:
+        return signal.sigwait(_AWAITED)
+    while (got := signal.sigtimedwait(_AWAITED, _SAMPLE_S)) is None:
+        consumed.sample()
+    return got.si_signo
 
 
 def _reap() -> dict[int, int]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.build.node import FINISHED, lock_of
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.schedule import take_in
+from channel_tools.build.usage import record_usage
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.system.errors import ChannelToolsError
-from channel_tools.system.progress import SilentProgress
+from channel_tools.system.progress import NotesOnly
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.audit import package_gate
 
@@ -35,37 +37,41 @@ def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
     """
     builds, results = read_builds(builds_file), results_of(builds_file, stem)
     folder = Path(builds.work, builds.job(stem).folder_name)
-    outcome = read_outcome(results.built)
+    outcome, progress = read_outcome(results.built), NotesOnly()
     try:
         if outcome.failure is not None:
             raise outcome.failure.as_error()
-        package = _take_in(builds, folder, Path(str(outcome.package)), cores)
+        package = _take_in(builds, stem, outcome, cores, progress)
     except ChannelToolsError as err:
-        write_outcome(results.failed, Outcome(seconds=outcome.seconds, failure=Failure.of(err)))
+        notes = tuple(progress.notes)
+        write_outcome(results.failed, Outcome(seconds=outcome.seconds, failure=Failure.of(err), notes=notes))
         results.built.unlink()
         return False
-    write_outcome(results.admitted, Outcome(seconds=outcome.seconds, package=str(package)))
+    write_outcome(results.admitted, replace(outcome, package=str(package), notes=tuple(progress.notes)))
     shutil.rmtree(folder, ignore_errors=True)
     for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
         lock.unlink(missing_ok=True)
     return True
 
 
-def _take_in(builds: RemoteBuilds, folder: Path, package: Path, cores: int) -> Path:
+def _take_in(builds: RemoteBuilds, stem: str, outcome: Outcome, cores: int, progress: NotesOnly) -> Path:
     settings = Settings(
         tree=Tree(root=Path(builds.tree)),
         output=Path(builds.output),
         cache=Path(builds.cache),
         environ=dict(os.environ),
     )
-    channel, progress = open_channel(settings.channel), SilentProgress()
+    channel = open_channel(settings.channel)
     gate = package_gate(settings, channel, cores=cores, progress=progress)
     with channel_writer(channel, wait_s=_LOCK_WAIT_S) as writer:
         try:
-            return take_in(writer, package, admit=gate, progress=progress)
+            package = take_in(writer, Path(str(outcome.package)), admit=gate, progress=progress)
         except ChannelToolsError:
-            (folder / FINISHED).unlink()  # what was refused is built anew
+            Path(builds.work, builds.job(stem).folder_name, FINISHED).unlink()  # what was refused is built anew
             raise
+        if outcome.usage is not None:
+            record_usage(channel, stem, outcome.usage)
+        return package
 
 
 if __name__ == "__main__":

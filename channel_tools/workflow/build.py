@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, locked_builds
+from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from channel_tools.channel import ChannelWriter
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.matrix import RenderedPackage
-    from channel_tools.matrix.model import Source
+    from channel_tools.matrix.model import BuildResources, Source
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.sources.model import NeededSource
     from channel_tools.system.progress import Progress
@@ -102,7 +103,7 @@ def build_stacks(
             _link(settings, writer, jobs=request.foundation.jobs, progress=progress)
             plan = _plan_locked(settings, expansion, early)
             on_plan(plan)
-            jobs = _jobs(settings, writer, plan, request, progress=progress)
+            jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
             if request.cluster is None:
                 build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
                 results = build(progress=progress, on_result=on_result)
@@ -115,14 +116,22 @@ def build_stacks(
 
 
 def _jobs(
-    settings: Settings, writer: ChannelWriter, plan: Plan, request: BuildRequest, *, progress: Progress
+    settings: Settings,
+    writer: ChannelWriter,
+    plan: Plan,
+    request: BuildRequest,
+    resources: Mapping[str, BuildResources],
+    *,
+    progress: Progress,
 ) -> list[BuildJob]:
     """The plan's builds, their sources complete and their recipes rendered; the channel shows what they solve from."""
     sources = _provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
     # solves must see the planned builds: one that was made before may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
-    return [_job(settings, package, sources, rendered) for package in plan.to_build]
+    jobs = [_job(settings, package, sources, rendered) for package in plan.to_build]
+    stated = [resources.get(package.rendered.recipe_file.name) for package in plan.to_build]
+    return with_resources(jobs, stated, read_usage(writer.channel))
 
 
 def _build_here(

@@ -43,7 +43,7 @@ def _shown_address(address: str) -> str:
 
 
 def _stacks(settings: Settings) -> list[ShownStack]:
-    _document, stacks, _default = read_stacks(settings.tree.stacks_file)
+    stacks = read_stacks(settings.tree.stacks_file).stacks
     return [
         ShownStack(name=stack.name, description=stack.description, install=stack.install) for stack in stacks.values()
     ]

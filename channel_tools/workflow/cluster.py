@@ -149,6 +149,7 @@ def _builds(
                 subdir=job.subdir,
                 recipe_folder=str(job.recipe_folder.absolute()),
                 waits_for=tuple(stems[name] for name in job.waits_for if name in stems),
+                resources=job.resources,
             )
             for job in jobs
         ),

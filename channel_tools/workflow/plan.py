@@ -24,9 +24,10 @@ from channel_tools.plan import (
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
+    from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan
     from channel_tools.system.settings import Settings
 
@@ -57,6 +58,8 @@ class Expansion:
     foundation: Foundation
     stacks: tuple[Stack, ...]
     packages: tuple[RenderedPackage, ...]
+    resources: Mapping[str, BuildResources]
+    """What builds may use, by recipe, as stacks.yaml says."""
 
     @property
     def optional_packages(self) -> frozenset[str]:
@@ -82,7 +85,13 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
         raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
-    return Expansion(request=request, foundation=foundation, stacks=stacks, packages=tuple(packages))
+    return Expansion(
+        request=request,
+        foundation=foundation,
+        stacks=stacks,
+        packages=tuple(packages),
+        resources=loaded.resources,
+    )
 
 
 def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:

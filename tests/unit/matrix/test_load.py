@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import find_stack, load_tree
+from channel_tools.matrix.model import BuildResources
 from channel_tools.system.errors import ConfigError, UsageError
 from tests.unit.matrix.toytree import FILES, write_tree
 
@@ -55,6 +56,32 @@ def test_a_stack_may_have_nothing_to_validate(tmp_path: Path) -> None:
     stacks = STACKS.replace("    validate: {method: switchml, num_threads: 2}\n", "")
     assert "validate" not in stacks
     assert find_stack(load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks})), None).validation == {}
+
+
+def test_what_builds_may_use_is_read_by_recipe(tmp_path: Path) -> None:
+    stacks = f"{STACKS}resources:\n  libtoy: {{cores: 8, memory_mib: 32768, minutes: 300}}\n  toy-meta: {{cores: 1}}\n"
+    loaded = load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks}))
+    assert loaded.resources == {
+        "libtoy": BuildResources(cores=8, memory_mib=32768, minutes=300),
+        "toy-meta": BuildResources(cores=1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("libtoys: {cores: 1}", "resources names 'libtoys', but there is no recipes/libtoys/recipe.yaml"),
+        ("libtoy: {cores: 0}", "resources.libtoy.cores: Input should be greater than or equal to 1, found 0"),
+        ("libtoy: {memory: 8G}", "unknown key resources.libtoy.memory"),
+    ],
+    ids=["recipe", "none", "key"],
+)
+def test_resources_that_cannot_be_meant_are_an_error(tmp_path: Path, line: str, message: str) -> None:
+    stacks = f"{STACKS}resources:\n  {line}\n"
+    with pytest.raises(ConfigError) as caught:
+        load_tree(write_tree(tmp_path, {"variants/stacks.yaml": stacks}))
+    assert message in str(caught.value)
+    assert caught.value.line == len(stacks.splitlines())
 
 
 def test_shared_files_may_be_absent(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What builds took, kept beside the channel's records, and what their next jobs therefore ask a scheduler for.
+
+A build is known by its package, version and variant: the digest in its build string changes with every change of the
+recipe, what it takes mostly does not. Of a version or variant that is new, the package's other builds tell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.build.model import BuildUsage  # noqa: TC001 - msgspec looks for it here
+from channel_tools.matrix.model import BuildResources
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ChannelError
+from channel_tools.system.files import write_bytes_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.build.model import BuildJob
+    from channel_tools.channel.model import Channel
+
+_SCHEMA = 1
+_DIGEST = re.compile(r"h[0-9a-f]{7}(?=_|$)")
+_MIB = 1 << 20
+_MEMORY_MARGIN = 1.5
+_JOB_MIB = 1024
+"""For the processes around the build: Snakemake's and ours."""
+_MEMORY_STEP_MIB = 256
+_TIME_MARGIN = 2.0
+_TIME_FLOOR_MIN = 10
+_BUSY = 0.7
+"""A build that kept more than this share of its cores busy might use more of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _UsageFile:
+    schema: int = _SCHEMA
+    builds: dict[str, BuildUsage] = field(default_factory=dict)
+
+
+def read_usage(channel: Channel) -> Mapping[str, BuildUsage]:
+    """What the latest build of each package, version and variant took. Raises ChannelError for a damaged file."""
+    path = _file_of(channel)
+    try:
+        return decode_json(path.read_bytes(), _UsageFile).builds
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as err:
+        message = f"{path}: not a record of what builds took ({err})"
+        raise ChannelError(message, hint="remove the file: the next builds write it anew") from None
+
+
+def record_usage(channel: Channel, stem: str, usage: BuildUsage) -> None:
+    """Keep what the build of ``stem`` took, while the caller holds the channel's lock. Raises as read_usage."""
+    builds = {**read_usage(channel), _key_of(stem): usage}
+    content = msgspec.json.encode(_UsageFile(builds=dict(sorted(builds.items()))))
+    write_bytes_atomically(_file_of(channel), msgspec.json.format(content, indent=1) + b"\n")
+
+
+def usage_before(known: Mapping[str, BuildUsage], stem: str) -> BuildUsage | None:
+    """What the build of ``stem`` may take: what it took before, else the most that a build of this package took."""
+    if (same := known.get(_key_of(stem))) is not None:
+        return same
+    name = stem.rsplit("-", 2)[0]
+    others = [usage for key, usage in known.items() if key.rsplit("-", 2)[0] == name]
+    if not others:
+        return None
+    longest = max(others, key=lambda usage: usage.seconds)
+    return replace(longest, memory_bytes=max(usage.memory_bytes for usage in others))
+
+
+def asked_for(stated: BuildResources, before: BuildUsage | None) -> BuildResources:
+    """What a job asks for: what is stated, else what the build took before with room to spare, else nothing (None).
+
+    Cores are given back that the build had and did not use; a build that used what it had may get more.
+    """
+    if before is None:
+        return stated
+    busy = before.cpu_s / max(before.seconds, 1e-3)
+    spared = None if busy > _BUSY * before.cores else max(1, math.ceil(busy))
+    memory_mib = _MEMORY_MARGIN * before.memory_bytes / _MIB + _JOB_MIB
+    return BuildResources(
+        cores=stated.cores or spared,
+        memory_mib=stated.memory_mib or math.ceil(memory_mib / _MEMORY_STEP_MIB) * _MEMORY_STEP_MIB,
+        minutes=stated.minutes or math.ceil(_TIME_MARGIN * before.seconds / 60) + _TIME_FLOOR_MIN,
+    )
+
+
+def with_resources(
+    jobs: Sequence[BuildJob], stated: Sequence[BuildResources | None], known: Mapping[str, BuildUsage]
+) -> list[BuildJob]:
+    """The jobs with what they ask for and how long they may take; ``stated`` has an entry for each."""
+    filled = []
+    for job, said in zip(jobs, stated, strict=True):
+        before = usage_before(known, job.stem)
+        resources = asked_for(said or BuildResources(), before)
+        filled.append(replace(job, resources=resources, expected_s=None if before is None else before.seconds))
+    return filled
+
+
+def _key_of(stem: str) -> str:
+    name, version, build = stem.rsplit("-", 2)
+    return f"{name}-{version}-{_DIGEST.sub('h', build)}"
+
+
+def _file_of(channel: Channel) -> Path:
+    return channel.record_folder / "builds.json"
