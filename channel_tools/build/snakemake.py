@@ -15,21 +15,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import log_tail
+from channel_tools.build.forecast import state_in_words, time_left
 from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
 from channel_tools.build.schedule import held_back
 from channel_tools.system.errors import BuildError, CommandError, UsageError
-from channel_tools.system.files import write_text_atomically
+from channel_tools.system.files import is_locked, write_text_atomically
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    from channel_tools.build.model import BuildPlaces
     from channel_tools.build.remote import RemoteBuilds
     from channel_tools.system.processes import Program
 
@@ -43,6 +48,13 @@ _SCONTROL_LIMIT_S = 60.0
 _LOST_HINT = (
     "run the same command again: what was built is kept; more time or memory: docs/how-to/build-on-a-cluster.md"
 )
+_LOST_JOB = re.compile(
+    r"SLURM status is: '(?P<state>\w+)'.*\n"
+    r"    jobid: \d+\n"
+    r"    output: results/(?P<stem>\S+)\.built\n"
+    r"    log: (?P<log>\S+)"
+)
+"""What Snakemake's plugin for Slurm says of a job that did not end well."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime")
 _SLURM_OPTIONS = (
     *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "2"),
@@ -107,21 +119,29 @@ def _status_options(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def run_workflow(
-    command: Sequence[str], folder: Path, jobs: Sequence[BuildJob], *, logs: Path, environ: Mapping[str, str]
+    command: Sequence[str],
+    folder: Path,
+    jobs: Sequence[BuildJob],
+    *,
+    places: BuildPlaces,
+    environ: Mapping[str, str],
+    on_state: Callable[[str], None] = lambda _state: None,
 ) -> Generator[BuildResult]:
     """Run Snakemake to its end; yields every job's result once, when its fate is known.
 
-    Leaving it early cancels the jobs, and so does this process's end, however it comes.
+    ``on_state`` hears in words how far it is, whenever that changes. Leaving it early cancels the jobs, and so does
+    this process's end, however it comes.
     """
-    logs.mkdir(parents=True, exist_ok=True)
-    gathering = _Gathering(jobs, folder / BUILDS_FILE, logs)
-    log = logs / f"{_PROGRAM}.log"
+    places.logs.mkdir(parents=True, exist_ok=True)
+    gathering = _Gathering(jobs, folder / BUILDS_FILE, places)
+    log = places.logs / f"{_PROGRAM}.log"
     with (
         running_program(_PROGRAM, command, env=environ, cwd=folder, log=log, death_signal=signal.SIGINT) as program,
         _cancelled_on_error(program),
     ):
         while not wait_for_any([program.descriptor], Deadline.after(_LOOK_S)):
             yield from gathering.new()
+            gathering.tell(on_state)
     yield from gathering.new()
     yield from gathering.rest(log)
 
@@ -138,13 +158,41 @@ def _cancelled_on_error(program: Program) -> Iterator[None]:
         raise
 
 
+@dataclass(kw_only=True, slots=True)
+class _LostJobs:
+    """How the jobs of a package ended, in Slurm's words, and the last words of the last one."""
+
+    states: list[str] = field(default_factory=list)
+    log: Path = Path()
+
+    @property
+    def said(self) -> str:
+        """The end of its log, and where that is."""
+        tail = f"{log_tail(self.log)}\n" if self.log.is_file() else ""
+        return f"{tail}log: {self.log}"
+
+
+def _lost_jobs(log: Path) -> dict[str, _LostJobs]:
+    """By stem, what Snakemake's log says of jobs that Slurm ended."""
+    lost: dict[str, _LostJobs] = {}
+    for found in _LOST_JOB.finditer(log.read_text(encoding="utf-8", errors="replace")):
+        jobs = lost.setdefault(found["stem"], _LostJobs())
+        jobs.states.append(found["state"])
+        jobs.log = Path(found["log"])
+    return lost
+
+
 class _Gathering:
     """Which jobs have no result yet, and the results of the others as they appear in the workflow's folder."""
 
-    def __init__(self, jobs: Sequence[BuildJob], builds_file: Path, logs: Path) -> None:
+    def __init__(self, jobs: Sequence[BuildJob], builds_file: Path, places: BuildPlaces) -> None:
         self._waiting = {job.stem: job for job in jobs}
         self._builds_file = builds_file
-        self._logs = logs
+        self._places = places
+        self._running: dict[str, float] = {}
+        """Since when, by the clock of this process: those of other machines may be wrong."""
+        self._done = self._failed = 0
+        self._told: tuple[object, ...] = ()
 
     def new(self) -> Iterator[BuildResult]:
         """Results that have come since the last call, and all that they hold back."""
@@ -156,20 +204,49 @@ class _Gathering:
             if f"{stem}.admitted" in names or f"{stem}.failed" in names:
                 yield from self._ended(job, self._result(job))
 
+    def tell(self, on_state: Callable[[str], None]) -> None:
+        """Say how far the builds are, if that has changed since the last call."""
+        work, now_s = self._places.work, time.monotonic()
+        begun = {path.name for path in work.iterdir()} if work.is_dir() else set()
+        locks = {stem: lock_of(work / job.folder_name) for stem, job in self._waiting.items()}
+        running = [stem for stem, lock in locks.items() if lock.name in begun and is_locked(lock)]
+        self._running = {stem: self._running.get(stem, now_s) for stem in running}
+        state = (self._done, self._failed, *running)
+        if state == self._told:
+            return
+        self._told = state
+        running_s = {stem: now_s - since_s for stem, since_s in self._running.items()}
+        text = state_in_words(
+            done=self._done,
+            failed=self._failed,
+            running=len(running),
+            waiting=len(self._waiting) - len(running),
+            left_s=time_left([*self._waiting.values()], running_s),
+        )
+        on_state(text)
+
     def rest(self, log: Path) -> Iterator[BuildResult]:
         """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
         said = f"\n{log_tail(log)}" if self._waiting else ""
+        lost = _lost_jobs(log) if self._waiting else {}
         while self._waiting:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
-            message = f"{job.stem}: its job left no result: cancelled, out of time, or never started{said}\nlog: {log}"
-            said = ""  # the same words once
+            if (found := lost.get(job.stem)) is not None:
+                message = (
+                    f"{job.stem}: its jobs left no result; they ended with {', '.join(found.states)}\n{found.said}"
+                )
+            else:
+                message = (
+                    f"{job.stem}: its job left no result: cancelled, out of time, or never started{said}\nlog: {log}"
+                )
+                said = ""  # the same words once
             error = BuildError(message, hint=_LOST_HINT)
             yield from self._ended(job, BuildResult(job=job, status="failed", error=error))
 
     def _result(self, job: BuildJob) -> BuildResult:
         results = results_of(self._builds_file, job.stem)
-        log = self._logs / f"{job.stem}.log"
+        log = self._places.logs / f"{job.stem}.log"
         if results.admitted.is_file():
             outcome = read_outcome(results.admitted)
             package = Path(str(outcome.package))
@@ -182,8 +259,11 @@ class _Gathering:
 
     def _ended(self, job: BuildJob, result: BuildResult) -> Iterator[BuildResult]:
         del self._waiting[job.stem]
+        self._done += result.status == "built"
+        self._failed += result.status == "failed"
         yield result
         if result.status == "failed":
             for held in held_back(job, self._waiting.values()):
                 del self._waiting[held.stem]
+                self._failed += 1
                 yield BuildResult(job=held, status="not_started")

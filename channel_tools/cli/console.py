@@ -259,6 +259,9 @@ class _BarTask:
         if detail is not None:
             self._bars.update(self._task_id, detail=detail)
 
+    def show(self, state: str) -> None:
+        self._bars.update(self._task_id, detail=state)
+
 
 class _BarProgress:
     def __init__(self, bars: Bars) -> None:
@@ -296,6 +299,9 @@ class _LineTask:
                 return
             self._last = now
         print_note(f"{self._description}: {self._amount}" + (f" ({detail})" if detail else ""))
+
+    def show(self, state: str) -> None:
+        print_note(f"{self._description}: {state}")
 
 
 class _LineProgress:

@@ -289,6 +289,19 @@ def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Ite
         lock.release()
 
 
+def is_locked(lock_file: Path) -> bool:
+    """Whether a process holds the lock now; not where there is no such file. For a moment it is held to find out."""
+    if not lock_file.is_file():
+        return False
+    lock = FileLock(lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
 def _owner(owner_file: Path) -> str:
     try:
         return f"process {int(owner_file.read_text(encoding='ascii'))}"

@@ -33,6 +33,9 @@ class Task(Protocol):
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
         """Say that ``amount`` more of the unit is done; ``detail`` names what is under way."""
 
+    def show(self, state: str) -> None:
+        """Say in words how far the step is, where that has changed: beside the bar, or as a line."""
+
 
 class Progress(Protocol):
     """Where steps are reported."""
@@ -48,6 +51,9 @@ class Progress(Protocol):
 
 class _SilentTask:
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
+        """Nothing to show."""
+
+    def show(self, state: str) -> None:
         """Nothing to show."""
 
 

@@ -69,7 +69,7 @@ class Workflow:
     folder: Path
     command: tuple[str, ...]
     jobs: tuple[BuildJob, ...]
-    logs: Path
+    places: BuildPlaces
     environ: Mapping[str, str]
 
     def run(self, *, progress: Progress, on_result: Callable[[BuildResult], None]) -> list[BuildResult]:
@@ -78,10 +78,14 @@ class Workflow:
         if not (self.jobs and self.command):
             return results
         with progress.task("building on the cluster", total=len(self.jobs)) as task:
-            ended = run_workflow(self.command, self.folder, self.jobs, logs=self.logs, environ=self.environ)
+            ended = run_workflow(
+                self.command, self.folder, self.jobs, places=self.places, environ=self.environ, on_state=task.show
+            )
             with contextlib.closing(ended):
                 for result in ended:
                     results.append(result)
+                    for note in result.notes:
+                        progress.note(note)
                     on_result(result)
                     task.advance(1)
         raise_failures(results)
@@ -126,7 +130,7 @@ def workflow_of(
     check_paths(jobs, places)
     clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
     write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
-    return Workflow(folder=folder, command=command, jobs=tuple(jobs), logs=settings.logs, environ=environ)
+    return Workflow(folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ)
 
 
 def _builds(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+from channel_tools.build.node import lock_of
 from channel_tools.build.remote import (
     BUILDS_FILE,
     Failure,
@@ -26,6 +27,7 @@ from channel_tools.build.snakemake import (
     write_workflow,
 )
 from channel_tools.system.errors import BuildError, CommandError, SolveError, UsageError
+from channel_tools.system.files import exclusive_lock
 
 
 def job(name: str, *waits_for: str) -> BuildJob:
@@ -55,10 +57,14 @@ def builds(*names: str) -> RemoteBuilds:
     )
 
 
+def places(folder: Path) -> BuildPlaces:
+    return BuildPlaces(work=folder / "nodes", logs=folder / "logs", cache=folder / "cache")
+
+
 def run(folder: Path, script: str, *jobs: BuildJob) -> list[BuildResult]:
     """The results of a workflow that the shell script runs in place of Snakemake."""
     command = ["sh", "-c", f"cd {folder}; mkdir -p results; {script}"]
-    return list(run_workflow(command, folder, jobs, logs=folder / "logs", environ=os.environ))
+    return list(run_workflow(command, folder, jobs, places=places(folder), environ=os.environ))
 
 
 def test_snakemake_that_is_missing_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +146,54 @@ def test_every_job_has_one_result(tmp_path: Path) -> None:
     assert "no such partition" in errors["lost"].message
 
 
+def test_of_a_lost_job_slurms_words_and_the_jobs_own_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "7.log"
+    log.write_text("slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\n")
+    said = f"""
+Error in rule build:
+    message: SLURM-job '6' failed, SLURM status is: 'NODE_FAIL'. Reason: Unknown.
+    jobid: 2
+    output: results/lost-1.0-h_0.built
+    log: {tmp_path}/6.log (check log file(s) for error details)
+Trying to restart job 2.
+Error in rule build:
+    message: SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Reason: Unknown.
+    jobid: 2
+    output: results/lost-1.0-h_0.built
+    log: {log} (check log file(s) for error details)
+"""
+    (tmp_path / "said").write_text(said)
+    results = run(tmp_path, "cat said", job("lost"), job("other"))
+    lost, other = (str(result.error) for result in results)
+    assert lost.splitlines()[0] == "lost-1.0-h_0: its jobs left no result; they ended with NODE_FAIL, TIMEOUT"
+    assert "CANCELLED DUE TO TIME LIMIT" in lost
+    assert f"log: {log}" in lost
+    assert "other-1.0-h_0: its job left no result: cancelled" in other
+    assert "NODE_FAIL" in other  # Snakemake's own words
+
+
+def test_every_change_is_told_once(tmp_path: Path) -> None:
+    place, said = places(tmp_path), list[str]()
+    admitted = results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").admitted
+    write_outcome(tmp_path / "ended", Outcome(seconds=2, package="/channel/a", notes=("kept",)))
+
+    def tell(state: str) -> None:
+        said.append(state)
+        (tmp_path / f"told-{len(said)}").touch()
+
+    waits = "while ! test -e told-{}; do sleep 0.05; done"
+    script = f"cd {tmp_path}; mkdir {admitted.parent}; {waits.format(1)}; mv ended {admitted}; {waits.format(2)}"
+    jobs = [job("a"), job("b", "a"), job("c")]
+    with exclusive_lock(lock_of(place.work / jobs[0].folder_name), what="the build"):
+        running = run_workflow(["sh", "-c", script], tmp_path, jobs, places=place, environ=os.environ, on_state=tell)
+        results = {result.job.stem: result.notes for result in running}
+    assert said == [
+        "0 done, 1 running, 2 waiting; time left unknown",
+        "1 done, 0 running, 2 waiting; time left unknown",
+    ]
+    assert results == {"a-1.0-h_0": ("kept",), "b-1.0-h_0": (), "c-1.0-h_0": ()}
+
+
 def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
     write_outcome(tmp_path / "outcome", Outcome(seconds=2, package="/channel/good"))
     good = results_of(tmp_path / BUILDS_FILE, "good-1.0-h_0").admitted
@@ -147,7 +201,7 @@ def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
     command = ["bash", "-c", f"{trap}; mkdir {good.parent}; mv {tmp_path}/outcome {good}; while :; do sleep 0.1; done"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in what a script starts in the background
     try:
-        run = run_workflow(command, tmp_path, [job("good"), job("slow")], logs=tmp_path / "logs", environ=os.environ)
+        run = run_workflow(command, tmp_path, [job("good"), job("slow")], places=places(tmp_path), environ=os.environ)
         assert next(run).status == "built"
         run.close()
     finally:

@@ -315,5 +315,8 @@ class RecordingProgress:
         del detail
         self.advanced += amount
 
+    def show(self, state: str) -> None:
+        """Nothing is noted of it."""
+
     def note(self, message: str) -> None:
         del message

@@ -157,3 +157,6 @@ class _NotedTask:
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
         del detail
         self._advanced[self._description] = self._advanced.get(self._description, 0) + amount
+
+    def show(self, state: str) -> None:
+        """Nothing is noted of it."""
