@@ -8,7 +8,9 @@ their own, rendered for the one combination.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -18,9 +20,10 @@ from rattler_build import PlatformConfig, RattlerBuildError, RenderConfig, Stage
 
 from channel_tools.matrix.variants import ENGINE_KEYS, find_used_keys
 from channel_tools.system.errors import ConfigError
+from channel_tools.system.workers import forked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rattler_build import RenderedVariant
@@ -32,6 +35,11 @@ _RENDER_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
 _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
 _MAX_MESSAGE = 300
+_WORTH_A_COPY = 32
+"""Combinations from which on a copy of this process is worth its making: each takes the engine 2 ms."""
+_Evaluation = tuple["RecipeFile", "VariantMatrix"]
+_Place = tuple[str, str]
+"""A recipe, and the values of all keys that it can use."""
 IMPOSSIBLE_KEY = "impossible"
 
 
@@ -55,7 +63,7 @@ class RecipeEngine:
     def __init__(self, platform: str, folder: Path) -> None:
         self._folder = folder
         self._config = RenderConfig(platform=PlatformConfig(target_platform=platform))
-        self._evaluated: dict[tuple[str, str], list[EvaluatedRecipe]] = {}
+        self._evaluated: dict[_Place, list[EvaluatedRecipe]] = {}
         self._probes: dict[str, tuple[Stage0Recipe, frozenset[str]]] = {}
         self._true: dict[tuple[str, str], list[int]] = {}
 
@@ -65,13 +73,10 @@ class RecipeEngine:
         Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render, and for a
         combination that the recipe's ``extra.impossible`` rules out.
         """
-        possible = recipe_file.used_keys | ENGINE_KEYS
-        values = {key: list(items) for key, items in matrix.values.items()}
-        decisive = {key: items for key, items in values.items() if key in possible}
-        groups = [[key for key in group if key in possible] for group in matrix.zip_keys]
-        place = (recipe_file.name, json.dumps([sorted(decisive.items()), groups]))
+        place = _place(recipe_file, matrix)
         if place in self._evaluated:
             return self._evaluated[place]
+        values = {key: list(items) for key, items in matrix.values.items()}
         config = VariantConfig(values, zip_keys=[list(group) for group in matrix.zip_keys] or None)
         try:
             rendered = Stage0Recipe.from_file(recipe_file.path).render(config, self._config)
@@ -84,9 +89,30 @@ class RecipeEngine:
             used.update(evaluated.variant)
             if evaluated not in results and self._is_built(recipe_file, evaluated):
                 results.append(evaluated)
-        if used & values.keys() <= possible:
+        if used & values.keys() <= recipe_file.used_keys | ENGINE_KEYS:
             self._evaluated[place] = results
         return results
+
+    def evaluate_ahead(self, wanted: Iterable[_Evaluation]) -> None:
+        """Evaluate what is wanted in two processes, so that evaluate finds it: the engine holds the interpreter's lock.
+
+        What cannot be evaluated is left out, and evaluate raises its error in its turn; a few combinations are left to
+        it as well. Where ``may_fork``.
+        """
+        distinct = {_place(*item): item for item in wanted}
+        if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
+            return
+        here, there = _halves(distinct.values())
+        with forked(lambda: self._evaluate_all(there, self._folder / "copy")) as result:
+            self._evaluate_all(here, self._folder)
+            self._evaluated.update(result() or {})
+
+    def _evaluate_all(self, wanted: Iterable[_Evaluation], folder: Path) -> dict[_Place, list[EvaluatedRecipe]]:
+        self._folder = folder
+        for item in wanted:
+            with contextlib.suppress(ConfigError):
+                self.evaluate(*item)
+        return self._evaluated
 
     def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> bool:
         """Whether ``build.skip`` leaves a combination in.
@@ -138,13 +164,50 @@ class RecipeEngine:
         return self._true[place]
 
 
+def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:
+    values, groups = _decisive(recipe_file, matrix)
+    return recipe_file.name, json.dumps([sorted(values.items()), groups])
+
+
+def _decisive(
+    recipe_file: RecipeFile, matrix: VariantMatrix
+) -> tuple[dict[str, tuple[VariantScalar, ...]], list[list[str]]]:
+    """The keys that the recipe can use, with their values, and those of them that move together."""
+    possible = recipe_file.used_keys | ENGINE_KEYS
+    values = {key: items for key, items in matrix.values.items() if key in possible}
+    return values, [[key for key in group if key in possible] for group in matrix.zip_keys]
+
+
+def _combinations(recipe_file: RecipeFile, matrix: VariantMatrix) -> int:
+    """How many the engine evaluates; where the recipe does not use what it can, fewer."""
+    values, groups = _decisive(recipe_file, matrix)
+    followers = {key for group in groups for key in group[1:]}
+    return math.prod(len(items) for key, items in values.items() if key not in followers)
+
+
+def _halves(wanted: Iterable[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
+    """Two parts of about as many combinations; a recipe's stand together, for it shares its conditions."""
+    by_recipe: dict[str, list[_Evaluation]] = {}
+    for item in wanted:
+        by_recipe.setdefault(item[0].name, []).append(item)
+    weighed = [(sum(_combinations(*item) for item in items), items) for items in by_recipe.values()]
+    halves: tuple[list[_Evaluation], list[_Evaluation]] = ([], [])
+    weights = [0, 0]
+    for weight, items in sorted(weighed, key=lambda pair: -pair[0]):
+        lighter = weights.index(min(weights))
+        halves[lighter].extend(items)
+        weights[lighter] += weight
+    return halves
+
+
 def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRecipe:
-    if variant.recipe.staging_caches or variant.recipe.inherits_from:
+    recipe = variant.recipe  # each access copies it
+    if recipe.staging_caches or recipe.inherits_from:
         message = "staging outputs (shared build caches between outputs) are not supported"
         hint = "make one recipe with a build script per package, or outputs that select their files"
         raise recipe_file.document.error(message, "outputs", hint=hint)
     return EvaluatedRecipe(
-        recipe=cast("dict[str, YamlValue]", variant.recipe.to_dict()),
+        recipe=cast("dict[str, YamlValue]", recipe.to_dict()),
         variant=cast("dict[str, VariantScalar]", variant.variant),
         hash=variant.hash_info.hash if variant.hash_info else "",
     )

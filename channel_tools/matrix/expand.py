@@ -12,6 +12,7 @@ from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequire
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
 from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.workers import may_fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,8 +52,12 @@ def expand_stacks(
     rendered: list[RenderedPackage] = []
     with temporary_folder() as folder:
         engine = RecipeEngine(platform, folder)
-        for stack in stacks:
-            matrix = merge_variant_files(files_of_stack(loaded, stack, foundation_kind))
+        matrices = [(stack, merge_variant_files(files_of_stack(loaded, stack, foundation_kind))) for stack in stacks]
+        if may_fork():
+            engine.evaluate_ahead(
+                (loaded.recipes[name], matrix) for stack, matrix in matrices for name in stack.packages
+            )
+        for stack, matrix in matrices:
             found = [
                 _make_package(stack, loaded.recipes[name], evaluated, platform)
                 for name in dict.fromkeys(stack.packages)

@@ -40,7 +40,7 @@ _SKIPPED_FOLDERS = re.compile(
 _SKIPPED_FILES = re.compile(r".*\.py[co]|.*~|\.#.*|#.*#|.*\.sw[op]|.*\.orig|.*\.rej|\.DS_Store|\.tmp-.*")
 _GENERATED = frozenset({"recipe.yaml", "variants.yaml", "conda_build_config.yaml"})
 _SCRIPT_SUFFIXES = frozenset({".sh", ".bash", ".bat", ".py"})
-_OUTSIDE_OF_RECIPE_DIR = re.compile(r"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
+_OUTSIDE_OF_RECIPE_DIR = re.compile(rb"\$\{?RECIPE_DIR\}?['\"]?/\.\./?|%RECIPE_DIR%\\\.\.")
 _HASHED_KINDS = frozenset({"recipe", "file", "source", "package"})
 _SHOWN_SHA256 = 12
 
@@ -160,11 +160,12 @@ class TreeFiles:
     def _list(self, folder: Path) -> list[Path]:
         """All files below ``folder`` that the skip rule leaves, sorted by their path."""
         if folder not in self._listed:
-            found: list[Path] = []
+            found: list[str] = []
             for parent, folders, names in os.walk(folder):
                 folders[:] = [name for name in folders if not _SKIPPED_FOLDERS.fullmatch(name)]
-                found += [Path(parent, name) for name in names if not _SKIPPED_FILES.fullmatch(name)]
-            self._listed[folder] = sorted((path for path in found if path.is_file()), key=lambda path: path.parts)
+                found += [f"{parent}{os.sep}{name}" for name in names if not _SKIPPED_FILES.fullmatch(name)]
+            files = sorted(filter(os.path.isfile, found), key=lambda path: path.split(os.sep))  # noqa: PTH206 - paths are slow
+            self._listed[folder] = [Path(path) for path in files]
         return self._listed[folder]
 
     def _files_at(self, recipe_file: RecipeFile, name: str, *, key_path: tuple[str, ...]) -> list[Path]:
@@ -210,13 +211,12 @@ def license_files(recipe: YamlValue | object) -> Sequence[str]:
 def _check_stays_inside(path: Path) -> None:
     if path.suffix not in _SCRIPT_SUFFIXES and path.name != "recipe.yaml":
         return
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if _OUTSIDE_OF_RECIPE_DIR.search(line.decode("utf-8", "replace")):
-            message = "the script reaches out of the recipe's folder through RECIPE_DIR"
-            hint = (
-                "name the files as a source of the recipe (`source: - path: ../other/src`), then they are rendered too"
-            )
-            raise ConfigError(message, path=path, line=number, hint=hint)
+    content = path.read_bytes()
+    if (found := _OUTSIDE_OF_RECIPE_DIR.search(content)) is not None:
+        message = "the script reaches out of the recipe's folder through RECIPE_DIR"
+        hint = "name the files as a source of the recipe (`source: - path: ../other/src`), then they are rendered too"
+        line = len(content[: found.end()].splitlines())
+        raise ConfigError(message, path=path, line=line, hint=hint)
 
 
 def find_predecessor(

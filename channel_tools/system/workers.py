@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of ours side by side: pools of processes and of threads, and a process supervised with all that it starts.
+"""Functions of ours side by side: pools of processes and of threads, a forked copy of this process, and a process
+supervised with all that it starts.
 
 The kernel ends the processes with the one that wants their results, however that ends.
 """
@@ -11,12 +12,13 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import pickle
 import resource
 import signal
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.processes import PR_SET_PDEATHSIG
@@ -118,6 +120,54 @@ def signals_held() -> Iterator[None]:
 def signals_released() -> None:
     """In a child that was forked while they were held: from now on it hears them, by handlers of its own."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+def may_fork() -> bool:
+    """Whether a forked copy of this process would run beside it, and safely: one thread, and a core for each of them.
+
+    A copy has only the thread that forked: locks that others held stay locked in it.
+    """
+    return len(list(Path("/proc/self/task").iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1
+
+
+@contextlib.contextmanager
+def forked(function: Callable[[], _Result]) -> Iterator[Callable[[], _Result | None]]:
+    """Call ``function`` in a forked copy of this process while the block runs; gives what waits for its result.
+
+    Where ``may_fork``. The result travels between processes, so it must be picklable. It is None where the copy came to
+    no result, whatever the cause: do the work here then, which says what is wrong. The end of the block ends the copy.
+    """
+    parent = os.getpid()
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as results:
+        with signals_held():
+            copy = os.fork()
+            if copy == 0:
+                _run_forked(function, writing, parent)
+        os.close(writing)
+        try:
+            yield lambda: _received(results.read())
+        finally:
+            os.kill(copy, signal.SIGKILL)
+            os.waitpid(copy, 0)
+
+
+def _run_forked(function: Callable[[], object], writing: int, parent: int) -> None:
+    """The copy's life: signals are its parent's to act upon, and no frame of the parent's runs twice."""
+    try:
+        end_with_parent(parent, signal.SIGKILL)
+        content = pickle.dumps(function())
+        with os.fdopen(writing, "wb") as results:
+            results.write(content)
+    finally:
+        os._exit(0)
+
+
+def _received(content: bytes) -> Any:  # noqa: ANN401 - what the copy's function returned
+    try:
+        return pickle.loads(content)  # noqa: S301 - from a copy of this very process
+    except (EOFError, pickle.UnpicklingError):  # it ended before it had written all
+        return None
 
 
 _AWAITED = _ENDING | {signal.SIGCHLD}
