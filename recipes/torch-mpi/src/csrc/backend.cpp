@@ -194,7 +194,9 @@ MpiBackend::WorkPtr MpiBackend::recvAnysource(Tensors &tensors, int tag) {
 
 MpiBackend::WorkPtr MpiBackend::start_receipt(Tensors &tensors, int source, int tag, c10d::OpType type) {
     const at::Tensor &tensor = only(tensors);
-    Operation operation = make_operation(type, "mpi:recv", {}, {tensor});
+    const bool is_from_any = type == c10d::OpType::RECVANYSOURCE;
+    Operation operation = make_operation(type, is_from_any ? "mpi:recvAnySource" : "mpi:recv", {tensor}, {tensor});
+    operation.name = "recv";
     operation.received_as = moved_as(tensor);
     const Buffer buffer = Buffer::output(tensor);
     operation.start = [buffer, words = operation.received_as, source, tag, comm = group_->comm](Requests &requests) {

@@ -39,7 +39,7 @@ struct Operation {
     std::string name;        // for messages and counters: "all_reduce"
     uint64_t elements = 0;
     uint64_t bytes = 0;
-    std::vector<at::Tensor> inputs;   // for the profiler
+    std::vector<at::Tensor> inputs;   // for the profiler, whose events have a receipt's tensor here too
     std::vector<at::Tensor> outputs;  // the result
     bool is_waited_for = false;       // the caller waits at once: no thread of ours need look after it
     std::chrono::milliseconds timeout{0};

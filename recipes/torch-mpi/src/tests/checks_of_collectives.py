@@ -312,6 +312,21 @@ def the_profiler_sees_each_call() -> None:
 
 
 @check
+def the_profiler_tells_messages_and_their_shapes() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        if rank() == 0:
+            for sender in range(1, size()):
+                dist.recv(torch.empty(7), src=sender, tag=5)
+                dist.recv(torch.empty(7), tag=6)
+        else:
+            dist.send(mine(), dst=0, tag=5)
+            dist.send(mine(), dst=0, tag=6)
+    seen = sorted((event.name, event.input_shapes) for event in profiler.events() if event.name.startswith("mpi:"))
+    of_receiver = [("mpi:recv", [[7]])] * (size() - 1) + [("mpi:recvAnySource", [[7]])] * (size() - 1)
+    assert seen == (of_receiver if rank() == 0 else [("mpi:send", [[7]])] * 2)
+
+
+@check
 def the_profiler_may_stop_as_soon_as_a_future_is_complete() -> None:
     """Some rounds, for the work may still be ending on a thread of its own."""
     for _ in range(100):
