@@ -57,6 +57,8 @@ class RemoteBuilds:
     channels: tuple[str, ...]
     conda_build: str | None
     jobs: tuple[RemoteJob, ...]
+    attest: dict[str, str] | None = None
+    """Whether and with what packages are signed as they enter the channel; the workflow stage reads it."""
 
     @property
     def places(self) -> BuildPlaces:

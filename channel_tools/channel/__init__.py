@@ -3,7 +3,7 @@
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile, PublishedPackage
-from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages
+from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages, show_attestations
 from channel_tools.channel.store import (
     channel_writer,
     create_channel,
@@ -33,5 +33,6 @@ __all__ = [
     "open_channel",
     "prefer_packages",
     "published_packages",
+    "show_attestations",
     "verify_channel",
 ]

@@ -20,6 +20,7 @@ from channel_tools.channel.listing import Retired, not_listed
 from channel_tools.channel.state import LoadedChannel, load_channel, read_listing, write_listing
 from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PackageKey
+from channel_tools.conda.sidecar import remove_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -234,6 +235,7 @@ def apply_retention(writer: ChannelWriter, rule: Retention, *, elsewhere: frozen
     relist(writer, retire)
     if plan.delete:
         for key in plan.delete:
+            remove_sidecars(writer.channel.path / key)
             (writer.channel.path / key).unlink(missing_ok=True)
         write_listing(writer.channel, with_deleted(read_listing(writer.channel), plan.delete))
         index_channel(writer)

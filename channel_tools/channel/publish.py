@@ -20,11 +20,12 @@ from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.sidecar import RECORD_FIELD, link_sidecar, sidecar_of, sidecar_sha256
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import link_or_copy, sha256_of_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel.listing import Listing
@@ -83,6 +84,7 @@ def add_set(
         destination = key.path_in(writer.channel.path)
         _replace_file(places[key], destination)
         known[key] = msgspec.structs.replace(row, stamp=stamp_of(destination))
+    known |= _attested_since(loaded, places, rows)
     if foundation:
         listing = with_foundation(listing, [str(PackageKey.of(path)) for path in foundation])
     for subdir, patch in (patches or {}).items():
@@ -103,6 +105,32 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
     if listing != loaded.listing:
         write_listing(writer.channel, listing)
     return index_channel(writer, loaded=dataclasses.replace(loaded, listing=listing))
+
+
+def show_attestations(writer: ChannelWriter, keys: Iterable[PackageKey]) -> IndexReport:
+    """Let the records of these packages name the attestations that now lie beside them, in all indexes."""
+    loaded = load_channel(writer.channel)
+    known = {key: _with_attestations(loaded, key) for key in keys}
+    return index_channel(writer, loaded=loaded, known=known)
+
+
+def _with_attestations(loaded: LoadedChannel, key: PackageKey) -> CachedPackage:
+    row = loaded.row(key)
+    record = row.record | {RECORD_FIELD: sidecar_sha256(key.path_in(loaded.channel.path))}
+    return row.patched(dict(sorted(record.items())))
+
+
+def _attested_since(
+    loaded: LoadedChannel, places: Mapping[PackageKey, Path], entering: Collection[PackageKey]
+) -> dict[PackageKey, CachedPackage]:
+    """Give packages that the channel has without attestations those of the files; the rows of these packages."""
+    rows = {}
+    for key, path in places.items():
+        destination = key.path_in(loaded.channel.path)
+        if key not in entering and sidecar_of(path).is_file() and not sidecar_of(destination).exists():
+            link_sidecar(path, destination)
+            rows[key] = _with_attestations(loaded, key)
+    return rows
 
 
 def check_package(path: Path, *, indexed_ms: int = 0) -> CachedPackage:
@@ -171,6 +199,7 @@ def _other_bytes(destination: Path, source: Path, wanted: str, *, hint: str | No
 def _replace_file(source: Path, destination: Path) -> None:
     if destination.exists():
         destination.unlink()  # damaged: _is_present would have said so otherwise
+    link_sidecar(source, destination)
     link_or_copy(source, destination)
 
 

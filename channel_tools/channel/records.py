@@ -23,6 +23,7 @@ from channel_tools.conda.info import JsonObject
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.conda.repodata import encode_json
+from channel_tools.conda.sidecar import RECORD_FIELD, sidecar_sha256
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
 
@@ -214,6 +215,8 @@ def make_record(path: Path, info: PackageInfo) -> JsonObject:
         record["track_features"] = " ".join(track_features) if isinstance(track_features, list) else track_features
     if info.run_exports is not None:
         record["run_exports"] = run_exports_of(info.run_exports)
+    if (attestations := sidecar_sha256(path)) is not None:
+        record[RECORD_FIELD] = attestations
     return dict(sorted(record.items()))
 
 

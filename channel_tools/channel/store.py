@@ -27,6 +27,7 @@ from channel_tools.channel.state import (
 )
 from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
 from channel_tools.conda.repodata import SHARDS_FOLDER
+from channel_tools.conda.sidecar import remove_sidecars
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import disk_full_reported, exclusive_lock, remove_leftovers
 from channel_tools.system.temporary import temporary_folder
@@ -115,6 +116,7 @@ def channel_writer(
 def _clear_leftovers(channel: Channel) -> None:
     listing = read_listing(channel)
     for name in listing.incoming:  # of a set that was never completed: no index named them, so they may go
+        remove_sidecars(channel.path / name)
         (channel.path / name).unlink(missing_ok=True)
     if listing.incoming:
         write_listing(channel, without_incoming(listing))

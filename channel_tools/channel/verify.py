@@ -17,6 +17,7 @@ from channel_tools.channel.state import read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.conda.repodata import (
+    HASHES,
     REPODATA,
     REPODATA_FROM_PACKAGES,
     REPODATA_ZST,
@@ -157,7 +158,7 @@ def _check_shards(folder: Path, records: dict[str, JsonObject]) -> Iterator[Find
             yield _finding(path, f"the shard of {name} is damaged", hint=f"delete it and {_INDEX_AGAIN}")
             return
         found |= decode_msgpack(_unpack(packed))["packages.conda"]
-    plain = {name: row | {key: row[key].hex() for key in ("md5", "sha256")} for name, row in found.items()}
+    plain = {name: row | {key: row[key].hex() for key in HASHES if key in row} for name, row in found.items()}
     if plain != records:
         yield _finding(folder / SHARD_INDEX, f"differs from {REPODATA}")
 

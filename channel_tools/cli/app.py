@@ -11,6 +11,7 @@ import typer
 
 import channel_tools
 from channel_tools.cli import (
+    attest,
     audit,
     build,
     channel,
@@ -70,6 +71,8 @@ app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)
 app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)
 app.command("audit")(audit.audit)
+app.add_typer(attest.app, name="attest")
+app.command("verify")(attest.verify)
 app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)
 app.command("promote")(publish.promote)

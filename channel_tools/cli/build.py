@@ -19,6 +19,7 @@ from channel_tools.system.errors import UsageError
 if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult
     from channel_tools.plan import Plan
+    from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.build import BuildOutcome
     from channel_tools.workflow.cluster import ClusterRequest
 
@@ -59,6 +60,23 @@ class _BuildOptions(options.PlanOptions):
         Path | None,
         typer.Option("--output-dir", "-o", help="With --emit: the workflow's folder.", show_default=False),
     ] = None
+
+    signing_key: options.SigningKey = None
+    passphrase_file: options.PassphraseFile = None
+    unattested: Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")] = False
+
+    def attestation(self) -> AttestRequest | None:
+        """With what attestations are signed."""
+        from channel_tools.workflow.attest import AttestRequest  # noqa: PLC0415
+        from channel_tools.workflow.publish import options_of  # noqa: PLC0415
+
+        if self.unattested:
+            return None
+        return AttestRequest(
+            signing_key=self.signing_key,
+            passphrase_file=self.passphrase_file,
+            command=("channel_tools", "build", *options_of(self.request)),
+        )
 
     def cluster(self, jobs: int | None) -> ClusterRequest | None:
         """Where the builds run, None for this machine. Raises UsageError for options that contradict each other."""
@@ -103,6 +121,7 @@ def build(
         environ=os.environ,
         engine=engine,
         cluster=given.cluster(jobs),
+        attest=given.attestation(),
     )
     with shown_progress() as progress:
         outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)

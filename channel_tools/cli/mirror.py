@@ -100,7 +100,7 @@ class BundleOptions:
         int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
     ] = None
     keys: mirror_keys.Keys = None
-    passphrase_file: mirror_keys.PassphraseFile = None
+    passphrase_file: options.PassphraseFile = None
     expires_days: Annotated[
         int | None,
         typer.Option("--expires-days", min=1, help="How long it may be imported.", show_default="the keys' own"),

@@ -34,10 +34,6 @@ Keys = Annotated[
     Path | None,
     typer.Option("--keys", metavar="FOLDER", help="The key folder.", show_default="in the user's settings folder"),
 ]
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
-]
 _RootKeys = Annotated[
     list[Path] | None,
     typer.Option("--root-key", help="Sign with this key file; may be repeated.", show_default="those in the folder"),
@@ -55,14 +51,14 @@ def create(
     threshold: Annotated[int, typer.Option("--threshold", min=1, help="How many of them must sign.")] = 1,
     expires_days: _Days = None,
     root_expires_days: _RootDays = None,
-    passphrase_file: PassphraseFile = None,
+    passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a key folder; then move its root keys to where no machine reads them."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.trust.keys import read_passphrase  # noqa: PLC0415
     from channel_tools.mirror.trust.rotation import create_keys, show_keys  # noqa: PLC0415
+    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = create_keys(
         keys_folder(keys),
@@ -90,14 +86,15 @@ def rotate(
     expires_days: _Days = None,
     root_expires_days: _RootDays = None,
     root_key_files: _RootKeys = None,
-    passphrase_file: PassphraseFile = None,
+    passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
     """Make the next root metadata: new keys for roles, or a later expiry; importing sites follow by themselves."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.trust.keys import KeyFolder, read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
     from channel_tools.mirror.trust.rotation import Rotation, rotate_keys  # noqa: PLC0415
+    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
     rotation = Rotation(
@@ -122,12 +119,13 @@ def sign(
     *,
     keys: Keys = None,
     root_key_files: _RootKeys = None,
-    passphrase_file: PassphraseFile = None,
+    passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
     """Add signatures to root metadata that waits for them."""
-    from channel_tools.mirror.trust.keys import KeyFolder, read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
     from channel_tools.mirror.trust.rotation import sign_pending  # noqa: PLC0415
+    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
     state = sign_pending(folder, root_files=root_key_files or (), passphrase=read_passphrase(passphrase_file))

@@ -96,6 +96,28 @@ VirtualPackages = Annotated[
 At = Annotated[
     str, typer.Option("--at", metavar="TARGET", help="The target: what was given to publish --to.", show_default=False)
 ]
+SigningKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--signing-key",
+        metavar="FILE",
+        help="The private key that signs attestations, or a folder that holds it; else CHANNEL_TOOLS_SIGNING_KEY.",
+        show_default="OUTPUT/keys, made when missing",
+    ),
+]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
+]
+TrustedKeys = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trusted-key",
+        metavar="FILE",
+        help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
+        show_default="those beside the local channel's signing key",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 P = ParamSpec("P")

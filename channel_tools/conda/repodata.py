@@ -28,7 +28,7 @@ SHARDS_FOLDER = "shards"
 SHARD_SUFFIX = ".msgpack.zst"
 SHARD_LEVEL = 9
 """The zstd level of shards, which are written once and read often."""
-_HASHES = ("md5", "sha256")
+HASHES = ("md5", "sha256", "attestations_sha256")
 
 
 def encode_json(value: object) -> bytes:
@@ -87,4 +87,4 @@ def encode_shard_index(subdir: str, shards: Mapping[str, str], *, now_s: float) 
 
 
 def _with_plain_hashes(record: JsonObject) -> JsonObject:
-    return record | {key: bytes.fromhex(str(record[key])) for key in _HASHES if key in record}
+    return record | {key: bytes.fromhex(str(record[key])) for key in HASHES if key in record}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.archive import read_info_json
 from channel_tools.conda.package import NOARCH, PackageKey
+from channel_tools.conda.sidecar import remove_sidecars
 from channel_tools.foundation.acquire import (
     Sources,
     UnavailableError,
@@ -128,6 +129,7 @@ def build_foundation(
 def remove_superseded(destination: Path, result: FoundationResult) -> None:
     """Delete the packages that ``result`` names as removed. Call it when no index of the folder names them any more."""
     for name in result.removed:
+        remove_sidecars(destination / name)
         (destination / name).unlink(missing_ok=True)
 
 

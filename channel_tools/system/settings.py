@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
 OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
+SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +91,11 @@ class Settings:
     def logs(self) -> Path:
         """One log per build, kept."""
         return self.output / "logs"
+
+    @property
+    def signing_keys(self) -> Path:
+        """The key that signs attestations of what is built here: a file or folder of one; made where it is missing."""
+        return _path_of(self.environ, SIGNING_KEY_VARIABLE) or self.output / "keys"
 
     @property
     def downloads(self) -> Path:

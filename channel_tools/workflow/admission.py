@@ -22,6 +22,7 @@ from channel_tools.channel import channel_writer, open_channel
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.progress import NotesOnly
 from channel_tools.system.settings import Settings, Tree
+from channel_tools.workflow.attest import Attester, AttestRequest
 from channel_tools.workflow.audit import package_gate
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def _take_in(builds: RemoteBuilds, stem: str, outcome: Outcome, cores: int, prog
     )
     channel = open_channel(settings.channel)
     gate = package_gate(settings, channel, cores=cores, progress=progress)
+    if builds.attest is not None:
+        gate = Attester(settings, AttestRequest.of_texts(builds.attest)).attesting(gate)
     with channel_writer(channel, wait_s=_LOCK_WAIT_S) as writer:
         try:
             package = take_in(writer, Path(str(outcome.package)), admit=gate, progress=progress)

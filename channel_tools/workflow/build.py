@@ -22,6 +22,7 @@ from channel_tools.sources.patches import check_patches
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import admit_foundation, package_gate
 from channel_tools.workflow.cluster import command_for, workflow_of
 from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.system.yamlfile import YamlValue
+    from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.cluster import ClusterRequest
     from channel_tools.workflow.plan import Expansion, PlanRequest
 
@@ -56,7 +58,8 @@ class BuildRequest:
 
     ``engine`` conda-build is looked for on the PATH of ``environ``. ``foundation`` says how the registry foundation is
     made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
-    downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine.
+    downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine,
+    ``attest`` None signs nothing.
     """
 
     plan: PlanRequest
@@ -65,6 +68,7 @@ class BuildRequest:
     environ: Mapping[str, str]
     engine: EngineName = "rattler-build"
     cluster: ClusterRequest | None = None
+    attest: AttestRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +97,11 @@ def build_stacks(
     expansion = expand_request(settings, request.plan)
     conda_build = find_conda_build(request.environ) if request.engine == "conda-build" else None
     command = () if request.cluster is None else command_for(settings, request.cluster, request.environ)
+    attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
-        make_registry_foundation(settings, _with_asked(request.foundation, expansion), progress=progress)
+        asked = _with_asked(request.foundation, expansion)
+        make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
@@ -106,10 +112,15 @@ def build_stacks(
             jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
             if request.cluster is None:
                 build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
-                results = build(progress=progress, on_result=on_result)
+                results = build(attester=attester, progress=progress, on_result=on_result)
             else:
                 write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
-                workflow = write(environ=request.environ, conda_build=conda_build, force=request.plan.force)
+                workflow = write(
+                    environ=request.environ,
+                    conda_build=conda_build,
+                    force=request.plan.force,
+                    attest=request.attest,
+                )
         if request.cluster is not None:  # each admission takes the channel's lock
             results = workflow.run(progress=progress, on_result=on_result)
     return BuildOutcome(plan=plan, results=tuple(results))
@@ -141,9 +152,14 @@ def _build_here(
     request: BuildRequest,
     conda_build: Path | None,
     *,
+    attester: Attester | None,
     progress: Progress,
     on_result: Callable[[BuildResult], None],
 ) -> list[BuildResult]:
+    admit = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
+    if attester is not None and jobs:
+        _key = attester.signer  # a key that cannot be read is an error before hours of building
+        admit = attester.attesting(admit)
     return build_packages(
         jobs,
         BuildOptions(
@@ -156,7 +172,7 @@ def _build_here(
         writer=writer,
         places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
         progress=progress,
-        admit=package_gate(settings, writer.channel, cores=request.cores, progress=progress),
+        admit=admit,
         on_result=on_result,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from channel_tools.channel import Channel
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
+    from channel_tools.workflow.attest import AttestRequest
 
 _WORKFLOW = "snakemake"
 _NODES = "nodes"
@@ -118,6 +119,7 @@ def workflow_of(
     environ: Mapping[str, str],
     conda_build: Path | None,
     force: bool,
+    attest: AttestRequest | None,
 ) -> Workflow:
     """Write the workflow of ``jobs``, which ``command`` runs, while the caller holds ``locked_builds``.
 
@@ -129,7 +131,8 @@ def workflow_of(
     check_order(jobs)
     check_paths(jobs, places)
     clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
-    write_workflow(folder, _builds(settings, channel, jobs, places, conda_build))
+    builds = _builds(settings, channel, jobs, places, conda_build)
+    write_workflow(folder, replace(builds, attest=None if attest is None else attest.as_texts()))
     return Workflow(folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
-from channel_tools.channel import Foundation, channel_writer, ensure_channel, link_foundation
+from channel_tools.channel import Foundation, channel_writer, ensure_channel, link_foundation, show_attestations
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from channel_tools.foundation.record import FoundationRow
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
+    from channel_tools.workflow.attest import Attester
 
 DEFAULT_CONDA_FORGE = "conda-forge"
 
 
-def make_registry_foundation(settings: Settings, request: FoundationRequest, *, progress: Progress) -> FoundationResult:
+def make_registry_foundation(
+    settings: Settings, request: FoundationRequest, *, progress: Progress, attester: Attester | None = None
+) -> FoundationResult:
     """Make or bring up to date the registry foundation in ``output/foundation`` and index it.
 
-    With ``dry_run`` nothing is written. Raises what building it raises, ChannelError when another run is at it.
+    With ``dry_run`` nothing is written. ``attester`` signs how each package was made that has no attestation yet.
+    Raises what building it raises, ChannelError when another run is at it.
     """
     subdir = current_platform()
     table = load_table()
@@ -44,7 +48,10 @@ def make_registry_foundation(settings: Settings, request: FoundationRequest, *, 
     )
     if channel is not None:
         with channel_writer(channel) as writer:
+            signed = [] if attester is None else attester.sign_foundation(settings.foundation)
             link_foundation(writer, foundation_packages(settings))
+            if signed:
+                show_attestations(writer, signed)
             remove_superseded(settings.foundation, result)
     return result
 

@@ -27,7 +27,7 @@ from channel_tools.mirror.exporting.plan import (
     platforms_of,
     read_since,
 )
-from channel_tools.mirror.trust.keys import KeyFolder, open_signing, read_passphrase
+from channel_tools.mirror.trust.keys import KeyFolder, open_signing
 from channel_tools.mirror.upstream import read_records
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.files import read_lock
@@ -35,6 +35,7 @@ from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http import RateLimit
+from channel_tools.system.keys import read_passphrase
 from channel_tools.workflow.environment import InstallRequest, install_channels
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from channel_tools.workflow.sources import SourceRequest, fetch_needed, needed_by_tree

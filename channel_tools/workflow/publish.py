@@ -53,7 +53,7 @@ def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> Cha
     names = [package.file_name for package in missing]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     message = f"{_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
-    return ChannelError(message, hint=f"build first: channel_tools build{_options(request)}")
+    return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *options_of(request)))}")
 
 
 def _words(request: PlanRequest) -> str:
@@ -61,6 +61,7 @@ def _words(request: PlanRequest) -> str:
     return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
 
 
-def _options(request: PlanRequest) -> str:
-    stacks = " --all" if request.every_stack else f" --variant {request.stack}" if request.stack else ""
-    return stacks + "".join(f" --package {name}" for name in request.packages)
+def options_of(request: PlanRequest) -> tuple[str, ...]:
+    """The options of ``build`` that ask for the packages of a request."""
+    stacks = ("--all",) if request.every_stack else ("--variant", request.stack) if request.stack else ()
+    return (*stacks, *(word for name in request.packages for word in ("--package", name)))

@@ -16,9 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 from rattler import MatchSpec
+from securesystemslib.signer import CryptoSigner
 
 from channel_tools.channel import Channel, add_packages, channel_writer, index_channel
 from channel_tools.channel import records as refresh
+from channel_tools.conda.sidecar import sidecar_sha256, write_sidecar
+from channel_tools.provenance.attestations import signed_sidecar
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.progress import SilentProgress
@@ -88,10 +91,12 @@ def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
         make_conda(tmp_path / "made", f"any{number}", subdir="noarch", index={"noarch": kind, "depends": ["python"]})
         for number, kind in enumerate(("python", "generic"))
     ]
+    write_sidecar(made[0], signed_sidecar([{}], CryptoSigner.generate_ed25519()))
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
         add_packages(writer, made)
     drive("index", tmp_path / "made")
+    assert records(channel.path / "linux-64")[made[0].name]["attestations_sha256"] == sidecar_sha256(made[0])
     for subdir, count in (("linux-64", 5), ("noarch", 2)):
         ours, theirs = records(channel.path / subdir), records(tmp_path / "made" / subdir)
         assert len(ours) == count

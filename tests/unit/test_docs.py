@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")]
 )
-GROUPS = {"channel", "env", "export", "foundation", "mirror", "sources", "token"}
+GROUPS = {"attest", "channel", "env", "export", "foundation", "mirror", "sources", "token"}
 
 
 @cache

@@ -9,29 +9,19 @@ may be anywhere when a command names the file. The number of the last bundle is 
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, timedelta
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
-from securesystemslib.signer import CryptoSigner, SSlibKey
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root
 from tuf.api.serialization import DeserializationError
 
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError
-from channel_tools.system.files import exclusive_lock, read_first_line, write_bytes_atomically
+from channel_tools.system.files import exclusive_lock, write_bytes_atomically
+from channel_tools.system.keys import SHORT, load_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +29,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from securesystemslib.signer import CryptoSigner
+
 Role = Literal["root", "targets", "snapshot", "timestamp"]
 ROLES: tuple[Role, ...] = ("root", "targets", "snapshot", "timestamp")
 SETTINGS = "keys.json"
 _SCHEMA = 1
-_SHORT = 16
-_PRIVATE_MODE = 0o600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,16 +167,6 @@ def open_signing(folder: KeyFolder, *, passphrase: bytes | None, expires_days: i
     return Signing(folder=folder, keys=signing_keys(folder, passphrase=passphrase), expiry_days=days, now=now)
 
 
-def read_passphrase(path: Path | None) -> bytes | None:
-    """The first line of a file. Raises UsageError when it is empty, and as read_first_line."""
-    if path is None:
-        return None
-    passphrase = read_first_line(path).strip()
-    if not passphrase:
-        raise UsageError(f"{path}: its first line is empty; expected a passphrase")
-    return passphrase
-
-
 def read_root(path: Path) -> Metadata[Root]:
     """Root metadata from a file, its signatures unverified. Raises ConfigError for anything else."""
     try:
@@ -200,41 +180,6 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def new_key(folder: Path, role: Role, passphrase: bytes | None) -> CryptoSigner:
-    """Make a key and write it to ``folder``, encrypted when there is a passphrase."""
-    signer = CryptoSigner.generate_ed25519()
-    key = load_pem_private_key(signer.private_bytes, None)
-    how = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
-    content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{role}-{signer.public_key.keyid[:_SHORT]}.pem"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        os.fsync(stream.fileno())
-    return signer
-
-
-def load_key(path: Path, passphrase: bytes | None) -> CryptoSigner:
-    """The key in a file. Raises UsageError for a missing or wrong passphrase and for a file that holds no such key."""
-    hint = "name the file that holds its passphrase with --passphrase-file"
-    try:
-        key = load_pem_private_key(path.read_bytes(), passphrase)
-    except TypeError:
-        if passphrase is None:
-            raise UsageError(f"{path}: the key is encrypted, and no passphrase was given", hint=hint) from None
-        return load_key(path, None)  # a passphrase for other keys, which this one does not need
-    except ValueError as err:
-        if passphrase is not None and b"ENCRYPTED" in path.read_bytes():
-            raise UsageError(f"{path}: the passphrase is wrong", hint=hint) from None
-        raise UsageError(f"{path}: holds no private key: {err}", hint="restore it from a copy") from None
-    except (OSError, UnsupportedAlgorithm) as err:
-        raise UsageError(f"{path}: cannot be read as a private key: {err}", hint="restore it from a copy") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError(f"{path}: holds another kind of key; expected ed25519", hint="take a key made by mirror keys")
-    return CryptoSigner(key, SSlibKey.from_crypto(key.public_key()))
-
-
 def signers(
     folder: KeyFolder, root: Root, role: Role, *, files: Sequence[Path] = (), passphrase: bytes | None
 ) -> list[CryptoSigner]:
@@ -246,7 +191,7 @@ def signers(
     given = [load_key(path, passphrase) for path in files]
     for path, signer in zip(files, given, strict=True):
         if signer.public_key.keyid not in wanted:
-            message = f"{path}: its key {signer.public_key.keyid[:_SHORT]} is not one of the {role} keys in force"
+            message = f"{path}: its key {signer.public_key.keyid[:SHORT]} is not one of the {role} keys in force"
             raise UsageError(message, hint="channel_tools mirror keys show names them")
     if files:
         return given
@@ -255,7 +200,7 @@ def signers(
 
 def _key_files(folder: KeyFolder, wanted: Sequence[str], role: Role) -> Iterator[Path]:
     for keyid in wanted:
-        path = folder.private / f"{role}-{keyid[:_SHORT]}.pem"
+        path = folder.private / f"{role}-{keyid[:SHORT]}.pem"
         if path.is_file():
             yield path
 

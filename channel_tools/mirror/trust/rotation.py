@@ -21,12 +21,11 @@ from channel_tools.mirror.trust.keys import (
     check_expiry_days,
     expiry,
     fingerprint,
-    load_key,
-    new_key,
     read_root,
 )
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path, write_bytes_atomically
+from channel_tools.system.keys import load_key, new_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools attest`` and ``verify``: how packages were built, signed and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages were built.")
+
+_Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations count.")]
+_SHORT = 16
+
+
+@app.command("create-key")
+@handled
+def create_key(
+    folder: Annotated[Path, typer.Argument(help="The new folder of the key.", show_default=False)],
+    *,
+    expires_days: _Days = 1095,
+    passphrase_file: options.PassphraseFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a key that signs attestations; its .json file is for those who check them."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from channel_tools.provenance.trust import create_key as make  # noqa: PLC0415
+    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
+
+    private = make(folder, passphrase=read_passphrase(passphrase_file), days=expires_days, now=datetime.now(UTC))
+    public = private.with_suffix(".json")
+    if as_json:
+        print_json({"schema": 1, "private": str(private), "public": str(public)})
+        return
+    print_line(f"{private}: the private key; build --signing-key and attest sign --signing-key take it")
+    print_line(f"{public}: the public key, for those who check: verify --trusted-key")
+
+
+@app.command("sign")
+@handled
+def sign(
+    target: Annotated[Path, typer.Argument(help="A channel's folder, or a .conda file.", show_default=False)],
+    *,
+    signing_key: options.SigningKey = None,
+    passphrase_file: options.PassphraseFile = None,
+    channel: Annotated[
+        str | None,
+        typer.Option("--published-at", help="The address that the packages are published at.", show_default="not said"),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Sign also what has an attestation already.")] = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Sign how packages were built that have no attestation yet."""
+    from channel_tools.conda.addresses import parse_address, without_credentials  # noqa: PLC0415
+    from channel_tools.workflow.attest import AttestRequest, sign_packages  # noqa: PLC0415
+
+    if channel is not None:
+        parse_address(channel)
+        channel = without_credentials(channel)
+    request = AttestRequest(signing_key=signing_key, passphrase_file=passphrase_file, channel=channel)
+    signed = sign_packages(options.settings_if_any(root, output), request, target, again=again)
+    if as_json:
+        print_json({"schema": 1, "target": str(target), "signed": signed})
+        return
+    for name in signed:
+        print_line(name)
+    print_line(f"{target}: {len(signed)} packages attested")
+
+
+@handled
+def verify(
+    target: Annotated[Path, typer.Argument(help="A .conda file, or a channel's folder.", show_default=False)],
+    *,
+    trusted_keys: options.TrustedKeys = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check that packages are what a trusted key says was built."""
+    from channel_tools.provenance.statements import time_text  # noqa: PLC0415
+    from channel_tools.workflow.verify import trusted_keys as read_keys  # noqa: PLC0415
+    from channel_tools.workflow.verify import verify_target  # noqa: PLC0415
+
+    keys = read_keys(options.settings_if_any(root, output), trusted_keys or ())
+    verdicts = verify_target(target, keys)
+    rows = [
+        {
+            "package": one.package,
+            "key": None if one.verified is None else one.verified.keyid,
+            "finished": None if one.verified is None else time_text(one.verified.finished),
+            "error": None if one.error is None else one.error.message,
+        }
+        for one in verdicts
+    ]
+    if as_json:
+        print_json({"schema": 1, "target": str(target), "packages": rows})
+    else:
+        table = [
+            (str(row["package"]), str(row["key"] or "-")[:_SHORT], row["finished"] or "-", row["error"] or "verified")
+            for row in rows
+        ]
+        print_table(("package", "key", "built", "result"), table)
+    wrong = [one.error for one in verdicts if one.error is not None]
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        message = f"{target}: {len(wrong)} of {len(verdicts)} packages are not verified, the first: {wrong[0]}"
+        raise type(wrong[0])(message, hint=wrong[0].hint)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Signing statements and checking them: DSSE envelopes in Sigstore bundles, which lie beside a package (CEP 27, 50).
+
+A bundle that a key signed names the key and has no certificate. Bundles with a certificate are Sigstore's own; they may
+lie in the same file and are left to clients that can ask Sigstore.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError as BadSignatureError
+
+from channel_tools.provenance.statements import PROVENANCE, PUBLISH, Statement, Subject, read_statement, time_text
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError, VerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from securesystemslib.signer import CryptoSigner
+
+    from channel_tools.conda.info import JsonObject
+    from channel_tools.provenance.trust import TrustedKey
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_CLOCKS_APART = timedelta(minutes=5)
+_AGAIN = "get the package and its .sigs file again from those who build the channel"
+
+
+def signed_sidecar(statements: Sequence[JsonObject], signer: CryptoSigner) -> bytes:
+    """The file of a package's attestations: each statement in an envelope that the key signed."""
+    bundles = [_bundle(statement, signer) for statement in statements]
+    return msgspec.json.encode(bundles, order="sorted") + b"\n"
+
+
+def _bundle(statement: JsonObject, signer: CryptoSigner) -> JsonObject:
+    envelope = Envelope(msgspec.json.encode(statement, order="sorted"), PAYLOAD_TYPE, {})
+    envelope.sign(signer)
+    return {
+        "mediaType": _BUNDLE_TYPE,
+        "verificationMaterial": {"publicKey": {"hint": signer.public_key.keyid}},
+        "dsseEnvelope": envelope.to_dict(),
+    }
+
+
+class _Signature(msgspec.Struct):
+    sig: str
+    keyid: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    payload: str
+    payloadType: str  # noqa: N815 - DSSE's name
+    signatures: list[_Signature]
+
+
+class _Bundle(msgspec.Struct):
+    verificationMaterial: dict[str, object]  # noqa: N815 - Sigstore's name
+    dsseEnvelope: _Envelope | None = None  # noqa: N815 - Sigstore's name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What holds of a package: the key that signed how it was built, and when that build ended."""
+
+    keyid: str
+    finished: datetime
+
+
+def verify_sidecar(
+    content: bytes, subject: Subject, keys: Sequence[TrustedKey], *, now: datetime, where: str
+) -> Verified:
+    """Check that one of ``keys`` signed how the package with these bytes was built; ``where`` names the file.
+
+    Every statement that a trusted key signed must be of this very package. Raises IntegrityError for a file that
+    holds no attestations, VerificationError for those of another package or of other bytes, by unknown keys, with a
+    wrong signature, outside of a key's time, or from the future.
+    """
+    found: Verified | None = None
+    unknown: list[str] = []
+    for envelope in _read(content, where):
+        checked = _checked(_envelope(envelope, where), keys, where)
+        if checked is None:
+            unknown += [signature.keyid for signature in envelope.signatures]
+            continue
+        key, payload = checked
+        statement = read_statement(payload, where=where)
+        _check_subject(statement, subject, where)
+        if statement.kind == PROVENANCE:
+            found = Verified(keyid=key.key.keyid, finished=_checked_time(statement, key, now, where))
+        elif statement.kind != PUBLISH:
+            raise VerificationError(f"{where}: attests {statement.kind!r}, which is not known here", hint=_AGAIN)
+    if found is None:
+        raise _none_trusted(unknown, keys, where)
+    return found
+
+
+def _read(content: bytes, where: str) -> list[_Envelope]:
+    try:
+        bundles = decode_json(content, list[_Bundle])
+    except msgspec.DecodeError as err:
+        raise IntegrityError(f"{where}: holds no attestations (a JSON list of bundles): {err}", hint=_AGAIN) from None
+    return [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
+
+
+def _envelope(read: _Envelope, where: str) -> Envelope:
+    if read.payloadType != PAYLOAD_TYPE:
+        raise IntegrityError(f"{where}: signs {read.payloadType!r}; expected {PAYLOAD_TYPE!r}", hint=_AGAIN)
+    try:
+        value = {
+            "payload": read.payload,
+            "payloadType": read.payloadType,
+            "signatures": [{"keyid": one.keyid, "sig": one.sig} for one in read.signatures],
+        }
+        base64.b64decode(read.payload, validate=True)
+        return Envelope.from_dict(value)
+    except (ValueError, binascii.Error) as err:
+        raise IntegrityError(f"{where}: not a signed envelope: {err}", hint=_AGAIN) from None
+
+
+def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tuple[TrustedKey, bytes] | None:
+    """The trusted key that signed the envelope, and what it signed; None when none of them is named in it."""
+    named = [key for key in keys if key.key.keyid in envelope.signatures]
+    for key in named:
+        try:
+            envelope.verify([key.key], 1)
+        except BadSignatureError:
+            continue
+        return key, envelope.payload
+    if named:
+        message = f"{where}: the signature by the key {named[0].short} is wrong: the attestation was changed"
+        raise VerificationError(message, hint=_AGAIN)
+    return None
+
+
+def _check_subject(statement: Statement, subject: Subject, where: str) -> None:
+    found = statement.subject
+    if found.file_name != subject.file_name:
+        message = f"{where}: is the attestation of another package, {found.file_name!r}, not of {subject.file_name}"
+        raise VerificationError(message, hint=_AGAIN)
+    if found.sha256 != subject.sha256:
+        message = (
+            f"{where}: attests other bytes of {subject.file_name}: sha256 {found.sha256!r}, not {subject.sha256}; "
+            "it is of another build under this name"
+        )
+        raise VerificationError(message, hint=_AGAIN)
+
+
+def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: str) -> datetime:
+    finished = statement.finished
+    if finished is None:
+        raise VerificationError(f"{where}: does not say when the build ended", hint=_AGAIN)
+    if finished > now + _CLOCKS_APART:
+        message = f"{where}: says that the build ended at {time_text(finished)}, and here it is {time_text(now)}"
+        raise VerificationError(message, hint="check this machine's clock, and that of the machine that built it")
+    if not key.valid_from - _CLOCKS_APART <= finished <= key.expires:
+        message = (
+            f"{where}: was signed for {time_text(finished)}, but the key {key.short} counts from "
+            f"{time_text(key.valid_from)} to {time_text(key.expires)}"
+        )
+        raise VerificationError(message, hint="attest the package again with a key that has not expired")
+    return finished
+
+
+def _none_trusted(unknown: Sequence[str], keys: Sequence[TrustedKey], where: str) -> VerificationError:
+    trusted = ", ".join(sorted({key.short for key in keys}))
+    if not unknown:
+        message = f"{where}: no key that is trusted here ({trusted}) signed how the package was built"
+        return VerificationError(message, hint=_AGAIN)
+    signed = ", ".join(sorted({repr(keyid[:16]) for keyid in unknown}))
+    message = f"{where}: signed by the key {signed}, which is not trusted here; trusted: {trusted}"
+    return VerificationError(message, hint="ask those who build the channel for their public key: --trusted-key FILE")

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""in-toto statements (v1) of packages: how one was built (SLSA provenance v1), and that it was published (CEP 27).
+
+All that a build's statement says is what the plan wrote into the package itself, so that it can also be made later.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from channel_tools import __version__
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from channel_tools.conda.archive import PackageInfo
+    from channel_tools.conda.info import JsonObject
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+PUBLISH = "https://schemas.conda.org/attestations-publish-1.schema.json"
+_RECIPE_BUILD = "urn:channel-tools:build:recipe:1"
+_FOUNDATION_BUILD = "urn:channel-tools:build:foundation:1"
+_BUILDER = "urn:channel-tools:builder"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_IN_PACKAGE = ("file", "source")
+"""Inputs that are files and folders of the recipe, by their paths as the recipe writes them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """The package that a statement is of."""
+
+    file_name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """Who built: the command as it was asked for, the versions of what builds, and when it was done (UTC)."""
+
+    command: Sequence[str]
+    tools: Mapping[str, str]
+    finished: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A package that was built here. ``recorded`` is what its build wrote into it (``extra.channel_tools``)."""
+
+    subject: Subject
+    name: str
+    version: str
+    subdir: str
+    recorded: Mapping[str, Any]
+    variant: Mapping[str, object]
+
+    @classmethod
+    def of(cls, file_name: str, info: PackageInfo) -> Built:
+        """The package in a file that was read."""
+        return cls(
+            subject=Subject(file_name=file_name, sha256=info.sha256),
+            name=str(info.index.get("name")),
+            version=str(info.index.get("version")),
+            subdir=str(info.index.get("subdir")),
+            recorded=recorded_in(info.about),
+            variant=info.variant or {},
+        )
+
+
+def recorded_in(about: Mapping[str, object]) -> Mapping[str, Any]:
+    """What this program's builds write into a package's about.json; empty for a package from elsewhere."""
+    extra = about.get("extra")
+    ours = extra.get("channel_tools") if isinstance(extra, Mapping) else None
+    return ours if isinstance(ours, Mapping) else {}
+
+
+def publish_statement(subject: Subject, *, channel: str | None = None) -> JsonObject:
+    """That the package is published, to the channel at this address if it is known (CEP 27)."""
+    predicate = None if channel is None else {"targetChannel": channel.rstrip("/")}
+    return _statement(subject, PUBLISH, predicate)
+
+
+def provenance_statement(built: Built, run: Run) -> JsonObject:
+    """How the package was built: its recipe, sources, foundation, environments, command and digest."""
+    recorded = built.recorded
+    parameters: JsonObject = {}
+    if "taken" in recorded:
+        kind, materials = _FOUNDATION_BUILD, list(_taken(recorded["taken"]))
+    else:
+        inputs = _texts(recorded.get("inputs"))
+        kind = _RECIPE_BUILD
+        parameters = {"recipe": _of_kind(inputs, "recipe"), "variant": dict(built.variant)}
+        materials = [*_sources(recorded.get("sources")), *_inputs(inputs)]
+    definition: JsonObject = {
+        "buildType": kind,
+        "externalParameters": {
+            "name": built.name,
+            "version": built.version,
+            "subdir": built.subdir,
+            "command": list(run.command),
+            **parameters,
+        },
+        "internalParameters": {"digest": recorded.get("digest")},
+        "resolvedDependencies": materials,
+    }
+    details: JsonObject = {
+        "builder": {"id": _BUILDER, "version": {"channel_tools": __version__, **run.tools}},
+        "metadata": {"finishedOn": time_text(run.finished)},
+    }
+    return _statement(built.subject, PROVENANCE, {"buildDefinition": definition, "runDetails": details})
+
+
+def time_text(moment: datetime) -> str:
+    """A time as statements have it: UTC, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _statement(subject: Subject, kind: str, predicate: object) -> JsonObject:
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": subject.file_name, "digest": {"sha256": subject.sha256}}],
+        "predicateType": kind,
+        "predicate": predicate,
+    }
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {str(key): str(item) for key, item in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _of_kind(inputs: Mapping[str, str], kind: str) -> dict[str, str]:
+    return {name.partition(":")[2]: value for name, value in inputs.items() if name.startswith(f"{kind}:")}
+
+
+def _inputs(inputs: Mapping[str, str]) -> Iterator[JsonObject]:
+    """The recipe's files, the packages of its environments, and our own packages among them."""
+    for key, value in inputs.items():
+        kind, _, name = key.partition(":")
+        if kind in _IN_PACKAGE and (found := _SHA256.match(value)):
+            yield {"uri": f"{kind}:{name}", "digest": {"sha256": found[0]}}
+        elif kind == "foundation":
+            environment, _, package = name.partition("/")
+            yield _environment_package(environment, package, value.split())
+        elif kind == "package":
+            yield {"uri": f"pkg:conda/{name}", "annotations": {"digest": value}}
+
+
+def _environment_package(environment: str, name: str, words: Sequence[str]) -> JsonObject:
+    """``words`` are version, build and sha256 of a package that was in the build or host environment."""
+    version, build = [*words, "", ""][:2]
+    uri = f"pkg:conda/{name}@{version}?build={build}"
+    digest = {"digest": {"sha256": words[-1]}} if words and _SHA256.fullmatch(words[-1]) else {}
+    return {"uri": uri, **digest, "annotations": {"environment": environment}}
+
+
+def _sources(value: object) -> Iterator[JsonObject]:
+    """``extra.channel_tools.sources``: upstream's archives by sha256, its repositories by commit."""
+    for row in value if isinstance(value, list) else ():
+        kind = "git" if "git" in row else "url"
+        address = str(row[kind][0])
+        if kind == "git":
+            yield {"uri": f"git+{address}@{row['rev']}", "digest": {"gitCommit": str(row["rev"])}}
+        else:
+            yield {"uri": address, "digest": {"sha256": str(row["sha256"])}}
+
+
+def _taken(value: object) -> Iterator[JsonObject]:
+    """``extra.channel_tools.taken`` of a foundation's package: the wheels and Debian packages that it was made of."""
+    for row in value if isinstance(value, list) else ():
+        yield {"uri": purl_of_taken(row), "digest": {"sha256": str(row["sha256"])}}
+
+
+def purl_of_taken(row: Mapping[str, Any]) -> str:
+    """The package URL of a wheel or Debian package."""
+    kind = "pypi" if row["kind"] == "wheel" else "deb/debian"
+    version = str(row["version"]).replace("%", "%25").replace(":", "%3A").replace("+", "%2B").replace("~", "%7E")
+    return f"pkg:{kind}/{row['name']}@{version}"
+
+
+class _ReadSubject(msgspec.Struct):
+    name: str
+    digest: dict[str, str]
+
+
+class _Metadata(msgspec.Struct):
+    finishedOn: datetime | None = None  # noqa: N815 - SLSA's name
+
+
+class _RunDetails(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _Predicate(msgspec.Struct):
+    runDetails: _RunDetails = msgspec.field(default_factory=_RunDetails)  # noqa: N815 - SLSA's name
+
+
+class _ReadStatement(msgspec.Struct, rename={"type_": "_type"}):
+    type_: str
+    subject: list[_ReadSubject]
+    predicateType: str  # noqa: N815 - in-toto's name
+    predicate: _Predicate | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """What a signed statement says, as far as it is checked: of which package, what kind, when its build ended."""
+
+    subject: Subject
+    kind: str
+    finished: datetime | None
+
+
+def read_statement(payload: bytes, *, where: str) -> Statement:
+    """The statement in a signed payload. Raises IntegrityError for anything else."""
+    try:
+        read = decode_json(payload, _ReadStatement)
+    except msgspec.DecodeError as err:
+        raise IntegrityError(f"{where}: the signed content is not an in-toto statement: {err}") from None
+    if read.type_ != STATEMENT or len(read.subject) != 1:
+        message = f"{where}: the signed content is not an in-toto statement (v1) of one package"
+        raise IntegrityError(message, hint="attest the package again with a key that its readers trust")
+    [subject] = read.subject
+    finished = read.predicate.runDetails.metadata.finishedOn if read.predicate else None
+    if finished is not None and finished.tzinfo is None:
+        finished = finished.replace(tzinfo=UTC)
+    return Statement(
+        subject=Subject(file_name=subject.name, sha256=subject.digest.get("sha256", "")),
+        kind=read.predicateType,
+        finished=finished,
+    )

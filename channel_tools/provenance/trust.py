@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Keys that sign attestations: the private one of whoever builds, and its public half, which others are given.
+
+A public key is a file, ``attestation-KEYID.json``: the key as securesystemslib writes it, and from when to when
+attestations that it signed count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from securesystemslib.signer import SSlibKey
+
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.files import atomic_path, exclusive_lock, write_bytes_atomically
+from channel_tools.system.keys import SHORT, load_key, new_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from securesystemslib.signer import CryptoSigner
+
+_SCHEMA = 1
+_NAME = "attestation"
+DEFAULT_DAYS = 1095
+_LIMIT_BYTES = 1 << 16
+
+
+class _KeyValue(msgspec.Struct):
+    public: str
+
+
+class _KeyFile(msgspec.Struct):
+    schema: int
+    keyid: str
+    keytype: str
+    scheme: str
+    keyval: _KeyValue
+    valid_from: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrustedKey:
+    """A public key whose attestations count when they were made between ``valid_from`` and ``expires``."""
+
+    key: SSlibKey
+    valid_from: datetime
+    expires: datetime
+
+    @property
+    def short(self) -> str:
+        """Its ID as messages have it."""
+        return str(self.key.keyid[:SHORT])
+
+
+def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: datetime) -> Path:
+    """Make a folder with a new private key and its public half; returns the private key's file.
+
+    The folder appears whole, readable by its owner only. Raises UsageError when something is there, and for more days
+    than a date has room for.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder}: exists already; keys are never overwritten", hint="choose another folder")
+    try:
+        expires = now + timedelta(days=days)
+    except OverflowError:
+        raise UsageError(f"a key cannot count for {days} days: no calendar goes that far", hint="give fewer") from None
+    with atomic_path(folder, clear_abandoned=True) as temporary:  # which would be a private key
+        temporary.mkdir(mode=0o700)
+        signer = new_key(temporary, _NAME, passphrase)
+        public = _KeyFile(
+            schema=_SCHEMA,
+            keyid=signer.public_key.keyid,
+            keytype=signer.public_key.keytype,
+            scheme=signer.public_key.scheme,
+            keyval=_KeyValue(public=signer.public_key.keyval["public"]),
+            valid_from=now.replace(microsecond=0),
+            expires=expires.replace(microsecond=0),
+        )
+        content = msgspec.json.format(msgspec.json.encode(public, order="sorted"), indent=1)
+        write_bytes_atomically(temporary / f"{_NAME}-{signer.public_key.keyid[:SHORT]}.json", content + b"\n")
+    return private_key(folder)
+
+
+def ensure_key(folder: Path, *, now: datetime) -> Path:
+    """The private key in a folder, which is made without a passphrase when it is not there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(folder.with_name(f".{folder.name}.lock"), what=f"the keys in {folder}", timeout_s=60):
+        if not folder.exists():
+            return create_key(folder, passphrase=None, days=DEFAULT_DAYS, now=now)
+    return private_key(folder)
+
+
+def private_key(folder: Path) -> Path:
+    """The one private key in a folder. Raises UsageError when there is none, or more than one."""
+    found = sorted(folder.glob("*.pem"))
+    if len(found) != 1:
+        message = f"{folder}: {len(found)} private keys (*.pem) in it; expected one"
+        raise UsageError(message, hint="name the key's file with --signing-key")
+    return found[0]
+
+
+def open_signer(path: Path, *, passphrase: bytes | None) -> CryptoSigner:
+    """The private key in a file, or in a folder that holds one. Raises UsageError as load_key and private_key."""
+    return load_key(private_key(path) if path.is_dir() else path, passphrase)
+
+
+def read_trusted_keys(paths: Sequence[Path]) -> list[TrustedKey]:
+    """The public keys in files, and in folders of such files (``*.json``).
+
+    Raises UsageError for a path that is not there or holds none, ConfigError for a file that is not a public key.
+    """
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found or not found[0].is_file():
+            message = f"{path}: no public key here; expected attestation-KEYID.json or a folder with such files"
+            raise UsageError(message, hint="ask those who build the channel for it")
+        files += found
+    return [_read_key(path) for path in files]
+
+
+def _read_key(path: Path) -> TrustedKey:
+    hint = "give the .json file that channel_tools attest create-key wrote, not the private key (.pem)"
+    try:
+        with path.open("rb") as stream:
+            read = decode_json(stream.read(_LIMIT_BYTES), _KeyFile)
+    except msgspec.DecodeError as err:
+        raise ConfigError(f"not a public key: {err}", path=path, hint=hint) from None
+    if (read.schema, read.keytype, read.scheme) != (_SCHEMA, "ed25519", "ed25519"):
+        message = f"a key of schema {read.schema}, {read.keytype}/{read.scheme}; expected schema {_SCHEMA}, ed25519"
+        raise ConfigError(message, path=path, hint=hint)
+    try:
+        bytes.fromhex(read.keyval.public)
+    except ValueError:
+        raise ConfigError("its public key is not hexadecimal", path=path, hint=hint) from None
+    key = SSlibKey(read.keyid, read.keytype, read.scheme, {"public": read.keyval.public})
+    return TrustedKey(key=key, valid_from=_utc(read.valid_from), expires=_utc(read.expires))
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
