@@ -28,8 +28,8 @@ from channel_tools.cli import (
     serve,
     sources,
     tokens,
+    validate,
 )
-from channel_tools.cli import environment as validate
 from channel_tools.cli import plan as lists
 from channel_tools.cli import render as export
 from channel_tools.cli.console import configure_logging, print_line

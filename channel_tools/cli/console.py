@@ -60,6 +60,16 @@ def print_line(text: str) -> None:
         sys.stdout.write(text + "\n")
 
 
+def write_result(text: str, to: Path | None) -> None:
+    """A result that is a file's text: to that file, whole or not at all, without one to stdout."""
+    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
+
+    if to is None:
+        print_line(text.removesuffix("\n"))
+    else:
+        write_text_atomically(to, text)
+
+
 @contextlib.contextmanager
 def _output_named() -> Iterator[None]:
     """Let errors say that it is the standard output that cannot be written."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_line, print_note, shown_progress
+from channel_tools.cli.console import handled, print_line, print_note, shown_progress, write_result
 
 if TYPE_CHECKING:
     from channel_tools.launch import LaunchPlan
@@ -69,22 +69,13 @@ def launch(
     )  # fmt: skip
     if emit is not None:
         job = JobRequest(scheduler=emit, nodes=nodes, time=time)
-        _write(write_job(settings, request, job, environ=os.environ), to)
+        write_result(write_job(settings, request, job, environ=os.environ), to)
         return
     plan = plan_script(settings, request, environ=os.environ)
     for line in plan.lines():
         (print_line if dry_run else print_note)(line)
     if not dry_run:
         _run(plan)
-
-
-def _write(text: str, to: Path | None) -> None:
-    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
-
-    if to is None:
-        print_line(text.removesuffix("\n"))
-    else:
-        write_text_atomically(to, text)
 
 
 def _run(plan: LaunchPlan) -> None:

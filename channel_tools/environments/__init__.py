@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Environments from conda channels: install into a prefix, run programs in it, prove that it stands alone."""
 
-from channel_tools.environments.activation import activated_environment
+from channel_tools.environments.activation import activated_environment, user_variables
 from channel_tools.environments.create import create_environment, create_locked_environment
 from channel_tools.environments.outside_paths import OutsidePath, find_outside_paths
 from channel_tools.environments.transaction import EnvironmentResult, InstalledPackage, installed_builds
@@ -15,4 +15,5 @@ __all__ = [
     "create_locked_environment",
     "find_outside_paths",
     "installed_builds",
+    "user_variables",
 ]

@@ -34,6 +34,11 @@ _MAX_PREFIX_BYTES = 255
 _UNUSABLE = re.compile("""[\x00-\x1f\x7f:"'`$\\\\]|[\ud800-\udfff]""")
 
 
+def user_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of ``environ``, who and where the user is (home, locale, temporary folder), and where the site's MPI is."""
+    return {name: value for name, value in environ.items() if name in _KEPT | _SITE}
+
+
 def check_prefix_path(prefix: Path) -> None:
     """Raise UsageError for the path of an environment that cannot work there.
 
@@ -62,7 +67,8 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     check_prefix_path(prefix)
     if not (prefix / "conda-meta").is_dir():
         raise UsageError(f"{prefix}: not an environment: expected a folder with conda-meta/")
-    kept = {name: value for name, value in environ.items() if _is_handed_on(name, inherit=inherit)}
+    all_kept = {name: value for name, value in environ.items() if _OF_ANOTHER.fullmatch(name) is None}
+    kept = all_kept if inherit else user_variables(environ)
     path = tuple(environ.get("PATH", "").split(":")) if inherit else ()
     start = {**kept, "PATH": ":".join(dict.fromkeys((*filter(None, path), *_SYSTEM_PATH)))}
     script = _script(prefix, path=start["PATH"].split(":"))
@@ -74,10 +80,6 @@ def activated_environment(prefix: Path, *, environ: Mapping[str, str], inherit: 
     # the activator puts its folders before a PATH that has the system's already
     variables["PATH"] = ":".join(dict.fromkeys(variables["PATH"].split(":")))
     return variables
-
-
-def _is_handed_on(name: str, *, inherit: bool) -> bool:
-    return _OF_ANOTHER.fullmatch(name) is None if inherit else name in _KEPT | _SITE
 
 
 def _script(prefix: Path, *, path: Sequence[str]) -> str:

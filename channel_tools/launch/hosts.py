@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 import socket
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.launch.model import LOCALHOST, Host
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
-from channel_tools.system.processes import run_on_hosts, ssh_command
+from channel_tools.system.processes import run_command, run_on_hosts, ssh_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9_.-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
 _BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?")
 _LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
 _ANY_PORT = 9
+_SLURM_NODE = re.compile(r"\bNodeName=(?P<name>\S+).*?\bNodeAddr=(?P<address>\S+)", re.DOTALL)
 
 
 def read_hosts(path: Path) -> dict[str, int]:
@@ -73,6 +75,25 @@ def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[
     return tuple(
         Host(name=name, ranks=count, is_local=name in _LOCAL | own_names) for name, count in counts.items() if count
     )
+
+
+def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The hosts of the Slurm or PBS job that this runs in, with their share of the ranks; none outside of a job.
+
+    Raises UsageError as spread_ranks, CommandError where Slurm does not name the job's nodes.
+    """
+    own = own_host_names()
+    if environ.get("SLURM_JOB_ID"):
+        nodes = environ.get("SLURM_JOB_NODELIST", "")
+        names = run_command(["scontrol", "show", "hostnames", nodes], env=environ).stdout.split()
+        stated = run_command(["scontrol", "show", "node", nodes], env=environ, check=False).stdout
+        addresses = {found["name"]: found["address"] for found in _SLURM_NODE.finditer(stated)}
+        here = own | {environ.get("SLURMD_NODENAME", "")}
+        hosts = spread_ranks(dict.fromkeys(names, 0), ranks, own_names=here)
+        return tuple(replace(host, given_address=addresses.get(host.name, "")) for host in hosts)
+    if file := environ.get("PBS_NODEFILE"):
+        return spread_ranks(read_hosts(Path(file)), ranks, own_names=own)
+    return ()
 
 
 def own_host_names() -> frozenset[str]:

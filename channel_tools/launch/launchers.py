@@ -168,4 +168,4 @@ def pick_launcher(
 
 def meeting_point(hosts: Sequence[Host]) -> str:
     """Where ranks meet: the first host, loopback where it is the only one and this machine."""
-    return LOCALHOST if len(hosts) == 1 and hosts[0].is_local else hosts[0].name
+    return LOCALHOST if len(hosts) == 1 and hosts[0].is_local else hosts[0].address

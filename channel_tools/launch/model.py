@@ -21,11 +21,20 @@ SWITCH_PORT = 50099
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A machine and how many ranks it runs; ``is_local``: it is this one."""
+    """A machine and how many ranks it runs; ``is_local``: it is this one.
+
+    ``given_address`` is what a scheduler says of where to reach it, "" where nothing says so: by its name.
+    """
 
     name: str
     ranks: int
     is_local: bool
+    given_address: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where other hosts reach it: a name or a number."""
+        return self.given_address or self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
-from channel_tools.launch.hosts import address_towards, own_host_names, read_hosts, spread_ranks
+from channel_tools.launch.hosts import address_towards, hosts_of_the_job
 from channel_tools.launch.launchers import (
     Start,
     meeting_point,
@@ -27,11 +26,10 @@ from channel_tools.launch.launchers import (
 from channel_tools.launch.model import SWITCH_PORT, Host, LaunchPlan
 from channel_tools.system.cpus import usable_cores
 from channel_tools.system.errors import UsageError
-from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.options import filled, read_distributed_options
 from channel_tools.validate.distributed.services import choose_port
 from channel_tools.validate.nccl.method import nccl_variables
-from channel_tools.validate.ranks import rank_variables
+from channel_tools.validate.ranks import rank_variables, without_loopback
 from channel_tools.validate.switchml.switch import choose_loopback_network
 
 if TYPE_CHECKING:
@@ -41,9 +39,8 @@ if TYPE_CHECKING:
     from channel_tools.validate.distributed.options import ServiceOptions
 
 _CONTROLLER = "SWITCHML_CONTROLLER"
-_LOOPBACK = "lo"
 _OF_FABRICS = re.compile(
-    r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHONPATH"
+    r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"
 )
 """What a user may have set for the ranks; the rest of a shell's variables are each host's own."""
 _SLURM_PORTS, _SLURM_FIRST_PORT = 20_000, 20_000
@@ -66,7 +63,8 @@ def plan_launch(request: LaunchRequest, *, environ: Mapping[str, str]) -> Launch
     activated_environment raises.
     """
     activated = activated_environment(request.prefix, environ=environ, inherit=True)
-    hosts = request.hosts or _hosts_of_the_job(request, environ, activated)
+    here = Host(name="localhost", ranks=request.ranks, is_local=True)
+    hosts = request.hosts or hosts_of_the_job(request.ranks, environ=activated) or (here,)
     stack = _settings(request, hosts)
     launcher = pick_launcher(request.launcher, stack.launcher, environ, hosts=bool(request.hosts))
     start = Start(
@@ -130,19 +128,6 @@ def _commands(launcher: LauncherName, start: Start, own: LauncherName, *, name_h
     return mpiexec_commands(start, name_hosts=name_hosts)
 
 
-def _hosts_of_the_job(
-    request: LaunchRequest, environ: Mapping[str, str], activated: Mapping[str, str]
-) -> tuple[Host, ...]:
-    """The hosts of the Slurm or PBS job that this runs in; outside of one, this machine."""
-    own = own_host_names()
-    if environ.get("SLURM_JOB_ID"):
-        listed = run_command(["scontrol", "show", "hostnames", environ.get("SLURM_JOB_NODELIST", "")], env=activated)
-        return spread_ranks(dict.fromkeys(listed.stdout.split(), 0), request.ranks, own_names=own)
-    if file := environ.get("PBS_NODEFILE"):
-        return spread_ranks(read_hosts(Path(file)), request.ranks, own_names=own)
-    return (Host(name="localhost", ranks=request.ranks, is_local=True),)
-
-
 def _port(environ: Mapping[str, str]) -> int:
     """Where ranks meet: free on this machine; by the job's number under Slurm, so that all its nodes say the same."""
     job = environ.get("SLURM_JOB_ID", "")
@@ -164,7 +149,7 @@ def _switch(request: LaunchRequest, start: Start, environ: Mapping[str, str]) ->
         raise UsageError(message, hint=f"set {_CONTROLLER} to host:port of your switch's controller")
     remote = [host for host in start.hosts if not host.is_local]
     if remote:
-        address = address_towards(remote[0].name)
+        address = address_towards(remote[0].address)
         return address, {_CONTROLLER: f"{address}:{SWITCH_PORT}"}
     address = choose_loopback_network().switch
     # ranks of one host alone would add up in its memory and leave the switch out
@@ -184,8 +169,7 @@ def _defaults(start: Start, own: Mapping[str, str]) -> dict[str, str]:
         "MASTER_ADDR": start.master,
         "MASTER_PORT": str(start.port),
     }
-    on_one_machine = len(start.hosts) == 1
-    return {name: value for name, value in values.items() if on_one_machine or value != _LOOPBACK}
+    return values if len(start.hosts) == 1 else without_loopback(values)
 
 
 def _exported(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -149,6 +149,12 @@ class CommandError(ChannelToolsError):
     exit_code = 13
 
 
+class JobError(ChannelToolsError):
+    """A scheduler's job ended before its command did: cancelled, out of time, its node lost."""
+
+    exit_code = 15
+
+
 class FileAccessError(ChannelToolsError):
     """The operating system refuses a file or folder: no permission, read-only, a name too long, a device."""
 

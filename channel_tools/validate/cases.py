@@ -171,9 +171,12 @@ def _training(name: str, layers: tuple[int, ...], *, steps: int) -> Case:
 
 
 def cases_document(
-    cases: tuple[Case, ...], speeds: tuple[Speed, ...], *, unit: int, group_timeout_s: float
+    cases: tuple[Case, ...], speeds: tuple[Speed, ...], *, unit: int, group_timeout_s: float, is_on_hosts: bool = False
 ) -> dict[str, object]:
-    """What every worker script reads of a plan; ``unit`` is the number of neighbours that share a scale."""
+    """What every worker script reads of a plan; ``unit`` is the number of neighbours that share a scale.
+
+    ``is_on_hosts``: the ranks meet over a network, not on one host's loopback.
+    """
     documents = [asdict(case) for case in cases]
     for document in documents:
         del document["reason"]
@@ -181,6 +184,7 @@ def cases_document(
         "seed": SEED,
         "unit": unit,
         "group_timeout_s": group_timeout_s,
+        "is_on_hosts": is_on_hosts,
         "cases": documents,
         "speeds": [asdict(speed) for speed in speeds],
     }

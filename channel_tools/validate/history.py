@@ -97,6 +97,7 @@ class KeptRun:
     environment: KeptEnvironment
     baseline: str
     bandwidth: tuple[KeptBandwidth, ...]
+    hosts: tuple[str, ...] = ()
 
 
 _RUN = TypeAdapter(KeptRun)
@@ -131,7 +132,7 @@ def kept_file(folder: Path, report: ValidationReport) -> Path:
 
 
 def compare_with_history(report: ValidationReport, runs: Sequence[KeptRun], folder: Path) -> HistoryComparison:
-    """The report beside the last earlier runs that passed on the same machine with as many ranks."""
+    """The report beside the last earlier runs that passed on the same machine with as many ranks and hosts."""
     alike = [run for run in runs if _is_comparable(run, report)][-MOST_RUNS:]
     return HistoryComparison(
         folder=str(folder),
@@ -158,8 +159,8 @@ def raise_for_drops(report: ValidationReport) -> None:
 
 def _is_comparable(run: KeptRun, report: ValidationReport) -> bool:
     host = KeptHost(machine=report.host.machine, processor=report.host.processor, cores=report.host.cores)
-    here = (True, report.stack, report.method, report.ranks, report.result.baseline, host)
-    return here == (run.passed, run.stack, run.method, run.ranks, run.baseline, run.host)
+    here = (True, report.stack, report.method, report.ranks, len(report.hosts), report.result.baseline, host)
+    return here == (run.passed, run.stack, run.method, run.ranks, len(run.hosts), run.baseline, run.host)
 
 
 def _changed_packages(last: KeptRun, report: ValidationReport) -> tuple[ChangedPackage, ...]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.model import BandwidthRow, CaseResult, Check, Spread
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.validate.cases import Case, Speed
-    from channel_tools.validate.ranks import RankCase, RankPath, RankSpeed
+    from channel_tools.validate.ranks import RankCase, RankFacts, RankPath, RankSpeed
 
 _MB = 1e6
 
@@ -78,6 +79,22 @@ def cases_check(name: str, cases: Sequence[CaseResult]) -> Check:
 def problems_check(name: str, problems: Sequence[str], *, expected: str) -> Check:
     """That there are no problems; the first three are shown."""
     return Check(name=name, passed=not problems, found="; ".join(problems[:3]) or expected, expected=expected)
+
+
+def hosts_checks(results: Sequence[RankFacts], hosts: Sequence[str]) -> tuple[Check, ...]:
+    """That each host of a scheduler's job ran its share of the ranks; no check where there are no ``hosts``."""
+    if not hosts:
+        return ()
+    counts = Counter(result.host for result in results)
+    each = len(results) // len(hosts)
+    return (
+        Check(
+            name="every host ran its share of the ranks",
+            passed=sorted(counts.values()) == [each] * len(hosts),
+            found=", ".join(f"{host}: {count}" for host, count in sorted(counts.items())),
+            expected=f"{each} ranks on each of {len(hosts)} hosts",
+        ),
+    )
 
 
 def bandwidth_row(speed: Speed, ranks: Sequence[RankSpeed[RankPath]]) -> BandwidthRow:

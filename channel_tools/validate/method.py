@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from channel_tools.system.processes import Deadline
     from channel_tools.system.progress import Progress
     from channel_tools.validate.model import MethodResult
+    from channel_tools.validate.ranks import RankHosts
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ class MethodContext:
     """Of this run alone: logs, plan and results."""
     deadline: Deadline
     progress: Progress
+    hosts: RankHosts | None = None
+    """Where the ranks run; None: here, on the loopback network."""
 
 
 class ValidationMethod(Protocol):
@@ -42,8 +45,11 @@ class ValidationMethod(Protocol):
     def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
         """What to install on this machine, of a stack whose users install ``specs``."""
 
-    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
-        """Raise ConfigError or UsageError for options or a number of ranks that the method cannot work with."""
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
+        """Raise ConfigError or UsageError for options, ranks or hosts that the method cannot work with.
+
+        Of a scheduler's job it is asked on the first host; the ranks are shared equally by ``hosts``.
+        """
 
     def run(self, context: MethodContext) -> MethodResult:
         """Run it. Raises ValidationError when it could not be run to its end; wrong results are failed checks."""

@@ -206,6 +206,8 @@ class ValidationReport:
     history: HistoryComparison | None = None
     findings: tuple[Finding, ...] = ()
     """Of doctor, before the run; none of them decides whether it passed."""
+    hosts: tuple[str, ...] = ()
+    """Of a scheduler's job, the first of which is ``host``; none for a run on one machine."""
 
     @property
     def passed(self) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WORKERS = Path(__file__).parent / "workers"
 DIED_UNDER_TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _DIED_UNDER_HYDRA = re.compile(r"PID (\d+) RUNNING AT .*\n=\s*EXIT CODE: (\d+)")
+_DIED_UNDER_SRUN = re.compile(r"^srun: error: \S+: task (\d+): (.+)$", re.MULTILINE)
+_LOOPBACK = "lo"
 T = TypeVar("T")
 
 
@@ -37,6 +39,27 @@ class Companion(Protocol):
 
     def failure(self) -> ValidationError:
         """The error for when it ended by itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankHosts:
+    """The hosts of a scheduler's job, on which ranks run in the place of this host's loopback network.
+
+    This process runs on the first of them, which the others reach at ``address``. ``starter`` is the command that
+    starts the script behind it as the ranks, ``launcher`` the program by which it does. ``variables`` are what it runs
+    with: the user's, and the scheduler's of this job.
+    """
+
+    names: tuple[str, ...]
+    ranks_per_host: int
+    address: str
+    starter: tuple[str, ...]
+    launcher: str
+    variables: Mapping[str, str]
+
+    def command(self, prefix: Path, ranks: int) -> tuple[str, ...]:
+        """The command up to the script, for ranks in this environment."""
+        return (*self.starter, "--prefix", str(prefix), "--ranks", str(ranks))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,12 +93,17 @@ def rank_variables() -> dict[str, str]:
     """What ranks of every method run with."""
     return {
         # without it gloo looks for the interface of the host's name, which a laptop or container may not resolve
-        "GLOO_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": _LOOPBACK,
         # ranks share the cores; more threads than cores only slow each other down
         "OMP_NUM_THREADS": "1",
         # the worker scripts lie in this package, which they must leave as it is
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def without_loopback(variables: Mapping[str, str]) -> dict[str, str]:
+    """What is left for ranks of several hosts of variables that are made for those of one."""
+    return {name: value for name, value in variables.items() if value != _LOOPBACK}
 
 
 def run_job(job: RankJob, *, deadline: Deadline, companions: Sequence[Companion] = ()) -> None:
@@ -126,6 +154,9 @@ def _dead_rank(log: str, job: RankJob) -> tuple[int, str] | None:
     """The rank that the launcher says has ended, and how."""
     if by_torchrun := DIED_UNDER_TORCHRUN.search(log):
         return int(by_torchrun[2]), f"exit status {by_torchrun[1]} (negative: a signal)"
+    by_srun = _DIED_UNDER_SRUN.search(log)
+    if by_srun and (job.folder / f"rank-{by_srun[1]}.pid").is_file():  # else it did not begin, and the log says why
+        return int(by_srun[1]), by_srun[2]
     if by_hydra := _DIED_UNDER_HYDRA.search(log):
         for rank in range(job.ranks):
             process = job.folder / f"rank-{rank}.pid"
@@ -194,9 +225,10 @@ class RankSpeed(Generic[P_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
-    """What every rank says of itself."""
+    """What every rank says of itself; ``host`` is the name of its node to the scheduler, else of its machine."""
 
     rank: int
     world_size: int
+    host: str
     python: str
     torch: str

@@ -52,6 +52,7 @@ def report_document(report: ValidationReport) -> dict[str, object]:
         "seconds": round(report.seconds, 3),
         "tool_version": report.tool_version,
         "host": asdict(report.host),
+        "hosts": list(report.hosts),
         "environment": {
             "packages": [
                 {"name": one.name, "version": one.version, "build": one.build} for one in report.environment.records
@@ -122,7 +123,8 @@ def _finding_table(report: ValidationReport) -> ReportTable:
 
 def _check_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
-        title=f"Checks of {report.stack} with {report.ranks} ranks",
+        title=f"Checks of {report.stack} with {report.ranks} ranks"
+        + (f" on {len(report.hosts)} hosts" if report.hosts else ""),
         columns=("check", "result", "found", "expected"),
         failed_rows=_numbers(not check.passed for check in report.result.checks),
         rows=tuple(

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from channel_tools.doctor import Finding
     from channel_tools.system.progress import Progress
+    from channel_tools.validate.ranks import RankHosts
 
 DEFAULT_TIMEOUT_S = 600.0
 _FINDINGS_SHOWN = 3
@@ -64,6 +65,7 @@ class ValidationRequest:
     stack's ``validate`` block without ``method``. ``prefix`` None installs into the run's own folder and removes it
     afterwards unless ``keep``. ``forbidden`` are the places that the environment must not name: the tree, the build
     folders (the virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
+    ``hosts`` are where the ranks run, None for this host's loopback network.
     """
 
     stack: str
@@ -79,6 +81,7 @@ class ValidationRequest:
     prefix: Path | None = None
     keep: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
+    hosts: RankHosts | None = None
 
 
 def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], progress: Progress) -> ValidationReport:
@@ -88,7 +91,8 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
     ValidationError when the run breaks off (a rank or the switch dies, the time is over).
     """
     method = find_method(request.stack, request.method)
-    method.check(stack=request.stack, ranks=request.ranks, options=request.options)
+    names = () if request.hosts is None else request.hosts.names
+    method.check(stack=request.stack, ranks=request.ranks, options=request.options, hosts=len(names) or 1)
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         environment = create_environment(
@@ -112,6 +116,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
                 folder=folder,
                 deadline=Deadline.after(request.timeout_s),
                 progress=progress,
+                hosts=request.hosts,
             )
         )
     return ValidationReport(
@@ -122,6 +127,7 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         seconds=time.monotonic() - clock,
         tool_version=__version__,
         host=host,
+        hosts=names,
         environment=environment,
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),

@@ -99,14 +99,19 @@ def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[st
     Raises the error of a request that could not be run.
     """
     check_workflow_folder(request.workflow_folder(settings))
-    if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
-        message = f"{settings.work}: builds would run there, which other machines do not see"
-        hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
-        raise UsageError(message, hint=hint)
+    check_work_is_shared(settings)
     if request.on is None:
         return ()
     program, folder = find_snakemake(environ), request.workflow_folder(settings)
     return tuple(snakemake_command(program, folder, on=request.on, jobs=request.jobs, environ=environ))
+
+
+def check_work_is_shared(settings: Settings) -> None:
+    """Raise UsageError where the work folder is neither in the output folder nor in the cache, which machines share."""
+    if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
+        message = f"{settings.work}: work would be done there, which other machines do not see"
+        hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
+        raise UsageError(message, hint=hint)
 
 
 def workflow_of(

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.environments import EnvironmentResult
+    from channel_tools.matrix.model import Stack
     from channel_tools.pins import Lock
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
+    from channel_tools.validate.ranks import RankHosts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +129,16 @@ class ValidateRequest:
     timeout_s: float
     environ: Mapping[str, str]
     keeps_history: bool = False
+    hosts: RankHosts | None = None
+
+
+def stack_to_validate(settings: Settings, name: str | None) -> Stack:
+    """The stack of that name, None: the default one. Raises UsageError for one without a ``validate`` block."""
+    stack = find_stack(load_tree(settings.tree), name)
+    if not stack.validation:
+        message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
+        raise UsageError(message, hint="its packages are tested by their recipes while they are built")
+    return stack
 
 
 def validate_installed(
@@ -137,10 +149,7 @@ def validate_installed(
     With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
     hold failed checks and drops. Raises as validate_stack and read_history.
     """
-    stack = find_stack(load_tree(settings.tree), request.install.stack)
-    if not stack.validation:
-        message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
-        raise UsageError(message, hint="its packages are tested by their recipes while they are built")
+    stack = stack_to_validate(settings, request.install.stack)
     folder = settings.reports / "history" / stack.name
     earlier = read_history(folder) if request.keeps_history else ()
     method = {name: value for name, value in stack.validation.items() if name != "method"}
@@ -159,6 +168,7 @@ def validate_installed(
             prefix=request.prefix,
             keep=request.keep,
             timeout_s=request.timeout_s,
+            hosts=request.hosts,
         ),
         environ=request.environ,
         progress=progress,

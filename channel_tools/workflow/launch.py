@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.launch import LaunchPlan
-    from channel_tools.launch.jobscript import Scheduler
     from channel_tools.launch.model import LauncherName
+    from channel_tools.launch.schedulers import SchedulerName
     from channel_tools.matrix.model import Stack
     from channel_tools.system.settings import Settings
 
 ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
-_TIME = re.compile(r"[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +42,7 @@ class ScriptRequest:
 class JobRequest:
     """What a job script asks for; ``time`` is HH:MM:SS."""
 
-    scheduler: Scheduler
+    scheduler: SchedulerName
     nodes: int
     time: str
 
@@ -74,8 +72,6 @@ def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, en
     """The text of a job script that launches the script. Raises UsageError for what a job has no place for."""
     if request.hosts_file is not None:
         raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
-    if _TIME.fullmatch(job.time) is None:
-        raise UsageError(f"--time: found {job.time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
     stack = launchable_stack(settings, request.stack)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
     command = (
@@ -89,7 +85,7 @@ def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, en
         ranks=request.ranks,
         nodes=job.nodes,
         time=job.time,
-        gpus=stack.validation.get("device") == "cuda" or stack.validation["method"] == "nccl",
+        gpus=uses_gpus(stack),
         folder=request.folder,
     )
     return job_script(options, command)
@@ -102,6 +98,11 @@ def launchable_stack(settings: Settings, name: str | None) -> Stack:
         message = f"the stack {stack.name} has no validate block: nothing says how ranks of it are started"
         raise UsageError(message, hint="start them with torchrun or mpiexec of the activated environment")
     return stack
+
+
+def uses_gpus(stack: Stack) -> bool:
+    """Whether each rank of the stack takes a GPU."""
+    return stack.validation.get("device") == "cuda" or stack.validation["method"] == "nccl"
 
 
 def method_options(stack: Stack) -> dict[str, object]:

@@ -51,11 +51,17 @@ SlurmdParameters=config_overrides
 SlurmdTimeout=10
 KillWait=5
 MailProg=/bin/true
+TaskProlog={folder}/task-prolog
 MinJobAge=43200
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 """
 # the nodes have more cores and memory than the machine, so that jobs may ask for what they would ask for elsewhere
 _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000\n"
+# the nodes are one machine, whose ranks SwitchML would take for one host's
+_TASK_PROLOG = """\
+#!/bin/sh
+echo "export SWITCHML_HOST=$SLURMD_NODENAME"
+"""
 _PARTITION = "PartitionName=main Nodes={nodes} Default=YES State=UP DefMemPerCPU=500\n"
 
 
@@ -112,6 +118,9 @@ def _configure(folder: Path, root: Path, nodes: tuple[str, ...]) -> Path:
     configuration.write_text(text + _PARTITION.format(nodes=",".join(nodes)), encoding="utf-8")
     # nothing here uses cgroups, but a slurmd that is to find out their version ends where none are mounted
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")
+    prolog = folder / "task-prolog"
+    prolog.write_text(_TASK_PROLOG, encoding="utf-8")
+    prolog.chmod(0o755)
     for name in ("state", *(f"spool.{node}" for node in nodes)):
         (folder / name).mkdir()
     return configuration

@@ -19,6 +19,7 @@ from channel_tools.validate.judging import (
     cases_check,
     exact_check,
     float_check,
+    hosts_checks,
     judge_case,
     problems_check,
 )
@@ -42,10 +43,12 @@ def judge_distributed(
     prefix: Path,
     launcher: Path,
     affinity: OneCclAffinity | None = None,
+    hosts: Sequence[str] = (),
 ) -> MethodResult:
     """Compare everything; ``prefix`` is where the libraries and, but for a site's MPI, the launcher have to lie.
 
     ``counts`` are those of the services that tell what they carried, ``affinity`` is where the ranks were to run.
+    ``hosts`` are those of a scheduler's job, whose launcher may be the site's.
     """
     allowed = float_error_allowed(len(results))
     cases = tuple(
@@ -58,10 +61,12 @@ def judge_distributed(
         for index, case in enumerate(plan.cases)
     )
     checks = (
+        *hosts_checks(results, hosts),
         *_carrier_checks(plan, results),
         *_service_checks(plan, len(results), counts),
         *_affinity_checks(plan, results, affinity),
-        *_library_checks(plan, results, prefix.resolve(), launcher),
+        *_library_checks(plan, results, prefix.resolve()),
+        *(() if hosts or plan.options.site_libraries else (_launcher_check(prefix.resolve(), launcher),)),
         *_result_checks(cases, allowed),
         *_speed_checks(plan, results),
     )
@@ -136,9 +141,7 @@ def _affinity_checks(
     )
 
 
-def _library_checks(
-    plan: DistributedPlan, results: Sequence[DistributedResult], prefix: Path, launcher: Path
-) -> Iterator[Check]:
+def _library_checks(plan: DistributedPlan, results: Sequence[DistributedResult], prefix: Path) -> Iterator[Check]:
     for name in plan.options.libraries:
         problems = [f"rank {one.rank}: {text}" for one in results for text in _own_library(name, one, prefix)]
         yield problems_check(
@@ -149,11 +152,13 @@ def _library_checks(
         yield problems_check(
             f"{pattern} is the site's and is loaded", problems, expected=f"from outside the environment {_EVERY_RANK}"
         )
-    if not plan.options.site_libraries:
-        inside = launcher.is_relative_to(prefix)
-        yield problems_check(
-            "the launcher is the environment's", [] if inside else [str(launcher)], expected=f"in {prefix.name}/bin"
-        )
+
+
+def _launcher_check(prefix: Path, launcher: Path) -> Check:
+    inside = launcher.is_relative_to(prefix)
+    return problems_check(
+        "the launcher is the environment's", [] if inside else [str(launcher)], expected=f"in {prefix.name}/bin"
+    )
 
 
 def _own_library(name: str, result: DistributedResult, prefix: Path) -> Iterable[str]:

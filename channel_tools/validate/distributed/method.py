@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The method ``distributed``: a process-group backend under its launcher, on this host's loopback network.
+"""The method ``distributed``: a process-group backend under its launcher, on this host's loopback network or on the
+hosts of a scheduler's job.
 
 What a stack asks of the machine that no channel can give (a GPU, an RDMA device, the site's own libraries) is looked
 for before anything runs, so that what is absent is one sentence and not a rank's traceback.
@@ -32,6 +33,7 @@ from channel_tools.validate.ranks import (
     read_results,
     run_job,
     torchrun,
+    without_loopback,
 )
 
 if TYPE_CHECKING:
@@ -78,9 +80,15 @@ class DistributedMethod:
         """See ValidationMethod.specs."""
         return tuple(specs)
 
-    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
-        """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices."""
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
+        """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices.
+
+        Raise UsageError, too, for services where there are several hosts: they serve the one that they run on.
+        """
         known = read_distributed_options(stack, options)
+        if hosts > 1 and known.services:
+            message = f"stack {stack}: its {known.services[0].name} serves ranks of one host, not of {hosts}"
+            raise UsageError(message, hint="give --nodes 1, or leave --on out")
         if ranks > known.max_ranks:
             message = f"{ranks} ranks: stack {stack} is validated with at most {known.max_ranks}"
             raise UsageError(message, hint=f"give --ranks 2 to {known.max_ranks}")
@@ -91,7 +99,8 @@ class DistributedMethod:
         options = read_distributed_options(context.stack, context.options)
         check_site(context.stack, options.needs, variables=context.variables)
         plan = make_distributed_plan(options)
-        affinity = plan_oneccl_affinity(usable_cores(), context.ranks) if options.affinity == "oneccl" else None
+        is_bound = options.affinity == "oneccl" and context.hosts is None
+        affinity = plan_oneccl_affinity(usable_cores(), context.ranks) if is_bound else None
         program, command = _launcher(options, context, affinity)
         with running_services(options.services, context) as services:
             job = RankJob(
@@ -100,7 +109,7 @@ class DistributedMethod:
                 worker=WORKER,
                 variables=_variables(options, context, services, affinity),
                 ranks=context.ranks,
-                document=distributed_document(plan, ranks=context.ranks),
+                document=distributed_document(plan, ranks=context.ranks, is_on_hosts=context.hosts is not None),
                 folder=context.folder,
             )
             with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
@@ -109,7 +118,15 @@ class DistributedMethod:
                 job, DistributedResult, hint="run the command again with --keep and look at ranks.log"
             )
             counts = [count for service in services if (count := service.stop()) is not None]
-        return judge_distributed(plan, results, counts, prefix=context.prefix, launcher=program, affinity=affinity)
+        return judge_distributed(
+            plan,
+            results,
+            counts,
+            prefix=context.prefix,
+            launcher=program,
+            affinity=affinity,
+            hosts=() if context.hosts is None else context.hosts.names,
+        )
 
 
 def _variables(
@@ -120,6 +137,8 @@ def _variables(
 ) -> dict[str, str]:
     """What the ranks run with; what the stack sets comes before what its services say."""
     own = {name: value.replace("{prefix}", str(context.prefix)) for name, value in options.environment.items()}
+    if context.hosts is not None:
+        return {**context.hosts.variables, **without_loopback({**rank_variables(), **own})}
     given = {name: value for service in services for name, value in service.rank_variables.items()}
     placed = {} if affinity is None else affinity.variables()
     return {**context.variables, **rank_variables(), **placed, **given, **own}
@@ -130,6 +149,8 @@ def _launcher(
 ) -> tuple[Path, tuple[str | Path, ...]]:
     """The program that starts the ranks, and the command up to what each rank runs."""
     prefix, ranks = context.prefix, context.ranks
+    if context.hosts is not None:
+        return Path(context.hosts.launcher), context.hosts.command(prefix, ranks)
     if options.launcher == "torchrun":
         return prefix.resolve() / "bin" / "torchrun", (*torchrun(prefix, ranks), *options.launcher_arguments)
     found = find_program(options.launcher, context, hint="add an MPI to the stack's install list, or load the site's")

@@ -72,10 +72,11 @@ def float_error_allowed(ranks: int) -> float:
     return max(FLOAT_ERROR_ALLOWED, ranks * _ROUNDING)
 
 
-def distributed_document(plan: DistributedPlan, *, ranks: int) -> dict[str, object]:
+def distributed_document(plan: DistributedPlan, *, ranks: int, is_on_hosts: bool = False) -> dict[str, object]:
     """The plan as the worker script reads it."""
     options = plan.options
-    shared = cases_document(plan.cases, plan.speeds, unit=_UNIT, group_timeout_s=options.group_timeout_s)
+    limit_s = options.group_timeout_s
+    shared = cases_document(plan.cases, plan.speeds, unit=_UNIT, group_timeout_s=limit_s, is_on_hosts=is_on_hosts)
     return {
         **shared,
         "ranks": ranks,

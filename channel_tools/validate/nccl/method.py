@@ -68,12 +68,12 @@ class NcclMethod:
         """See ValidationMethod.specs."""
         return tuple(specs) if self._gpus() else _read(stack, options).without_gpu
 
-    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for options that are none, UsageError for more ranks than GPUs where there are any."""
         _read(stack, options)
-        gpus = self._gpus()
-        if gpus and ranks > gpus:
-            message = f"{ranks} ranks: stack {stack} gives each rank a GPU of its own, and this machine has {gpus}"
+        gpus, here = self._gpus(), ranks // hosts
+        if gpus and here > gpus:
+            message = f"{here} ranks: stack {stack} gives each rank a GPU of its own, and this machine has {gpus}"
             raise UsageError(
                 message, hint=f"give --ranks {gpus}" if gpus > 1 else "validate on a machine with two GPUs"
             )

@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.validate.cases import BASELINE, DTYPE_BYTES, FLOAT_ERROR_ALLOWED, Case, Speed
+from channel_tools.validate.cases import BASELINE, DTYPE_BYTES, Case, Speed
 from channel_tools.validate.judging import (
     bandwidth_row,
     cases_check,
     exact_check,
     float_check,
+    hosts_checks,
     judge_case,
     numbers_in_words,
     problems_check,
@@ -31,15 +32,24 @@ if TYPE_CHECKING:
     from channel_tools.validate.switchml.switch import SwitchStats
 
 
-def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats, *, prefix: Path) -> MethodResult:
-    """Compare all accounts; ``prefix`` is where the plugin's library has to come from."""
+def judge(
+    plan: SwitchmlPlan,
+    results: Sequence[RankResult],
+    switch: SwitchStats,
+    *,
+    prefix: Path,
+    hosts: Sequence[str] = (),
+) -> MethodResult:
+    """Compare all accounts; ``prefix`` is where the plugin's library has to come from, ``hosts`` are a job's."""
     cases = tuple(
-        _judge_case(case, [result.cases[index] for result in results]) for index, case in enumerate(plan.cases)
+        _judge_case(case, [result.cases[index] for result in results], allowed=plan.float_error_allowed)
+        for index, case in enumerate(plan.cases)
     )
     speeds = [(speed, [result.speeds[index] for result in results]) for index, speed in enumerate(plan.speeds)]
     checks = (
+        *hosts_checks(results, hosts),
         _library_check(results, prefix),
-        *_result_checks(cases),
+        *_result_checks(cases, allowed=plan.float_error_allowed),
         *_plugin_checks(plan, results, cases),
         *_speed_checks(speeds),
         *_switch_checks(plan, len(results), switch),
@@ -54,7 +64,7 @@ def judge(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchStats
     )
 
 
-def _judge_case(case: Case, ranks: Sequence[CountedCase]) -> CaseResult:
+def _judge_case(case: Case, ranks: Sequence[CountedCase], *, allowed: float) -> CaseResult:
     problems: list[str] = []
     for number, rank in enumerate(ranks):
         found = _route_problems(rank.counts, dtype=case.dtype, numel=case.numel, calls=case.calls, reason=case.reason)
@@ -63,7 +73,7 @@ def _judge_case(case: Case, ranks: Sequence[CountedCase]) -> CaseResult:
         case,
         ranks,
         route=TRANSPORT if case.is_delegated else BASELINE,
-        allowed=0.0 if case.measure == "exact" else FLOAT_ERROR_ALLOWED,
+        allowed=0.0 if case.measure == "exact" else allowed,
         problems=problems,
     )
 
@@ -100,11 +110,12 @@ def _library_check(results: Sequence[RankResult], prefix: Path) -> Check:
     )
 
 
-def _result_checks(cases: Sequence[CaseResult]) -> Iterable[Check]:
+def _result_checks(cases: Sequence[CaseResult], *, allowed: float) -> Iterable[Check]:
     carried = [case for case in cases if case.route == TRANSPORT]
     yield exact_check("whole numbers are summed exactly", [case for case in carried if case.error_measure == "exact"])
     floats = [case for case in carried if case.error_measure != "exact"]
-    yield float_check("float32 sums are within 1e-6 of float64's", floats, FLOAT_ERROR_ALLOWED)
+    within = f"{allowed:.2g}".replace("e-0", "e-")
+    yield float_check(f"float32 sums are within {within} of float64's", floats, allowed)
     yield exact_check(f"what {BASELINE} carried is exact", [case for case in cases if case.route == BASELINE])
 
 
@@ -161,9 +172,10 @@ def _path_check(name: str, paths: Sequence[tuple[Speed, Sequence[CountedPath]]],
 def _switch_checks(plan: SwitchmlPlan, ranks: int, switch: SwitchStats) -> Iterable[Check]:
     slots = expected_slots(plan)
     dropped = switch.packets_dropped
+    worker = "rank" if plan.ranks_per_worker == 1 else "host"
     for name, found, expected in (
         ("the switch saw one session", switch.sessions_opened, 1),
-        ("the switch saw every rank", switch.num_workers, ranks),
+        (f"the switch saw every {worker}", switch.num_workers, ranks // plan.ranks_per_worker),
         ("the switch completed every slot of every job", switch.slots_completed, slots),
         ("the switch added up every packet's elements", switch.elements_aggregated, slots * plan.options.packet_numel),
         ("the switch saw only well-formed packets", dropped.malformed + dropped.unknown_worker + dropped.bad_slot, 0),

@@ -6,6 +6,9 @@ since the number of packets that the switch must have seen follows from them.
 
 SwitchML's data port is fixed and the switch tells workers apart by source address, so each run takes a /24 of its own
 of 127.0.0.0/8, at random, and looks whether the switch's port is free there.
+
+On the hosts of a scheduler's job the ranks run as a user's would: those of a host add in its memory and are one worker,
+and the switch, on the first host, takes free ports, since other jobs may run there.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import UsageError
+from channel_tools.validate.distributed.services import choose_port
 from channel_tools.validate.ranks import (
     WORKERS,
     RankCase,
@@ -25,10 +29,11 @@ from channel_tools.validate.ranks import (
     rank_variables,
     read_results,
     run_job,
+    without_loopback,
 )
 from channel_tools.validate.switchml.checks import judge
 from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_document, read_options
-from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
+from channel_tools.validate.switchml.switch import DATA_PORT, choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,26 +118,29 @@ class SwitchmlMethod:
         """See ValidationMethod.specs."""
         return tuple(specs)
 
-    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
-        """Raise UsageError for more ranks than a switch serves and for a transport that needs more than loopback.
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
+        """Raise UsageError for more workers than a switch serves and for a transport that needs more than a network.
 
         Raise ConfigError for options that are none.
         """
-        if not 1 <= ranks <= MAX_RANKS:
-            message = f"{ranks} ranks: a SwitchML switch serves 1 to {MAX_RANKS}"
-            raise UsageError(message, hint=f"give --ranks 2 to {MAX_RANKS}")
+        workers = ranks if hosts == 1 else hosts
+        if not 1 <= workers <= MAX_RANKS:
+            what, option = ("ranks", "--ranks") if hosts == 1 else ("hosts", "--nodes")
+            message = f"{workers} {what}: a SwitchML switch serves 1 to {MAX_RANKS}"
+            raise UsageError(message, hint=f"give {option} 2 to {MAX_RANKS}")
         if needs := read_options(stack, options).needs:
             message = f"the stack {stack} cannot be validated over this host's loopback network: it needs {needs}"
             raise UsageError(message, hint="install it where that is, and run switchml-bench there, once per rank")
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
-        plan = make_plan(read_options(context.stack, context.options))
-        network = choose_loopback_network()
+        place = _place(context)
+        plan = make_plan(read_options(context.stack, context.options), ranks_per_worker=place.ranks_per_worker)
         with running_switch(
             prefix=context.prefix,
             variables=context.variables,
-            address=network.switch,
+            address=place.switch,
+            data_port=place.data_port,
             folder=context.folder,
             deadline=context.deadline,
         ) as switch:
@@ -141,23 +149,60 @@ class SwitchmlMethod:
             )
             with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
                 results = run_ranks(
-                    prefix=context.prefix,
-                    variables={**context.variables, **_rank_variables(plan.options, switch.ready.controller)},
+                    launcher=place.launcher,
+                    variables={**place.variables, **_rank_variables(plan.options, switch.ready.controller)},
                     ranks=context.ranks,
-                    document=ranks_document(plan, local_addresses=network.workers(context.ranks)),
+                    document=ranks_document(
+                        plan, local_addresses=place.local_addresses, is_on_hosts=context.hosts is not None
+                    ),
                     folder=context.folder,
                     switch=switch,
                     deadline=context.deadline,
                 )
             stats = switch.stop()
-        return judge(plan, results, stats, prefix=context.prefix)
+        hosts = () if context.hosts is None else context.hosts.names
+        return judge(plan, results, stats, prefix=context.prefix, hosts=hosts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where switch and ranks run, and how those are started; ``local_addresses`` are the ranks', if they need any."""
+
+    switch: str
+    data_port: int
+    launcher: tuple[str | Path, ...]
+    variables: Mapping[str, str]
+    local_addresses: tuple[str, ...]
+    ranks_per_worker: int
+
+
+def _place(context: MethodContext) -> _Place:
+    hosts = context.hosts
+    if hosts is None:
+        network = choose_loopback_network()
+        return _Place(
+            switch=network.switch,
+            data_port=DATA_PORT,
+            launcher=forked_ranks(context.prefix, context.ranks),
+            # each rank on the wire: those of one host alone would not use the switch
+            variables={**context.variables, **rank_variables(), "SWITCHML_HOST_REDUCTION": "off"},
+            local_addresses=network.workers(context.ranks),
+            ranks_per_worker=1,
+        )
+    own = {**without_loopback(rank_variables()), "SWITCHML_WORKER_PORT": str(choose_port())}
+    return _Place(
+        switch=hosts.address,
+        data_port=0,
+        launcher=hosts.command(context.prefix, context.ranks),
+        variables={**hosts.variables, **own},
+        local_addresses=(),
+        ranks_per_worker=hosts.ranks_per_host,
+    )
 
 
 def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]:
     return {
-        **rank_variables(),
         "SWITCHML_CONTROLLER": controller,
-        "SWITCHML_HOST_REDUCTION": "off",  # each rank on the wire: those of one host alone would not use the switch
         "SWITCHML_NUM_THREADS": str(options.num_threads),
         "SWITCHML_PACKET_NUMEL": str(options.packet_numel),
         "SWITCHML_MAX_OUTSTANDING_PACKETS": str(options.max_outstanding_packets),
@@ -168,7 +213,7 @@ def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]
 
 def run_ranks(
     *,
-    prefix: Path,
+    launcher: tuple[str | Path, ...],
     variables: Mapping[str, str],
     ranks: int,
     document: Mapping[str, object],
@@ -179,7 +224,7 @@ def run_ranks(
     """Run the worker script as ``ranks`` processes and return their results by rank. Raises as run_job."""
     job = RankJob(
         name="the ranks' launcher",
-        launcher=forked_ranks(prefix, ranks),
+        launcher=launcher,
         worker=WORKER,
         variables=variables,
         ranks=ranks,

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
-from channel_tools.validate.cases import Case, Speed, cases_document, standard_cases, standard_speeds
+from channel_tools.validate.cases import (
+    FLOAT_ERROR_ALLOWED,
+    Case,
+    Speed,
+    cases_document,
+    standard_cases,
+    standard_speeds,
+)
 from channel_tools.validate.method import read_method_options
 
 if TYPE_CHECKING:
@@ -23,6 +30,9 @@ MAX_RANKS = 32
 ELEMENT_BYTES = 4
 WIRE_DTYPES = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int32": "int32"}
 """As what each type travels; the plugin counts jobs by it."""
+HOST_CHUNK_NUMEL = 16 * 65_552
+"""Elements that ranks of one host send as one job of theirs (torch-switchml's host_plan.h)."""
+_ROUNDING = 2.0**-24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +53,20 @@ class SwitchmlOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchmlPlan:
-    """Everything that the ranks do."""
+    """Everything that the ranks do.
+
+    ``ranks_per_worker`` ranks of a host add in its memory and are one worker on the wire; 1: each is one.
+    """
 
     options: SwitchmlOptions
     cases: tuple[Case, ...]
     speeds: tuple[Speed, ...]
+    ranks_per_worker: int = 1
+
+    @property
+    def float_error_allowed(self) -> float:
+        """Of a float32 sum: the wire's, and what adding inside a host rounds."""
+        return FLOAT_ERROR_ALLOWED + (self.ranks_per_worker - 1) * _ROUNDING
 
     def delegated_jobs(self) -> tuple[tuple[str, int, int], ...]:
         """All jobs that SwitchML has to carry: dtype on the wire, elements of one, how many."""
@@ -55,12 +74,13 @@ class SwitchmlPlan:
         return (*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds))
 
 
-def make_plan(options: SwitchmlOptions) -> SwitchmlPlan:
+def make_plan(options: SwitchmlOptions, *, ranks_per_worker: int = 1) -> SwitchmlPlan:
     """The standard plan."""
     return SwitchmlPlan(
         options=options,
         cases=tuple(map(_routed, standard_cases())),
         speeds=standard_speeds(("float32", "int32")),
+        ranks_per_worker=ranks_per_worker,
     )
 
 
@@ -69,10 +89,16 @@ def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
     return read_method_options(SwitchmlOptions, stack=stack, method="switchml", values=values)
 
 
-def ranks_document(plan: SwitchmlPlan, *, local_addresses: Sequence[str]) -> dict[str, object]:
-    """The plan as the worker script reads it."""
+def ranks_document(
+    plan: SwitchmlPlan, *, local_addresses: Sequence[str] = (), is_on_hosts: bool = False
+) -> dict[str, object]:
+    """The plan as the worker script reads it; ``local_addresses`` by rank, none where each host has one."""
     shared = cases_document(
-        plan.cases, plan.speeds, unit=plan.options.packet_numel, group_timeout_s=plan.options.group_timeout_s
+        plan.cases,
+        plan.speeds,
+        unit=plan.options.packet_numel,
+        group_timeout_s=plan.options.group_timeout_s,
+        is_on_hosts=is_on_hosts,
     )
     return {**shared, "local_addresses": list(local_addresses)}
 
@@ -98,7 +124,16 @@ def slots_of_job(dtype: str, numel: int, options: SwitchmlOptions) -> int:
 
 def expected_slots(plan: SwitchmlPlan) -> int:
     """Slot uses that the switch completes for the whole plan."""
-    return sum(slots_of_job(dtype, numel, plan.options) * calls for dtype, numel, calls in plan.delegated_jobs())
+    return sum(_slots_of_allreduce(plan, dtype, numel) * calls for dtype, numel, calls in plan.delegated_jobs())
+
+
+def _slots_of_allreduce(plan: SwitchmlPlan, dtype: str, numel: int) -> int:
+    """Of one job, or of the full chunks and the smaller last one that ranks of a host cut it into."""
+    if plan.ranks_per_worker == 1:
+        return slots_of_job(dtype, numel, plan.options)
+    chunks, rest = divmod(numel, HOST_CHUNK_NUMEL)
+    full = slots_of_job(dtype, HOST_CHUNK_NUMEL, plan.options)
+    return chunks * full + slots_of_job(dtype, rest, plan.options)
 
 
 def _routed(case: Case) -> Case:

@@ -97,9 +97,11 @@ def running_switch(
     folder: Path,
     deadline: Deadline,
     controller_port: int = 0,
+    data_port: int = DATA_PORT,
 ) -> Iterator[RunningSwitch]:
     """The environment's switch on ``address``, its controller on ``controller_port`` there (0: any free one).
 
+    ``data_port`` 0 takes any as well; workers that speak the published protocol learn it when they open a session.
     It is ended when the block is left. Raises ValidationError when it is not there, ends or is not ready in time, with
     what it printed.
     """
@@ -114,6 +116,8 @@ def running_switch(
         address,
         "--controller-port",
         str(controller_port),
+        "--port",
+        str(data_port),
         "--stats-file",
         stats_file,
     ]

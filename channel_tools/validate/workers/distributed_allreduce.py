@@ -69,6 +69,15 @@ def find_place() -> Place:
     raise LookupError(f"the launcher says neither of {known}")
 
 
+def find_store(plan: Plan, place: Place, timeout: timedelta) -> dist.Store:
+    """Where the ranks meet: a file of theirs, on several hosts a server of the first rank (not every NFS has locks)."""
+    if not plan.is_on_hosts:
+        return dist.FileStore(str(plan.folder / "store"), place.size)
+    reductions.use_interface_towards(os.environ["MASTER_ADDR"])
+    store: dist.Store = next(dist.rendezvous("env://", place.rank, place.size, timeout=timeout))[0]
+    return store
+
+
 class Rank(reductions.Rank):
     """The default group, which is the backend's, beside gloo's own, which no backend replaces."""
 
@@ -165,7 +174,7 @@ def main() -> None:
     for module in plan.imports:
         importlib.import_module(module)
     timeout = timedelta(seconds=plan.group_timeout_s)
-    store = dist.FileStore(str(plan.folder / "store"), place.size)
+    store = find_store(plan, place, timeout)
     if plan.backend == "mpi":
         dist.init_process_group("mpi", timeout=timeout)  # MPI has ranks of its own and refuses others
     else:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import fcntl
 import itertools
 import json
 import math
 import os
 import platform
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # elements made and compared at a time; a multiple of every packet size
 INT32_LIMIT = 2**31
 SPREAD_EXPONENTS = 41
+_SIOCGIFADDR = 0x8915
+_ANY_PORT = 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,7 @@ class Plan:
     seed: int
     unit: int
     group_timeout_s: float
+    is_on_hosts: bool
     cases: list[Case]
     speeds: list[Speed]
 
@@ -335,9 +341,29 @@ def describe_rank() -> dict[str, object]:
     return {
         "rank": dist.get_rank(),
         "world_size": dist.get_world_size(),
+        "host": os.environ.get("SLURMD_NODENAME") or platform.node(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def use_interface_towards(address: str) -> None:
+    """Have gloo use the interface with the IPv4 address by which this host and ``address`` reach each other.
+
+    By itself gloo takes the one of the host's name, which many hosts resolve to loopback. Does nothing where the
+    variable is set already, or where the address is none of IPv4.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((socket.gethostbyname(address), _ANY_PORT))
+        own = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            asked = struct.pack("256s", os.fsencode(name))
+            try:
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, asked)
+            except OSError:  # it has no such address
+                continue
+            if socket.inet_ntoa(found[20:24]) == own:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def write_result(path: Path, result: dict[str, object]) -> None:

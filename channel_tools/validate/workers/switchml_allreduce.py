@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(reductions.Plan):
-    """The shared plan, and where each rank's packets come from."""
+    """The shared plan, and where each rank's packets come from; empty: from its host's address."""
 
     local_addresses: list[str]
 
@@ -142,7 +142,10 @@ def main() -> None:
     plan = reductions.read_plan(Path(sys.argv[1]), Plan)
     rank = int(os.environ["RANK"])
     reductions.report_to(plan.folder, rank)
-    os.environ["SWITCHML_LOCAL_ADDRESS"] = plan.local_addresses[rank]
+    if plan.local_addresses:
+        os.environ["SWITCHML_LOCAL_ADDRESS"] = plan.local_addresses[rank]
+    if plan.is_on_hosts:
+        reductions.use_interface_towards(os.environ["MASTER_ADDR"])
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=plan.group_timeout_s))
     result = {**Rank(plan).run(), **reductions.describe_rank(), "stats": read_stats()}

@@ -92,6 +92,7 @@ def _perfect_result(plan: SwitchmlPlan, prefix: Path, rank: int, ranks: int) -> 
     return RankResult(
         rank=rank,
         world_size=ranks,
+        host="node7",
         python="3.11.2",
         torch="2.13.0",
         cases=tuple(_perfect_case(case) for case in plan.cases),

@@ -13,6 +13,7 @@ import pytest
 
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, running_program
+from channel_tools.validate.ranks import forked_ranks
 from channel_tools.validate.switchml.method import RankResult, run_ranks
 from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
 from tests.unit.validate.fakes import perfect_results, small_plan, write_program
@@ -52,7 +53,7 @@ def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = 30.0
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
     return run_ranks(
-        prefix=prefix,
+        launcher=forked_ranks(prefix, 2),
         variables={},
         ranks=2,
         document={"cases": []},

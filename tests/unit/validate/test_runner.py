@@ -34,8 +34,8 @@ class LookingMethod:
         del stack, options
         return tuple(spec for spec in specs if spec != "user-only")
 
-    def check(self, *, stack: str, ranks: int, options: Mapping[str, object]) -> None:
-        del stack, ranks, options
+    def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
+        del stack, ranks, options, hosts
 
     def run(self, context: MethodContext) -> MethodResult:
         self.context = context

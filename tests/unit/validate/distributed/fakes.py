@@ -50,6 +50,7 @@ def perfect_ranks(plan: DistributedPlan, libraries: tuple[str, ...], *, ranks: i
         DistributedResult(
             rank=rank,
             world_size=ranks,
+            host="node7",
             python="3.11.2",
             torch="2.13.0",
             backend="toy",

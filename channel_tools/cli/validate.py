@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools validate``: the distributed allreduce in an environment from the channel, here or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import (
+    handled,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    shown_progress,
+    write_result,
+)
+from channel_tools.cli.options import grouped
+from channel_tools.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
+
+    from channel_tools.system.settings import Settings
+    from channel_tools.validate.ranks import RankHosts
+    from channel_tools.workflow.validation_job import ValidationJob
+
+_RANKS_AT_MOST = 10_000
+_DEFAULT_NODES, _DEFAULT_RANKS, _DEFAULT_TIME = 2, 2, "00:30:00"
+
+# the same closed set as channel_tools.launch has, which is too slow to import for --help
+_Scheduler = Literal["slurm", "pbs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ValidateOptions:
+    """What is validated, and how."""
+
+    stack: options.Stack = None
+    channels: options.Channels = None
+    prefix: Annotated[
+        Path | None,
+        typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed after"),
+    ] = None
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")] = False
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the run after installing.")] = 600
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep the report beside earlier ones, and say what has become slower.")
+    ] = False
+    fail_on_drop: Annotated[
+        bool, typer.Option("--fail-on-drop", help="With --history: a drop beyond the noise is exit code 10.")
+    ] = False
+    as_json: options.Json = False
+
+    def words(self) -> Iterator[str]:
+        """The same options for the command of a job."""
+        for channel in self.channels or ():
+            yield from ("--channel", channel)
+        if self.prefix is not None:
+            yield from ("--prefix", str(self.prefix))
+        yield from ("--timeout", f"{self.timeout_s:g}")
+        flags = {
+            "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop, "--json": self.as_json,
+        }  # fmt: skip
+        yield from (flag for flag, given in flags.items() if given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClusterOptions(_ValidateOptions):
+    """Where the ranks run."""
+
+    on: Annotated[
+        Literal["slurm", "pbs", "job"] | None,
+        typer.Option(help="As a job of Slurm or PBS; job: on the nodes of the job that this runs in."),
+    ] = None
+    emit: Annotated[
+        _Scheduler | None, typer.Option(help="Write the job script instead of submitting it.", show_default=False)
+    ] = None
+    to: Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")] = None
+    nodes: Annotated[int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")] = None
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")
+    ] = None
+    time: Annotated[str | None, typer.Option(help="Limit of the job, HH:MM:SS.", show_default="00:30:00")] = None
+    submit_options: Annotated[
+        list[str] | None,
+        typer.Option("--submit-option", help="A word for sbatch or qsub; may be repeated.", show_default=False),
+    ] = None
+
+    def check(self, ranks: int | None) -> None:
+        """Raise UsageError for options that contradict each other."""
+        if self.fail_on_drop and not self.history:
+            raise UsageError("--fail-on-drop without --history: nothing to compare with", hint="give --history as well")
+        if self.on is not None and self.emit is not None:
+            message = "--on runs the validation, --emit only writes a script"
+            raise UsageError(message, hint="leave one of the two out")
+        if self.to is not None and self.emit is None:
+            raise UsageError("-o names the file of --emit, which is not given", hint="give --emit slurm or pbs as well")
+        of_jobs = {
+            "--nodes": self.nodes, "--ranks-per-node": self.ranks_per_node, "--time": self.time,
+            "--submit-option": self.submit_options,
+        }  # fmt: skip
+        if self.on is None and self.emit is None:
+            for name, value in of_jobs.items():
+                if value is not None:
+                    raise UsageError(f"{name} is of jobs, and none is asked for", hint="give --on slurm or pbs as well")
+        elif ranks is not None:
+            message = "--ranks is of this machine; a job's are --nodes times --ranks-per-node"
+            raise UsageError(message, hint="give those two instead")
+
+    def job(self, scheduler: _Scheduler) -> ValidationJob:
+        """The job that is to be submitted or written."""
+        from channel_tools.workflow.validation_job import ValidationJob  # noqa: PLC0415
+
+        return ValidationJob(
+            scheduler=scheduler,
+            stack=self.stack,
+            nodes=self.nodes or _DEFAULT_NODES,
+            ranks_per_node=self.ranks_per_node or _DEFAULT_RANKS,
+            time=self.time or _DEFAULT_TIME,
+            words=tuple(self.words()),
+            folder=Path.cwd(),
+            submit_options=tuple(self.submit_options or ()),
+        )
+
+    @property
+    def ranks(self) -> int:
+        """Of the job, in all."""
+        return (self.nodes or _DEFAULT_NODES) * (self.ranks_per_node or _DEFAULT_RANKS)
+
+    def hosts(self, settings: Settings) -> RankHosts | None:
+        """Those of the job that this runs in; None where one is enough."""
+        from channel_tools.workflow.validation_job import hosts_of_this_job  # noqa: PLC0415
+
+        nodes, each = self.nodes or _DEFAULT_NODES, self.ranks_per_node or _DEFAULT_RANKS
+        return hosts_of_this_job(settings, self.stack, nodes=nodes, ranks_per_node=each, environ=os.environ)
+
+
+@handled
+@grouped(_ClusterOptions)
+def validate(
+    given: _ClusterOptions,
+    *,
+    ranks: Annotated[
+        int | None,
+        typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes of the allreduce.", show_default="2"),
+    ] = None,
+    root: options.Root = None,
+    output: options.Output = None,
+) -> None:
+    """Install a stack from the channel, run a distributed allreduce in it, and report who carried what."""
+    given.check(ranks)
+    settings = options.settings_from(root, output)
+    if given.emit is not None:
+        from channel_tools.workflow.validation_job import write_validation_job  # noqa: PLC0415
+
+        write_result(write_validation_job(settings, given.job(given.emit)), given.to)
+    elif given.on is not None and given.on != "job":
+        _run_job(settings, given.job(given.on))
+    else:
+        _run_here(settings, given, ranks)
+
+
+def _run_job(settings: Settings, job: ValidationJob) -> None:
+    """Raises typer.Exit with the exit code of the job's command."""
+    from channel_tools.launch.jobs import Listener  # noqa: PLC0415
+    from channel_tools.workflow.validation_job import run_validation_job  # noqa: PLC0415
+
+    listener = Listener(note=print_note, output=_written_to(sys.stdout), errors=_written_to(sys.stderr))
+    raise typer.Exit(run_validation_job(settings, job, environ=os.environ, listener=listener))
+
+
+def _written_to(stream: TextIO) -> Callable[[bytes], None]:
+    def write(data: bytes) -> None:
+        stream.buffer.write(data)
+        stream.flush()
+
+    return write
+
+
+def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
+    from channel_tools.validate import (  # noqa: PLC0415
+        raise_for_drops,
+        raise_for_failures,
+        report_document,
+        report_tables,
+    )
+    from channel_tools.workflow.environment import (  # noqa: PLC0415
+        InstallRequest,
+        ValidateRequest,
+        validate_installed,
+    )
+
+    request = ValidateRequest(
+        install=InstallRequest(stack=given.stack, channels=tuple(given.channels or ())),
+        ranks=given.ranks if given.on else ranks or _DEFAULT_RANKS,
+        prefix=given.prefix,
+        keep=given.keep,
+        timeout_s=given.timeout_s,
+        environ=os.environ,
+        keeps_history=given.history,
+        hosts=given.hosts(settings) if given.on else None,
+    )
+    with shown_progress() as progress:
+        report, path = validate_installed(settings, request, progress=progress)
+    if given.as_json:
+        print_json(report_document(report))
+    else:
+        for table in report_tables(report):
+            print_table(table.columns, table.rows, title=table.title)
+            print_line("")
+        print_line(f"report: {path}, as a page: {path.with_suffix('.html')}")
+    raise_for_failures(report, report_file=path)
+    if given.fail_on_drop:
+        raise_for_drops(report)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A job script run to its end on a cluster: submitted, followed, cancelled where this process is ended.
+
+What the job prints goes to files of a folder that both sides see, and is handed on here as it comes; the exit status of
+its command is in the last of them. The scheduler is asked only for what no file can say: that the job waits, and that
+it ended in another way than by its script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import CommandError, JobError
+from channel_tools.system.processes import Deadline, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from channel_tools.launch.schedulers import JobState, Scheduler
+
+OUTPUT, LOG, EXIT_CODE, SCHEDULER_LOG = "output", "log", "exit-code", "scheduler.log"
+ASK_EVERY_S = 2.0
+"""How often the scheduler is asked; sites ask for no more than one question a second or two."""
+_SILENCE_LIMIT_S = 300.0
+_FILES_LIMIT_S = 60.0
+_CANCEL_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobFolder:
+    """Where a job's script and its files are."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """What the job's command writes to stderr."""
+        return self.path / LOG
+
+    def redirected(self, command: Sequence[str]) -> str:
+        """A shell's lines that run the command into the files; ``exit-code`` is there, whole, when it has ended."""
+        output, log, code = (shlex.quote(str(self.path / name)) for name in (OUTPUT, LOG, EXIT_CODE))
+        return (
+            f"{shlex.join(command)} > {output} 2> {log}\n"
+            f"code=$?\necho $code > {code}.part && mv {code}.part {code}\nexit $code\n"
+        )
+
+    def exit_code(self) -> int | None:
+        """The command's, None while it runs."""
+        with contextlib.suppress(FileNotFoundError):
+            return int((self.path / EXIT_CODE).read_text(encoding="utf-8"))
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listener:
+    """Who hears of a job: one line about it, and what its command writes to stdout and to stderr."""
+
+    note: Callable[[str], None]
+    output: Callable[[bytes], None]
+    errors: Callable[[bytes], None]
+
+
+class _Relay:
+    """Hands on what has come into a file since the last look."""
+
+    def __init__(self, path: Path, write: Callable[[bytes], None]) -> None:
+        self._path, self._write, self._done = path, write, 0
+
+    def look(self) -> None:
+        """Hand it on."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
+            stream.seek(self._done)
+            while chunk := stream.read(1 << 16):
+                self._write(chunk)
+                self._done += len(chunk)
+
+
+def run_job_script(
+    scheduler: Scheduler,
+    folder: JobFolder,
+    script: Path,
+    *,
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    listener: Listener,
+    ask_every_s: float = ASK_EVERY_S,
+) -> int:
+    """Submit the script and wait for its end; returns its command's exit code, its output handed on.
+
+    What ends this process before, but for kill -9, cancels the job. Raises JobError for a job that ended in another
+    way than by its command, and CommandError for a scheduler that does not answer for five minutes.
+    """
+    job = scheduler.submit(script, options)
+    cancel = scheduler.cancel_command(job)
+    listener.note(f"job {job} of {scheduler.name} submitted, its log: {folder.log}; to cancel it: {shlex.join(cancel)}")
+    try:
+        state = _Follower(scheduler, job, folder, listener).follow(ask_every_s)
+    except BaseException:
+        with contextlib.suppress(CommandError):
+            run_command(cancel, env=environ, timeout_s=_CANCEL_LIMIT_S)
+            listener.note(f"job {job} cancelled")
+        raise
+    code = folder.exit_code()
+    if code is None or state.failure:
+        how = state.failure or f"it left no result ({state.words})"
+        hint = f"its log is {folder.log}, the scheduler's own {folder.path / SCHEDULER_LOG}"
+        raise JobError(f"job {job} of {scheduler.name} did not end by itself: {how}", hint=hint)
+    return code
+
+
+class _Follower:
+    """Waits for a job's end; what it prints is handed on meanwhile."""
+
+    def __init__(self, scheduler: Scheduler, job: str, folder: JobFolder, listener: Listener) -> None:
+        self._scheduler, self._job, self._folder, self._listener = scheduler, job, folder, listener
+        self._relays = (_Relay(folder.log, listener.errors), _Relay(folder.path / OUTPUT, listener.output))
+        self._said = ""
+
+    def follow(self, ask_every_s: float) -> JobState:
+        """The state in which it ended. Raises CommandError where the scheduler has long been silent."""
+        ended: Deadline | None = None
+        while True:
+            state = self._ask(ask_every_s)
+            for relay in self._relays:
+                relay.look()
+            if state.phase == "ended":
+                # another machine's files may be seen late
+                ended = ended or Deadline.after(_FILES_LIMIT_S)
+                if state.failure or self._folder.exit_code() is not None or not ended.left_s():
+                    break
+            elif state.words != self._said:
+                self._said = state.words
+                self._listener.note(f"job {self._job}: {state.words}")
+            time.sleep(ask_every_s)
+        for relay in self._relays:
+            relay.look()
+        return state
+
+    def _ask(self, ask_every_s: float) -> JobState:
+        patience = Deadline.after(_SILENCE_LIMIT_S)
+        while True:
+            try:
+                return self._scheduler.state(self._job)
+            except CommandError:
+                if not patience.left_s():
+                    raise
+            time.sleep(ask_every_s)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Slurm and PBS as their users' commands: a job script submitted, its state asked for, the job cancelled.
+
+Both forget jobs: Slurm some minutes after their end (MinJobAge), PBS at once unless the site keeps its history
+(job_history_enable). So a job that is not known any more has ended, and how is for its own files to say.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from channel_tools.system.errors import CommandError
+from channel_tools.system.processes import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+SchedulerName = Literal["slurm", "pbs"]
+_LIMIT_S = 120.0
+# squeue's states of a job that has ended by something else than its script, as sentences about it
+_SLURM_ENDS = {
+    "BOOT_FAIL": "its nodes did not start",
+    "CANCELLED": "it was cancelled",
+    "DEADLINE": "it reached its deadline",
+    "NODE_FAIL": "it lost a node",
+    "OUT_OF_MEMORY": "it ran out of memory",
+    "PREEMPTED": "another job took its place",
+    "REVOKED": "it was revoked",
+    "TIMEOUT": "it reached its time limit",
+}
+_SLURM_WAITING = frozenset({"CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+_SLURM_ENDED = frozenset({"COMPLETED", "FAILED", *_SLURM_ENDS})
+_NOT_KNOWN = re.compile(r"invalid job id|unknown job id", re.IGNORECASE)
+_PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
+_PBS_RUNNING, _PBS_ENDED = frozenset("RE"), frozenset("FXCM")
+# PBS's own numbers for Exit_status (Administrator's Guide, Job Exit Status Codes); from 256 on a signal is added
+_PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobState:
+    """Where a job stands; ``words`` are the scheduler's own.
+
+    ``failure`` is a sentence about a job that ended by something else than its script, "" for all others.
+    """
+
+    phase: Literal["waiting", "running", "ended"]
+    words: str
+    failure: str = ""
+
+
+class Scheduler(Protocol):
+    """Commands of a scheduler. All raise CommandError where a command is not there or fails."""
+
+    @property
+    def name(self) -> SchedulerName:
+        """What ``--on`` calls it."""
+
+    def submit(self, script: Path, options: Sequence[str]) -> str:
+        """Submit with further options of its command; returns the job's id."""
+
+    def state(self, job: str) -> JobState:
+        """Where the job stands; ended where it is not known any more."""
+
+    def cancel_command(self, job: str) -> list[str]:
+        """The command that cancels the job, waiting or running."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slurm:
+    """sbatch, squeue, scancel."""
+
+    environ: Mapping[str, str]
+    name: SchedulerName = "slurm"
+
+    def submit(self, script: Path, options: Sequence[str]) -> str:
+        """See Scheduler.submit."""
+        command = ["sbatch", "--parsable", *options, str(script)]
+        return run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout.strip().partition(";")[0]
+
+    def state(self, job: str) -> JobState:
+        """See Scheduler.state."""
+        command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
+        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
+        if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
+            raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
+        if not asked.stdout.strip():
+            return JobState(phase="ended", words="not known any more")
+        state, reason, nodes = asked.stdout.splitlines()[0].split("|")
+        if state in _SLURM_ENDED:
+            return JobState(phase="ended", words=state, failure=_SLURM_ENDS.get(state, ""))
+        if state in _SLURM_WAITING:
+            return JobState(phase="waiting", words=f"{state} ({reason})")
+        return JobState(phase="running", words=f"{state} on {nodes}")
+
+    def cancel_command(self, job: str) -> list[str]:
+        """See Scheduler.cancel_command."""
+        return ["scancel", job]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pbs:
+    """qsub, qstat, qdel of OpenPBS and PBS Professional."""
+
+    environ: Mapping[str, str]
+    name: SchedulerName = "pbs"
+
+    def submit(self, script: Path, options: Sequence[str]) -> str:
+        """See Scheduler.submit."""
+        return run_command(["qsub", *options, str(script)], env=self.environ, timeout_s=_LIMIT_S).stdout.strip()
+
+    def state(self, job: str) -> JobState:
+        """See Scheduler.state."""
+        asked = run_command(["qstat", "-x", "-f", job], env=self.environ, timeout_s=_LIMIT_S, check=False)
+        if asked.returncode:
+            if not _NOT_KNOWN.search(asked.stderr):
+                raise CommandError(f"qstat: exit status {asked.returncode}\n{asked.tail()}")
+            return JobState(phase="ended", words="not known any more")
+        attributes = dict(_PBS_ATTRIBUTE.findall(asked.stdout))
+        state = attributes.get("job_state", "")
+        if state in _PBS_ENDED:
+            return JobState(phase="ended", words=state, failure=_pbs_end(attributes.get("Exit_status", "")))
+        where = attributes.get("exec_host") if state in _PBS_RUNNING else attributes.get("comment")
+        phase: Literal["waiting", "running"] = "running" if state in _PBS_RUNNING else "waiting"
+        return JobState(phase=phase, words=f"state {state}" + (f", {where}" if where else ""))
+
+    def cancel_command(self, job: str) -> list[str]:
+        """See Scheduler.cancel_command."""
+        return ["qdel", job]
+
+
+def _pbs_end(status: str) -> str:
+    """What Exit_status says of an end that was not the script's; "" where it was, or nothing is said."""
+    if not status.removeprefix("-").isdecimal():
+        return ""
+    number = int(status)
+    if number == _PBS_WALL_TIME:
+        return "it reached its time limit"
+    if number == _PBS_MEMORY:
+        return "it ran out of memory"
+    if number < 0:
+        return f"PBS could not run it (Exit_status {number})"
+    return f"signal {number - _PBS_SIGNALS} ended it, as qdel does" if number > _PBS_SIGNALS else ""
+
+
+def scheduler_of(name: SchedulerName, environ: Mapping[str, str]) -> Scheduler:
+    """The scheduler of that name, its commands looked for on the PATH of ``environ``."""
+    return Slurm(environ=environ) if name == "slurm" else Pbs(environ=environ)

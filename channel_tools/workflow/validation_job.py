@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A validation on the nodes of a cluster: the same command as a scheduler's job, and the job's hosts for its ranks.
+
+The job runs ``validate --on job`` on its first node. What it prints, its report and its exit code are those of a
+validation on one machine; the command that submitted it hands them on.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.environments import user_variables
+from channel_tools.launch.hosts import address_towards, hosts_of_the_job
+from channel_tools.launch.jobs import JobFolder, run_job_script
+from channel_tools.launch.jobscript import JobOptions, job_script, recorded_job_script
+from channel_tools.launch.launchers import pick_launcher
+from channel_tools.launch.schedulers import scheduler_of
+from channel_tools.system.errors import UsageError
+from channel_tools.system.files import write_text_atomically
+from channel_tools.system.settings import CACHE_VARIABLE
+from channel_tools.validate.ranks import RankHosts
+from channel_tools.validate.runner import find_method
+from channel_tools.workflow.cluster import check_work_is_shared
+from channel_tools.workflow.environment import stack_to_validate
+from channel_tools.workflow.launch import method_options, uses_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from channel_tools.launch.jobs import Listener
+    from channel_tools.launch.model import LauncherName
+    from channel_tools.launch.schedulers import SchedulerName
+    from channel_tools.system.settings import Settings
+
+_JOBS = "jobs"
+_SCRIPT = "job.sh"
+_OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationJob:
+    """What a scheduler is asked for, and what the job runs.
+
+    ``words`` are the options of ``validate`` that the job's own command gets, beside those of places and ranks;
+    ``folder`` is where it runs. ``submit_options`` are words of sbatch or qsub.
+    """
+
+    scheduler: SchedulerName
+    stack: str | None
+    nodes: int
+    ranks_per_node: int
+    time: str
+    words: tuple[str, ...]
+    folder: Path
+    submit_options: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """In all."""
+        return self.nodes * self.ranks_per_node
+
+
+def write_validation_job(settings: Settings, job: ValidationJob) -> str:
+    """The text of a job script, whose output goes where the scheduler puts it. Raises as run_validation_job."""
+    options, command = _options_and_command(settings, job)
+    return job_script(options, command)
+
+
+def run_validation_job(
+    settings: Settings, job: ValidationJob, *, environ: Mapping[str, str], listener: Listener
+) -> int:
+    """Submit the validation, hand on what it says; returns its exit code. Its files stay in ``output/jobs``.
+
+    Raises UsageError for a stack without validation, a time of another form and a work folder that nodes do not see;
+    and what run_job_script raises.
+    """
+    options, command = _options_and_command(settings, job)
+    parent = settings.output / _JOBS
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = JobFolder(path=Path(tempfile.mkdtemp(prefix=f"{options.name}-", dir=parent)))
+    script = folder.path / _SCRIPT
+    write_text_atomically(script, recorded_job_script(options, folder, command))
+    return run_job_script(
+        scheduler_of(job.scheduler, environ),
+        folder,
+        script,
+        options=job.submit_options,
+        environ=environ,
+        listener=listener,
+    )
+
+
+def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOptions, Sequence[str]]:
+    stack = stack_to_validate(settings, job.stack)
+    find_method(stack.name, str(stack.validation["method"]))
+    check_work_is_shared(settings)
+    options = JobOptions(
+        scheduler=job.scheduler,
+        name=f"validate-{stack.name}",
+        ranks=job.ranks,
+        nodes=job.nodes,
+        time=job.time,
+        gpus=uses_gpus(stack),
+        folder=job.folder,
+        variables={CACHE_VARIABLE: str(settings.cache)},
+    )
+    command = (
+        *(sys.executable, "-m", "channel_tools", "validate", "--on", "job"),
+        *("--root", str(settings.tree.root), "--output", str(settings.output), "--variant", stack.name),
+        *("--nodes", str(job.nodes), "--ranks-per-node", str(job.ranks_per_node), *job.words),
+    )
+    return options, command
+
+
+def hosts_of_this_job(
+    settings: Settings, stack: str | None, *, nodes: int, ranks_per_node: int, environ: Mapping[str, str]
+) -> RankHosts | None:
+    """The hosts of the job that this runs in; None for a job of one node, whose loopback network will do.
+
+    Raises UsageError outside of a job and in one of another number of nodes, NetworkError for a node without a route.
+    """
+    found = stack_to_validate(settings, stack)
+    hosts = hosts_of_the_job(nodes * ranks_per_node, environ=environ)
+    if not hosts:
+        message = "--on job: this runs in no job of Slurm or PBS (no SLURM_JOB_ID, no PBS_NODEFILE)"
+        raise UsageError(message, hint="submit one: --on slurm or --on pbs")
+    if len(hosts) != nodes:
+        names = ", ".join(host.name for host in hosts)
+        message = f"the job has {len(hosts)} nodes ({names}), expected {nodes}"
+        raise UsageError(message, hint=f"give --nodes {len(hosts)}, or ask the scheduler for {nodes}")
+    if nodes == 1:
+        return None
+    own = str(method_options(found).get("launcher", "torchrun"))
+    stack_launcher: LauncherName = "mpiexec" if own == "mpiexec" else "torchrun"
+    return RankHosts(
+        names=tuple(host.name for host in hosts),
+        ranks_per_host=ranks_per_node,
+        address=address_towards(hosts[1].address),
+        starter=(
+            *(sys.executable, "-m", "channel_tools", "launch"),
+            *("--root", str(settings.tree.root), "--stack", found.name),
+        ),
+        launcher=pick_launcher(None, stack_launcher, environ, hosts=False),
+        variables={
+            **user_variables(environ),
+            **{name: value for name, value in environ.items() if _OF_SCHEDULERS.fullmatch(name)},
+        },
+    )

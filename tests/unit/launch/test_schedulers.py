@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the schedulers' words mean, and the waiting for a job, with a scheduler that says what it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
+from channel_tools.launch.schedulers import JobState, Pbs, SchedulerName, Slurm
+from channel_tools.system.errors import CommandError, JobError
+
+
+def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
+    """An environment whose PATH has a client that prints the text, or fails with it after ``!``."""
+    failing = text.startswith("!")
+    (folder / name).write_text(
+        f"#!/bin/sh\ncat <<'END' >&{2 if failing else 1}\n{text.lstrip('!')}\nEND\nexit {failing:d}\n"
+    )
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("PENDING|Resources|", JobState(phase="waiting", words="PENDING (Resources)")),
+        ("RUNNING|None|n[1-2]", JobState(phase="running", words="RUNNING on n[1-2]")),
+        ("COMPLETED|None|n1", JobState(phase="ended", words="COMPLETED")),
+        ("FAILED|NonZeroExitCode|n1", JobState(phase="ended", words="FAILED")),
+        ("TIMEOUT|TimeLimit|n1", JobState(phase="ended", words="TIMEOUT", failure="it reached its time limit")),
+        ("NODE_FAIL|NodeDown|n1", JobState(phase="ended", words="NODE_FAIL", failure="it lost a node")),
+        ("", JobState(phase="ended", words="not known any more")),
+        ("!slurm_load_jobs error: Invalid job id specified", JobState(phase="ended", words="not known any more")),
+    ],
+)
+def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
+    assert Slurm(environ=write_client(tmp_path, "squeue", said)).state("7") == state
+
+
+def attributes(**values: str) -> str:
+    return "\n".join(["Job Id: 7.server", *(f"    {name} = {value}" for name, value in values.items())])
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        (attributes(job_state="Q", comment="Not enough"), JobState(phase="waiting", words="state Q, Not enough")),
+        (attributes(job_state="R", exec_host="a/0*2+b/0*2"), JobState(phase="running", words="state R, a/0*2+b/0*2")),
+        (attributes(job_state="F", Exit_status="0"), JobState(phase="ended", words="F")),
+        (attributes(job_state="F", Exit_status="10"), JobState(phase="ended", words="F")),
+        (
+            attributes(job_state="F", Exit_status="-29"),
+            JobState(phase="ended", words="F", failure="it reached its time limit"),
+        ),
+        (
+            attributes(job_state="F", Exit_status="271"),
+            JobState(phase="ended", words="F", failure="signal 15 ended it, as qdel does"),
+        ),
+        (
+            attributes(job_state="F", Exit_status="-2"),
+            JobState(phase="ended", words="F", failure="PBS could not run it (Exit_status -2)"),
+        ),
+        ("!qstat: Unknown Job Id 7.server", JobState(phase="ended", words="not known any more")),
+    ],
+)
+def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
+    assert Pbs(environ=write_client(tmp_path, "qstat", said)).state("7.server") == state
+
+
+@pytest.mark.parametrize(("client", "scheduler"), [("squeue", Slurm), ("qstat", Pbs)])
+def test_a_scheduler_that_fails_is_no_end(tmp_path: Path, client: str, scheduler: type[Slurm | Pbs]) -> None:
+    environ = write_client(tmp_path, client, "!Unable to contact the controller")
+    with pytest.raises(CommandError, match="Unable to contact"):
+        scheduler(environ=environ).state("7")
+
+
+@dataclass
+class ToldScheduler:
+    """Goes through the steps at each question: a state, an error, or something to do before the state."""
+
+    steps: list[object]
+    name: SchedulerName = "slurm"
+    options: list[str] = field(default_factory=list)
+
+    def submit(self, script: Path, options: object) -> str:
+        del script, options
+        return "7"
+
+    def state(self, job: str) -> JobState:
+        assert job == "7"
+        step = self.steps.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        assert isinstance(step, JobState)
+        return step
+
+    def cancel_command(self, job: str) -> list[str]:
+        return ["sh", "-c", f"echo {job} > cancelled"]
+
+
+RUNNING, DONE = JobState(phase="running", words="R"), JobState(phase="ended", words="done")
+
+
+def run(folder: Path, *steps: object) -> tuple[int, list[str], bytes]:
+    notes: list[str] = []
+    errors: list[bytes] = []
+    listener = Listener(note=notes.append, output=errors.append, errors=errors.append)
+    code = run_job_script(
+        ToldScheduler([*steps]), JobFolder(path=folder), folder / "job.sh",
+        options=(), environ={"PATH": "/usr/bin:/bin"}, listener=listener, ask_every_s=0.0,
+    )  # fmt: skip
+    return code, notes, b"".join(errors)
+
+
+def test_a_job_is_followed_to_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("words\n")
+    (tmp_path / "exit-code").write_text("10\n")
+    code, notes, errors = run(tmp_path, RUNNING, CommandError("no answer"), RUNNING, DONE)
+    assert (code, errors) == (10, b"words\n")
+    assert notes[1:] == ["job 7: R"]
+    assert f"its log: {tmp_path / 'log'}; to cancel it: sh -c" in notes[0]
+
+
+def test_a_job_that_was_ended_is_an_error_also_where_its_command_said_something(tmp_path: Path) -> None:
+    (tmp_path / "exit-code").write_text("143\n")
+    ended = JobState(phase="ended", words="TIMEOUT", failure="it reached its time limit")
+    with pytest.raises(JobError, match="job 7 of slurm did not end by itself: it reached its time limit") as raised:
+        run(tmp_path, RUNNING, ended)
+    assert str(tmp_path / "log") in str(raised.value.hint)
+
+
+def test_a_job_without_a_result_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channel_tools.launch.jobs._FILES_LIMIT_S", 0.0)
+    with pytest.raises(JobError, match=r"it left no result \(done\)"):
+        run(tmp_path, DONE)
+
+
+def test_an_interrupt_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, RUNNING, KeyboardInterrupt())
+    assert (tmp_path / "cancelled").read_text() == "7\n"
