@@ -59,7 +59,7 @@ class Run:
 
 @pytest.fixture
 def run(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(switchml, "make_plan", lambda options: replace(small_plan(), options=options))
+    monkeypatch.setattr(switchml, "make_plan", lambda options, **_: replace(small_plan(), options=options))
     monkeypatch.setattr(ranks, "WORKER", Path(__file__).with_name("faulty_rank.py"))
     return Run(prefix=prefix, folder=tmp_path)
 
