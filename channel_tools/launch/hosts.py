@@ -38,7 +38,7 @@ def read_hosts(path: Path) -> dict[str, int]:
         if not text:
             continue
         name, wanted = _read_line(text, path, number)
-        found[name] = found.get(name, 0) + (wanted or 1) if name in found else wanted
+        found[name] = (found[name] or 1) + (wanted or 1) if name in found else wanted
     if not found:
         raise ConfigError("names no host", path=path, hint="write one host a line: NAME, or NAME:RANKS")
     return found

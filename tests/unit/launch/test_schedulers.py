@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
 from channel_tools.launch.schedulers import JobState, Pbs, SchedulerName, Slurm
 from channel_tools.system.errors import CommandError, JobError
@@ -38,6 +39,12 @@ def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
 )
 def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
     assert Slurm(environ=write_client(tmp_path, "squeue", said)).state("7") == state
+
+
+def test_a_host_counts_once_for_each_line_of_a_pbs_job(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    hosts = hosts_of_the_job(4, environ={"PBS_NODEFILE": str(tmp_path / "nodes")})
+    assert [(host.name, host.ranks) for host in hosts] == [("n1", 2), ("n2", 2)]
 
 
 def attributes(**values: str) -> str:

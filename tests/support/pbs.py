@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stand-in for PBS: qsub, qstat and qdel in front of a test's Slurm.
+
+OpenPBS is not in Debian. This proves what is said to PBS's commands and read from them, and that a job's script works
+from its own variables and list of hosts; it does not prove how PBS itself queues, limits or ends jobs.
+The hosts of its jobs are addresses of loopback, since the names of that Slurm's nodes mean nothing to this machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.support.slurm import Slurm
+
+# the job's script with PBS's variables in the place of Slurm's; -W block and other words of qsub are not known
+_QSUB = """\
+#!{python} -IS
+import os, re, subprocess, sys
+*options, script = sys.argv[1:]
+text = open(script).read()
+chunks = re.search(r"#PBS -l select=([0-9]+):ncpus=([0-9]+):mpiprocs=([0-9]+)", text)
+nodes, each = (int(chunks[1]), int(chunks[3])) if chunks else (1, 1)
+job = '''#!/bin/bash
+PBS_JOBID=$SLURM_JOB_ID.stand-in PBS_NODEFILE={folder}/nodes.$SLURM_JOB_ID PBS_ENVIRONMENT=PBS_BATCH
+for node in $({bin}/scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    number=$((number + 1))
+    for _ in $(seq %d); do echo "127.0.83.$((100 + number))"; done
+done > "$PBS_NODEFILE"
+for name in $(env | sed -n 's/^\\\\(SLURM_[A-Z_0-9]*\\\\)=.*/\\\\1/p'); do unset "$name"; done
+PATH={folder}:$PATH
+export PATH PBS_JOBID PBS_NODEFILE PBS_ENVIRONMENT
+exec bash %s
+''' % (each, script)
+output = re.search(r"^#PBS -o (.*)$", text, re.M)
+limit = re.search(r"walltime=([0-9:]+)", text)
+words = ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % each, "--no-requeue", "--export=NONE"]
+words += ["--output=" + output[1].strip("'")] if output else []
+words += ["--time=" + limit[1]] if limit else []
+done = subprocess.run(["{bin}/sbatch", "--parsable", *words], input=job, text=True, capture_output=True)
+sys.stderr.write(done.stderr)
+if done.returncode:
+    sys.exit(done.returncode)
+print(done.stdout.strip() + ".stand-in")
+"""
+_QSTAT = """\
+#!{python} -IS
+import subprocess, sys
+job = sys.argv[-1].partition(".")[0]
+asked = subprocess.run(
+    ["{bin}/squeue", "--noheader", "--states=all", "--jobs=" + job, "--format=%T %N"], text=True, capture_output=True)
+if asked.returncode or not asked.stdout.strip():
+    sys.exit("qstat: Unknown Job Id " + sys.argv[-1])
+state, _, nodes = asked.stdout.strip().partition(" ")
+letter = {{"PENDING": "Q", "CONFIGURING": "Q", "RUNNING": "R", "COMPLETING": "E"}}.get(state, "F")
+exits = {{"COMPLETED": 0, "FAILED": 1, "TIMEOUT": -29, "CANCELLED": 271, "NODE_FAIL": -2}}
+print("Job Id: " + sys.argv[-1])
+print("    job_state = " + letter)
+print("    exec_host = " + nodes)
+if letter == "F":
+    print("    Exit_status = %d" % exits[state])
+"""
+_QDEL = '#!/bin/sh\nexec {bin}/scancel "${{1%%.*}}"\n'
+# the hosts are addresses of one machine, whose ranks SwitchML would take for one host's
+_SSH = """\
+#!/bin/sh
+while [ "$1" != -- ]; do host=$1; shift; done
+shift
+SLURMD_NODENAME=$host SWITCHML_HOST=$host
+export SLURMD_NODENAME SWITCHML_HOST
+eval "exec $*"
+"""
+
+
+def write_pbs(folder: Path, slurm: Slurm) -> Path:
+    """The folder, made, with the stand-ins, and with an ssh that reaches the nodes, for the PATH of what is tested."""
+    folder.mkdir()
+    values = {"python": sys.executable, "bin": slurm.bin, "folder": folder}
+    for name, text in (("qsub", _QSUB), ("qstat", _QSTAT), ("qdel", _QDEL), ("ssh", _SSH)):
+        script = folder / name
+        script.write_text(text.format(**values) if name != "ssh" else text, encoding="utf-8")
+        script.chmod(0o755)
+    return folder
