@@ -18,6 +18,7 @@ from channel_tools.cli import (
     doctor,
     environment,
     foundation,
+    inventory,
     launch,
     maintenance,
     mirror,
@@ -73,6 +74,8 @@ app.command("launch", context_settings={"allow_interspersed_args": False})(launc
 app.command("audit")(audit.audit)
 app.add_typer(attest.app, name="attest")
 app.command("verify")(attest.verify)
+app.command("sbom")(inventory.sbom)
+app.command("licenses")(inventory.licenses)
 app.command("pins")(pins.pins)
 app.command("publish")(publish.publish)
 app.command("promote")(publish.promote)

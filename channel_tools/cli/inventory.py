@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools sbom`` and ``licenses``: what packages are made of, and what may be passed on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
+
+if TYPE_CHECKING:
+    from channel_tools.provenance.inventory import Inventory
+
+_Target = Annotated[
+    Path | None,
+    typer.Argument(help="A .conda file, or a lock (conda-lock.yml, explicit list, pixi.lock).", show_default="a stack"),
+]
+_Platform = Annotated[
+    str | None,
+    typer.Option("--platform", help="Of a lock for several platforms.", show_default="this machine's"),
+]
+_Folders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel",
+        "-c",
+        help="A channel's folder that the packages lie in; may be repeated.",
+        show_default="where the lock says",
+    ),
+]
+
+
+@handled
+def sbom(
+    target: _Target = None,
+    *,
+    stack: options.Stack = None,
+    channels: _Folders = None,
+    platform: _Platform = None,
+    kind: Annotated[
+        Literal["cyclonedx", "spdx"], typer.Option("--format", help="CycloneDX 1.6 or SPDX 2.3, as JSON.")
+    ] = "cyclonedx",
+    file: Annotated[
+        Path | None, typer.Option("--output-file", "-o", help="Write it there.", show_default="standard output")
+    ] = None,
+    root: options.Root = None,
+    output: options.Output = None,
+) -> None:
+    """Write the bill of materials of a package, of a locked environment, or of a stack."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
+    from channel_tools.workflow.inventory import make_document  # noqa: PLC0415
+
+    inventory = _inventory(target, stack, channels, platform, root, output)
+    text = make_document(inventory, kind, made=datetime.now(UTC))
+    if file is None:
+        print_line(text.rstrip("\n"))
+    else:
+        write_text_atomically(file, text)
+        print_note(f"{file}: {inventory.title}, {len(inventory.components)} packages")
+
+
+@handled
+def licenses(
+    target: _Target = None,
+    *,
+    stack: options.Stack = None,
+    channels: _Folders = None,
+    platform: _Platform = None,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """List the licences of a stack's packages, and what of them may be passed on."""
+    from channel_tools.provenance.licenses import license_row  # noqa: PLC0415
+
+    inventory = _inventory(target, stack, channels, platform, root, output)
+    rows = [license_row(component) for component in inventory.components]
+    if as_json:
+        print_json({"schema": 1, "name": inventory.title, "packages": [asdict(row) for row in rows]})
+        return
+    table = [(row.package, row.spdx or row.declared or "-", row.redistribution) for row in rows]
+    print_table(("package", "licence", "may be passed on"), table)
+    for row in rows:
+        if row.redistribution not in {"yes", "with source"}:
+            print_line(f"{row.package}: {row.why}" + (f" ({row.terms})" if row.terms else ""))
+
+
+def _inventory(
+    target: Path | None,
+    stack: str | None,
+    channels: list[str] | None,
+    platform: str | None,
+    root: Path | None,
+    output: Path | None,
+) -> Inventory:
+    from channel_tools.system.errors import UsageError  # noqa: PLC0415
+    from channel_tools.workflow.inventory import InventoryRequest, take_inventory  # noqa: PLC0415
+
+    if target is not None and stack is not None:
+        raise UsageError("a path and --variant together: a file says what it is of", hint="give one of the two")
+    request = InventoryRequest(target=target, stack=stack, channels=tuple(channels or ()), platform=platform)
+    return take_inventory(options.settings_if_any(root, output), request)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a bill of materials says of a package: its licence, and what it was made from, as its own metadata has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from channel_tools.conda.archive import read_info_files
+from channel_tools.conda.info import info_object
+from channel_tools.provenance.statements import purl_of_taken, recorded_in
+from channel_tools.system.files import sha256_of_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from channel_tools.conda.info import JsonObject
+
+_FILES = frozenset({"index.json", "about.json"})
+_PATCHES = (".patch", ".diff")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Something that a package was made from: upstream's archive or commit, a wheel, a Debian package.
+
+    ``sha256`` is None for a commit, ``address`` for what came from a registry by name, ``purl`` for what has none.
+    """
+
+    name: str
+    version: str
+    sha256: str | None = None
+    address: str | None = None
+    purl: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchFile:
+    """A patch that was applied to upstream's sources, by its path as the recipe writes it."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Component:
+    """A conda package in a bill of materials. ``depends`` are the names of the packages that it needs."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    file_name: str
+    sha256: str
+    license: str | None = None
+    summary: str | None = None
+    home: str | None = None
+    depends: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    patches: tuple[PatchFile, ...] = ()
+
+    @property
+    def purl(self) -> str:
+        """The package URL (type conda)."""
+        qualifiers = f"build={quote(self.build, safe='')}&subdir={self.subdir}&type=conda"
+        return f"pkg:conda/{quote(self.name, safe='')}@{quote(self.version, safe='')}?{qualifiers}"
+
+
+def read_component(path: Path, *, sha256: str | None = None) -> Component:
+    """The component in a package's file; ``sha256`` spares hashing it. Raises IntegrityError for a damaged one."""
+    found = read_info_files(path, _FILES)
+    index, about = info_object(found, "index.json", path), info_object(found, "about.json", path)
+    return component_of(path.name, sha256 or sha256_of_file(path), index, about)
+
+
+def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObject) -> Component:
+    """The component with this metadata (CEP 34)."""
+    recorded = recorded_in(about)
+    depends = index.get("depends")
+    names = {str(spec).split()[0] for spec in depends if str(spec).split()} if isinstance(depends, list) else set()
+    return Component(
+        name=str(index.get("name", "")),
+        version=str(index.get("version", "")),
+        build=str(index.get("build", "")),
+        subdir=str(index.get("subdir", "")),
+        file_name=file_name,
+        sha256=sha256,
+        license=_text(about.get("license")) or _text(index.get("license")),
+        summary=_text(about.get("summary")),
+        home=_text(about.get("home")),
+        depends=tuple(sorted(names)),
+        origins=(*_sources(recorded.get("sources")), *_taken(recorded.get("taken"))),
+        patches=tuple(_patches(recorded.get("inputs"))),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _sources(rows: object) -> Iterator[Origin]:
+    for row in rows if isinstance(rows, list) else ():
+        if "git" in row:
+            address = str(row["git"][0])
+            name = _last_part(address).removesuffix(".git")
+            yield Origin(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
+        else:
+            address = str(row["url"][0])
+            yield Origin(name=_last_part(address), version="", sha256=str(row["sha256"]), address=address)
+
+
+def _last_part(address: str) -> str:
+    return unquote(urlsplit(address).path.rstrip("/").rpartition("/")[2]) or address
+
+
+def _taken(rows: object) -> Iterator[Origin]:
+    for row in rows if isinstance(rows, list) else ():
+        yield Origin(
+            name=str(row["name"]), version=str(row["version"]), sha256=str(row["sha256"]), purl=purl_of_taken(row)
+        )
+
+
+def _patches(inputs: object) -> Iterator[PatchFile]:
+    for key, value in inputs.items() if isinstance(inputs, Mapping) else ():
+        if key.startswith("file:") and key.endswith(_PATCHES):
+            yield PatchFile(name=key.removeprefix("file:"), sha256=str(value).split()[0])
+
+
+def dependencies_among(components: Sequence[Component]) -> dict[str, tuple[str, ...]]:
+    """Which of the components each needs, by purl: the graph of one environment."""
+    by_name = {component.name: component.purl for component in components}
+    return {
+        component.purl: tuple(sorted(by_name[name] for name in component.depends if name in by_name))
+        for component in components
+    }

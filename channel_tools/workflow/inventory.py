@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The packages that a bill of materials or a list of licences is of: a file, a lock, or a stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.conda.addresses import channel_address, local_path
+from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.pins.files import read_lock
+from channel_tools.plan import current_platform
+from channel_tools.provenance.components import Component, read_component
+from channel_tools.provenance.inventory import Inventory
+from channel_tools.system.errors import CommandError, IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
+from channel_tools.workflow.environment import InstallRequest
+from channel_tools.workflow.pins import PinRequest, pin_stack
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+    from typing import Literal
+
+    from channel_tools.pins import Lock, LockedPackage
+    from channel_tools.system.settings import Settings
+
+    Format = Literal["cyclonedx", "spdx"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InventoryRequest:
+    """What to list: a package's file or a lock (``target``), else a stack.
+
+    ``channels`` are folders or addresses that the packages are read from; empty means where the lock says, or the local
+    channel. ``platform`` chooses one of a lock's platforms; None means this machine's.
+    """
+
+    target: Path | None = None
+    stack: str | None = None
+    channels: tuple[str, ...] = ()
+    platform: str | None = None
+
+
+def take_inventory(settings: Settings | None, request: InventoryRequest) -> Inventory:
+    """Read what the request names. Of packages that are at no path here, only what the lock says is known.
+
+    Raises UsageError for a target that is neither a package nor a lock or has another platform, what solving a stack
+    raises, and IntegrityError for a package that is not the locked one.
+    """
+    if request.target is not None and request.target.name.endswith(PACKAGE_SUFFIX):
+        component = read_component(request.target)
+        return Inventory(name=component.name, platform=None, components=(component,))
+    if request.target is not None:
+        lock = read_lock(request.target)
+        name = lock.stack or request.target.name
+    else:
+        lock = _stack_lock(settings, request)
+        name = lock.stack
+    platform = request.platform or current_platform()
+    chosen = [one for one in lock.platforms if one.platform == platform]
+    if not chosen:
+        message = f"{name}: locked for {', '.join(one.platform for one in lock.platforms)}, not for {platform}"
+        raise UsageError(message, hint="name one of them with --platform")
+    folders = [path for channel in request.channels if (path := local_path(channel_address(channel))) is not None]
+    found = (_component(package, folders) for package in chosen[0].packages)
+    return Inventory(name=name, platform=platform, components=tuple(sorted(found, key=lambda one: one.name)))
+
+
+def _stack_lock(settings: Settings | None, request: InventoryRequest) -> Lock:
+    if settings is None:
+        raise UsageError("neither a package, a lock nor a stack was named", hint="give the path of one, or --root")
+    platforms = () if request.platform is None else (request.platform,)
+    pins = PinRequest(
+        install=InstallRequest(stack=request.stack, channels=request.channels),
+        formats=(),
+        platforms=platforms,
+        update=(),
+        offline=True,
+        dry_run=True,
+    )
+    return pin_stack(settings, pins).lock
+
+
+def _component(package: LockedPackage, folders: list[Path]) -> Component:
+    own = local_path(package.channel)
+    for folder in [*folders, *([own] if own is not None else [])]:
+        path = package.ref.key.path_in(folder)
+        if path.is_file():
+            if (found := sha256_of_file(path)) != package.sha256:
+                message = f"{path}: has sha256 {found}; {package.sha256} is locked"
+                raise IntegrityError(message, hint="lock again, or find out who changed the package")
+            return read_component(path, sha256=found)
+    return Component(
+        name=package.name,
+        version=package.version,
+        build=package.build,
+        subdir=package.subdir,
+        file_name=package.file_name,
+        sha256=package.sha256,
+        license=package.license,
+        depends=tuple(sorted({spec.split()[0] for spec in package.depends})),
+    )
+
+
+def make_document(inventory: Inventory, kind: Format, *, made: datetime) -> str:
+    """The bill of materials in a format. Raises CommandError when CycloneDX's library is not installed."""
+    if kind == "spdx":
+        from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
+
+        return spdx_document(inventory, made=made)
+    try:
+        from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
+    except ModuleNotFoundError as err:
+        hint = "install the extra where this program is: pip install 'channel-tools[sbom]'; --format spdx needs none"
+        raise CommandError(f"{err.name}: not installed; CycloneDX documents need it", hint=hint) from None
+    return cyclonedx_document(inventory, made=made)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bills of materials, held to the validators of CycloneDX and SPDX, and licences."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
+from channel_tools.provenance.components import Component, read_component
+from channel_tools.provenance.inventory import Inventory
+from channel_tools.provenance.licenses import license_row, spdx_expression
+from channel_tools.system.errors import CommandError, IntegrityError, UsageError
+from channel_tools.workflow.inventory import InventoryRequest, make_document, take_inventory
+from tests.unit.channel.toys import make_conda
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+MARKUP = "</script><b>&\"'"
+SOURCE = {"url": ["https://upstream.test/a b/toy-1.0.tar.gz"], "sha256": "5" * 64}
+COMMIT = {"git": ["https://upstream.test/toy.git"], "rev": "6" * 40}
+OURS = {"inputs": {"file:../../patches/toy/0001-fix.patch": "7" * 64}, "sources": [SOURCE, COMMIT]}
+TAKEN = [
+    {"kind": "deb", "name": "zlib1g", "version": "1:1.2.13", "sha256": "8" * 64},
+    {"kind": "wheel", "name": "zlib-py", "version": "1.0+cpu", "sha256": "9" * 64},
+]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Inventory:
+    """Three packages: ours with patched sources, the foundation's, and one whose metadata is markup."""
+    ours = make_conda(
+        tmp_path,
+        "toy",
+        index={"depends": ["zlib >=1.2", "odd"]},
+        about={"license": "BSD-3-Clause AND LicenseRef-Toy", "home": MARKUP, "extra": {"channel_tools": OURS}},
+    )
+    foundation = make_conda(tmp_path, "zlib", about={"license": "Zlib", "extra": {"channel_tools": {"taken": TAKEN}}})
+    odd = make_conda(tmp_path, "odd", about={"license": MARKUP, "summary": MARKUP, "home": "https://odd.example/<b>"})
+    components = tuple(sorted(map(read_component, (ours, foundation, odd)), key=lambda one: one.name))
+    return Inventory(name=f"stack {MARKUP}", platform="linux-64", components=components)
+
+
+def test_cyclonedx_documents_pass_its_own_validator(environment: Inventory) -> None:
+    text = make_document(environment, "cyclonedx", made=NOW)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document = json.loads(text)
+    odd, toy, zlib = sorted(document["components"], key=lambda one: str(one["name"]))
+    assert odd["licenses"] == [{"license": {"name": MARKUP}}]
+    assert odd["description"] == MARKUP
+    assert toy["pedigree"]["patches"] == [{"type": "unofficial", "diff": {"url": "../../patches/toy/0001-fix.patch"}}]
+    hashes = [one.get("hashes", [{}])[0].get("content") for one in toy["pedigree"]["ancestors"]]
+    assert sorted(hashes, key=str) == ["5" * 64, None]
+    assert [one["purl"] for one in zlib["pedigree"]["ancestors"]] == [
+        "pkg:pypi/zlib-py@1.0%2Bcpu",
+        "pkg:deb/debian/zlib1g@1:1.2.13",
+    ]
+    [graph] = [one["dependsOn"] for one in document["dependencies"] if one["ref"] == toy["bom-ref"]]
+    assert graph == [odd["bom-ref"], zlib["bom-ref"]]
+
+
+def test_spdx_documents_pass_its_tools_validator(environment: Inventory) -> None:
+    document = json.loads(make_document(environment, "spdx", made=NOW))
+    parsed = JsonLikeDictParser().parse(document)  # type: ignore[no-untyped-call]
+    assert validate_full_spdx_document(parsed) == []
+    kinds = {one["relationshipType"] for one in document["relationships"]}
+    assert kinds == {"DESCRIBES", "DEPENDS_ON", "GENERATED_FROM", "PATCH_FOR"}
+    texts = {one["extractedText"] for one in document["hasExtractedLicensingInfos"]}
+    assert MARKUP in texts
+
+
+def test_a_single_package_has_a_document_of_its_own(environment: Inventory) -> None:
+    single = Inventory(name="toy", platform=None, components=environment.components[1:2])
+    text = make_document(single, "cyclonedx", made=NOW)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert json.loads(text)["metadata"]["component"]["name"] == "toy"
+
+
+def test_documents_of_the_same_packages_are_equal(environment: Inventory) -> None:
+    assert make_document(environment, "cyclonedx", made=NOW) == make_document(environment, "cyclonedx", made=NOW)
+    other = replace(environment, components=environment.components[:2])
+    assert other.uuid != environment.uuid
+
+
+def test_the_extra_is_named_where_it_is_missing(environment: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "channel_tools.provenance.cyclonedx", raising=False)
+    for name in [name for name in sys.modules if name == "cyclonedx" or name.startswith("cyclonedx.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CommandError, match=r"cyclonedx.*: not installed") as caught:
+        make_document(environment, "cyclonedx", made=NOW)
+    assert "pip install 'channel-tools[sbom]'" in str(caught.value.hint)
+
+
+def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> None:
+    package = make_conda(tmp_path / "channel", "toy", about={"license": "MIT", "extra": {"channel_tools": OURS}})
+    component = read_component(package)
+    lock = tmp_path / "toy.txt"
+
+    def write(sha256: str) -> None:
+        lock.write_text(f"# platform: linux-64\n@EXPLICIT\n{package.as_uri()}#sha256:{sha256}\n", encoding="utf-8")
+
+    write(component.sha256)
+    inventory = take_inventory(None, InventoryRequest(target=lock, platform="linux-64"))
+    assert inventory.components == (component,)
+    with pytest.raises(UsageError, match="not for linux-aarch64"):
+        take_inventory(None, InventoryRequest(target=lock, platform="linux-aarch64"))
+    write("0" * 64)
+    with pytest.raises(IntegrityError, match="is locked"):
+        take_inventory(None, InventoryRequest(target=lock, platform="linux-64"))
+    package.unlink()
+    [known] = take_inventory(None, InventoryRequest(target=lock, platform="linux-64")).components
+    assert (known.name, known.sha256, known.license) == ("toy", "0" * 64, None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("bsd-3-clause", "BSD-3-Clause"),
+        ("Expat", "MIT"),
+        ("GPL-2+ or LGPL-3+", "GPL-2.0-or-later OR LGPL-3.0-or-later"),
+        ("LGPL-2+", "LGPL-2.0-or-later"),
+        ("Apache License, Version 2.0", "Apache-2.0"),
+        ("GPL-2+ with OpenSSL exception", None),
+        (MARKUP, None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_declared_licences_are_read_as_spdx_where_they_mean_it(declared: str | None, expected: str | None) -> None:
+    assert spdx_expression(declared) == expected
+
+
+def component(name: str, declared: str | None) -> Component:
+    return Component(
+        name=name, version="1.0", build="0", subdir="linux-64", file_name="x.conda", sha256="", license=declared
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "expected"),
+    [
+        ("toy", "BSD-3-Clause", "yes"),
+        ("toy", "GPL-3.0-only WITH GCC-exception-3.1", "with source"),
+        ("toy", "GPL-2.0-only OR MIT", "yes"),
+        ("toy", "GPL-2.0-only AND (MIT OR BSD-3-Clause)", "with source"),
+        ("toy", "CC-BY-NC-4.0", "no"),
+        ("toy", "MIT AND LicenseRef-Own", "not known"),
+        ("toy", MARKUP, "not known"),
+        ("toy", None, "not known"),
+        ("mkl", "LicenseRef-IntelSimplifiedSoftwareOctober2022", "by the vendor's terms"),
+        ("cuda-cudart", None, "by the vendor's terms"),
+        ("libcublas", "LicenseRef-NVIDIA-End-User-License-Agreement", "by the vendor's terms"),
+        ("libcurl", "curl", "yes"),
+    ],
+)
+def test_what_may_be_passed_on(name: str, declared: str | None, expected: str) -> None:
+    assert license_row(component(name, declared)).redistribution == expected
