@@ -18,13 +18,13 @@ from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.doctor.model import Subject
 
 _PROBE = Path(__file__).with_name("library_probe.py")
 _TIMEOUT_S = 60.0
-MPI, OPEN_MPI = "libmpi.so.12", "libmpi.so.40"
+MPI, OPEN_MPI, STANDARD_MPI = "libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"
 FABRIC, CCL, NCCL_PLUGIN, NCCL = "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
 _FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
 _ATL = ("mpi", "ofi")
@@ -62,7 +62,7 @@ def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLi
 
 def find_mpi(subject: Subject) -> Iterator[Finding]:
     """Which MPI a rank gets, whether it is the right one for the machine, and whether something starts its ranks."""
-    name = OPEN_MPI if "openmpi" in subject.installed else MPI
+    name = _mpi_library(subject.installed)
     library = load_libraries(subject, [name]).get(name)
     if library is None:
         return
@@ -77,6 +77,13 @@ def find_mpi(subject: Subject) -> Iterator[Finding]:
     else:
         mend = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
         yield Finding(subject="mpiexec", level="fault", found="not on the activated environment's PATH", mend=mend)
+
+
+def _mpi_library(installed: Mapping[str, str]) -> str:
+    """The library of the ABI that the environment's programs are built for."""
+    if " mpi_abi_" in installed.get("torch-mpi", ""):
+        return STANDARD_MPI
+    return OPEN_MPI if "openmpi" in installed else MPI
 
 
 def _is_external(subject: Subject) -> bool:

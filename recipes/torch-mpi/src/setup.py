@@ -26,6 +26,14 @@ def mpi_prefix() -> Path:
     return prefix
 
 
+def mpi_library() -> str:
+    """The library linked with, of an ABI of its own: ``mpi``, else MPI 5's standard ``mpi_abi`` by MPI_LIBRARY."""
+    name = os.environ.get("MPI_LIBRARY") or "mpi"
+    if name not in ("mpi", "mpi_abi"):
+        sys.exit(f"setup.py: MPI_LIBRARY is {name}: expected mpi, or mpi_abi for MPI 5's standard ABI")
+    return name
+
+
 def shared_headers() -> Path:
     """The folder that has torch/csrc/distributed/c10d/MPICudaAware.hpp."""
     for folder in SHARED:
@@ -48,7 +56,7 @@ def make_extension() -> CppExtension:
 
     Beside it, as installed, lie PyTorch's libraries (a wheel's layout) and the environment's lib folder with the MPI.
     """
-    mpi = mpi_prefix()
+    mpi, library = mpi_prefix(), mpi_library()
     return CppExtension(
         name="torch_mpi._C",
         sources=[join_sources()],
@@ -64,11 +72,14 @@ def make_extension() -> CppExtension:
             "-fvisibility=hidden",
             "-DOMPI_SKIP_MPICXX",
             "-DMPICH_SKIP_MPICXX",
+            *(["-DMPI_ABI"] if library == "mpi_abi" else []),  # MPICH's header has both
             f"-ffile-prefix-map={ROOT}=torch-mpi",
             f"-ffile-prefix-map={sys.prefix}=prefix",
         ],
         extra_link_args=[
-            str(mpi / "lib" / "libmpi.so"),  # by its path: the environment's own MPI may come first in the linker's
+            str(
+                mpi / "lib" / f"lib{library}.so"
+            ),  # by its path: the environment's own MPI may come first in the linker's
             "-Wl,-rpath,$ORIGIN/../torch/lib",
             "-Wl,-rpath,$ORIGIN/../../..",
         ],

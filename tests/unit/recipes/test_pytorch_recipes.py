@@ -72,15 +72,20 @@ def test_the_plugin_is_another_build_of_the_same_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "mpi", "other"), [("cray-mpich", "mpich", "openmpi"), ("openmpi", "openmpi", "mpich")]
+    ("stack", "kind", "mpi", "needed"),
+    [
+        ("cray-mpich", "registry", "mpich", "mpich >=3.4"),
+        ("openmpi", "registry", "openmpi", "openmpi >=4.1,<6"),
+        ("mpi-abi", "registry", "mpi_abi", "mpich-abi"),
+        ("mpi-abi", "conda-forge", "mpi_abi", "mpich >=5"),
+    ],
 )
-def test_the_plugin_has_a_build_for_each_abi_of_mpi(stack: str, mpi: str, other: str) -> None:
-    builds = _named("torch-mpi", stack)
+def test_the_plugin_has_a_build_for_each_abi_of_mpi(stack: str, kind: FoundationKind, mpi: str, needed: str) -> None:
+    builds = _named("torch-mpi", stack, kind)
     assert _prefixes(builds) == Counter({f"1.0.0 {mpi}_py{python}": 2 for python in ("310", "311", "312", "313")})
     for build in builds:
-        needed = {spec.split()[0] for spec in build.run if isinstance(spec, str)}
-        assert mpi in needed
-        assert other not in needed
+        asked = [spec for spec in build.run if isinstance(spec, str) and "mpi" in spec.split()[0]]
+        assert asked == [needed]
 
 
 def test_the_plugin_is_a_newer_build_of_pytorch_with_mpi() -> None:
