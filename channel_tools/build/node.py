@@ -4,6 +4,9 @@
 The same child process builds as at home. The package stays in its build's folder, which all machines see, until the
 driver takes it into the channel. A lock in the file system lets no second job build the same package: where a driver
 died and its job did not, the next driver's job waits for that one and takes over what it made.
+
+A build that was killed, or that failed when the kernel had killed a process of the job for want of memory, leaves no
+result: the scheduler's job then counts as lost, and is submitted again with more.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
-from channel_tools.build.worker import package_of, start_child, usage_of
-from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.build.worker import package_of, start_child, usage_of, was_killed
+from channel_tools.system.cgroups import count_oom_kills
+from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.processes import end_process_group
 
@@ -34,7 +38,10 @@ FINISHED = "finished.json"
 
 
 def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
-    """Build the package, unless that was done; its ``.built`` file says how it went."""
+    """Build the package, unless that was done; its ``.built`` file says how it went.
+
+    Raises BuildError, and leaves no such file, for a build that was killed.
+    """
     builds = read_builds(builds_file)
     job = builds.job(stem)
     folder = Path(builds.work, job.folder_name)
@@ -71,17 +78,24 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         environ=os.environ,
         conda_build=None if builds.conda_build is None else Path(builds.conda_build),
     )
-    started_s = time.monotonic()
+    started_s, oom_kills = time.monotonic(), count_oom_kills()
+    killed = False
     try:
         child = start_child(job, options, places=builds.places, channels=builds.channels, cores=cores)
         try:
             child.process.wait()
         finally:
             end_process_group(child.process)
+        killed = was_killed(child)
         return Outcome(seconds=child.seconds(), package=str(package_of(child)), usage=usage_of(child))
     except ChannelToolsError as err:
+        if killed or count_oom_kills() > oom_kills:
+            raise BuildError(f"{err.message}\nit was killed, or ran out of memory: the job counts as lost") from None
         return Outcome(seconds=time.monotonic() - started_s, failure=Failure.of(err))
 
 
 if __name__ == "__main__":
-    build_package(Path(sys.argv[1]), sys.argv[2], cores=int(sys.argv[3]))
+    try:
+        build_package(Path(sys.argv[1]), sys.argv[2], cores=int(sys.argv[3]))
+    except ChannelToolsError as _error:
+        sys.exit(str(_error))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from channel_tools.build.model import BuildOptions
 
-_SPEC = "spec.json"
+SPEC_FILE = "spec.json"
 _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
@@ -101,14 +101,14 @@ def start_child(
             compression_threads=cores,
             conda_build=None if options.conda_build is None else str(options.conda_build),
         )
-        write_bytes_atomically(folder / _SPEC, msgspec.json.encode(spec))
+        write_bytes_atomically(folder / SPEC_FILE, msgspec.json.encode(spec))
         shutil.copytree(job.recipe_folder, recipe, symlinks=True)
         log = _new_log(places.logs, job.stem)
         environment = child_environment(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
         )
         with log.open("wb") as stream:
-            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(folder / _SPEC)]
+            command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(folder / SPEC_FILE)]
             process = start_command(command, env=environment, stdout=stream.fileno(), stderr=stream.fileno())
     return Child(job=job, process=process, folder=folder, log=log, cache=places.cache, started_s=time.monotonic())
 
@@ -142,6 +142,12 @@ def package_of(child: Child) -> Path:
     return packages[0]
 
 
+def was_killed(child: Child) -> bool:
+    """Whether a signal ended the build, which then says nothing of the recipe."""
+    status = child.process.returncode
+    return status < 0 or status > SIGNALLED
+
+
 def usage_of(child: Child) -> BuildUsage | None:
     """What an ended build took; None for one that was killed."""
     try:
@@ -153,7 +159,7 @@ def usage_of(child: Child) -> BuildUsage | None:
 def clear_work(work: Path) -> None:
     """Remove the folders of earlier builds, failed or killed. Call it only while no build runs there."""
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if (folder / _SPEC).is_file():
+        if (folder / SPEC_FILE).is_file():
             shutil.rmtree(folder)
 
 
@@ -178,7 +184,7 @@ def _read_result(child: Child) -> WorkerResult:
             return msgspec.json.decode(content, type=WorkerResult)
     except (FileNotFoundError, msgspec.DecodeError) as err:
         return WorkerResult(failure="other", message=f"the worker left no result ({err})")
-    if status < 0 or status > SIGNALLED:
+    if was_killed(child):
         return WorkerResult(failure="killed", message=f"signal {-status if status < 0 else status - SIGNALLED}")
     return WorkerResult(failure="other", message=f"the worker ended with exit status {status}")
 

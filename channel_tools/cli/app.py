@@ -15,6 +15,7 @@ from channel_tools.cli import (
     audit,
     build,
     channel,
+    debug,
     doctor,
     environment,
     foundation,
@@ -68,6 +69,7 @@ app.command("list")(lists.list_stacks)
 app.command("render")(render.render)
 app.command("plan")(plan.plan)
 app.command("build")(build.build)
+app.command("debug", context_settings={"allow_interspersed_args": False})(debug.debug)
 app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)
 app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)

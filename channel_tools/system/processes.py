@@ -178,6 +178,19 @@ def start_command(
         raise CommandError(f"{command[0]}: cannot be started: {err.strerror}") from None
 
 
+def run_in_foreground(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> int:
+    """Run ``command`` to its end with this process's terminal and group; returns its status, 128 + the signal's number.
+
+    Raises CommandError when it cannot be started.
+    """
+    _log.info("$ %s", shlex.join(command))
+    try:
+        status = subprocess.run(command, cwd=cwd, env=dict(env), check=False).returncode
+    except FileNotFoundError as err:
+        raise _not_found(err.filename) from None
+    return status if status >= 0 else 128 - status
+
+
 def ssh_command(host: str) -> tuple[str, ...]:
     """The words before a command that runs on another host; never asks for a password."""
     return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SSH_CONNECT_S}", host, "--")

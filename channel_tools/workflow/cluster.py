@@ -93,6 +93,11 @@ class Workflow:
         return results
 
 
+def nodes_folder(settings: Settings) -> Path:
+    """Where the builds of a cluster's jobs run."""
+    return settings.work / _NODES
+
+
 def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The command that will run the workflow, none for one that is only written; nothing is made yet.
 
@@ -131,7 +136,7 @@ def workflow_of(
     What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
     Raises as build_packages does before it starts, and what write_workflow raises.
     """
-    places = BuildPlaces(work=settings.work / _NODES, logs=settings.logs, cache=settings.cache)
+    places = BuildPlaces(work=nodes_folder(settings), logs=settings.logs, cache=settings.cache)
     folder = request.workflow_folder(settings)
     check_order(jobs)
     check_paths(jobs, places)

@@ -16,7 +16,9 @@ import pytest
 import yaml
 
 from channel_tools.build.conda_build import find_conda_build
+from channel_tools.build.failed import find_failed, shell_command, work_folder_of
 from channel_tools.build.model import BuildJob
+from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
@@ -122,6 +124,9 @@ def test_a_chain_is_built_tested_and_published(folder: Path) -> None:
         "digest of upper",
     }
     assert [path.name for path in (folder / "work").iterdir() if path.is_dir()] == []
+    usage = read_usage(channel_of(folder))
+    assert sorted(usage) == ["lower-1.0-h_0", "upper-1.0-h_0"]
+    assert all(used.seconds > 0 and used.cpu_s > 0 and used.memory_bytes > 1 << 20 for used in usage.values())
     assert "+ echo lower" in (folder / "logs" / "lower-1.0-h_0.log").read_text()
 
 
@@ -199,11 +204,17 @@ def test_what_cannot_be_solved_or_rendered_says_so(folder: Path) -> None:
 
 
 def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
-    bad = toy(folder, "toy", script="exit 1")
+    bad = toy(folder, "toy", script="echo begun > left; exit 1")
     with pytest.raises(BuildError):
         build(folder, [bad])
+    failed = find_failed([folder / "work"], "toy")
+    look = shell_command(work_folder_of(failed), ["sh", "-c", "cat left; echo $PKG_NAME"])
+    seen = subprocess.run(look, cwd=work_folder_of(failed), capture_output=True, text=True, check=True)
+    assert seen.stdout == "begun\ntoy\n"
     recipe_file = bad.recipe_folder / "recipe.yaml"
-    recipe_file.write_text(recipe_file.read_text().replace("exit 1", "mkdir $PREFIX/share; touch $PREFIX/share/toy"))
+    recipe_file.write_text(
+        recipe_file.read_text().replace("echo begun > left; exit 1", "mkdir $PREFIX/share; touch $PREFIX/share/toy")
+    )
     assert [result.status for result in build(folder, [bad])] == ["built"]
     assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,8 @@ class Slurm:
     bin: Path
     folder: Path
     nodes: tuple[str, ...]
+    daemons: Mapping[str, Sequence[str | Path]]
+    """The commands of the nodes' daemons."""
 
     def run(self, client: str, *words: str) -> str:
         """What a client command prints; raises CalledProcessError when it fails."""
@@ -86,6 +89,20 @@ class Slurm:
         """Whether the job has begun and not ended."""
         return self.run("squeue", "--noheader", "--jobs", job, "--format=%T").strip() == "RUNNING"
 
+    def kill_node(self, name: str) -> None:
+        """Kill the node's daemon, and not the jobs there."""
+        os.kill(int((self.folder / f"slurmd.{name}.pid").read_text()), signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def returned_node(self, name: str) -> Iterator[None]:
+        """The daemon of a node that was killed, again."""
+        with _daemon(self.daemons[name]):
+            yield
+
+    def state_of(self, name: str) -> str:
+        """The node's state, as ``idle`` or ``down*``."""
+        return self.run("sinfo", "--noheader", f"--nodes={name}", "--format=%T").strip()
+
 
 @contextlib.contextmanager
 def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:
@@ -95,13 +112,13 @@ def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:
     with tempfile.TemporaryDirectory(prefix="slurm-") as place:
         folder = Path(place)
         configuration = _configure(folder, root, nodes)
-        slurm = Slurm(bin=_clients(folder, root, configuration), folder=folder, nodes=nodes)
         daemon: list[str | Path] = ["-D", "-f", configuration]
         stepd = controller.with_name("slurmstepd-wlm")
-        commands: list[list[str | Path]] = [[controller, *daemon]]
-        commands += [[controller.with_name("slurmd-wlm"), *daemon, "-N", name, "-d", stepd] for name in nodes]
+        slurmd = controller.with_name("slurmd-wlm")
+        daemons = {name: [slurmd, *daemon, "-N", name, "-d", stepd] for name in nodes}
+        slurm = Slurm(bin=_clients(folder, root, configuration), folder=folder, nodes=nodes, daemons=daemons)
         with contextlib.ExitStack() as ended:
-            for command in commands:
+            for command in ([controller, *daemon], *daemons.values()):
                 ended.enter_context(_daemon(command))
             ended.callback(_end_jobs, slurm)
             _await_nodes(slurm)
@@ -137,7 +154,7 @@ def _clients(folder: Path, root: Path, configuration: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _daemon(command: list[str | Path]) -> Iterator[None]:
+def _daemon(command: Sequence[str | Path]) -> Iterator[None]:
     null = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as process:
         try:

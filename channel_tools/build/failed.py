@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds that failed and are still as they were: their folders, environments and scripts, until the next build begins.
+
+The engine notes where everything is in ``rattler-build-log.txt``, a line of JSON for each build, from which its own
+``rattler-build debug`` finds it, too. It cannot go on from there: each of its builds begins with an empty work folder,
+and it packs only what it has seen being installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channel_tools.build.model import RECIPE_FILE
+from channel_tools.build.worker import SPEC_FILE, child_environment
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import BuildError, UsageError, nearest_names_hint
+from channel_tools.system.yamlfile import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_ENGINE_LOG = Path("out", "rattler-build-log.txt")
+_ENVIRONMENT = "build_env.sh"
+_RUN = 'source "$0" && exec "$@"'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedBuild:
+    """The folder of a build, and the name of its package."""
+
+    name: str
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _EngineNote:
+    work_dir: str
+
+
+def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
+    """The build in one of the folders ``works`` whose package, or whose own folder, is called ``wanted``.
+
+    Raises UsageError where there is none or more than one. Call it only while no build runs there.
+    """
+    kept = [build for work in works for build in _kept_in(work)]
+    found = [build for build in kept if wanted in {build.name, build.folder.name}]
+    if not found:
+        hint = nearest_names_hint(wanted, sorted({build.name for build in kept}), what="failed build") if kept else None
+        message = f"{wanted}: no failed build of it is kept"
+        raise UsageError(message, hint=hint or "run channel_tools build; the folder of a build that fails is kept")
+    if len(found) > 1:
+        names = ", ".join(sorted(build.folder.name for build in found))
+        raise UsageError(f"{wanted}: several of its builds have failed", hint=f"name one of {names}")
+    return found[0]
+
+
+def work_folder_of(build: FailedBuild) -> Path:
+    """Where its script ran. Raises BuildError for a build that failed before that."""
+    log = build.folder / _ENGINE_LOG
+    if log.is_file() and (lines := log.read_bytes().splitlines()):
+        try:
+            folder = Path(decode_json(lines[-1], _EngineNote).work_dir)
+        except msgspec.DecodeError as err:
+            raise BuildError(f"{log}: not what the build engine writes ({err})", hint="build it again") from None
+        if (folder / _ENVIRONMENT).is_file():
+            return folder
+    message = f"{build.folder}: the build failed before its script began, so there is nothing to look at but its log"
+    raise BuildError(message, hint="with --engine conda-build, look with conda-build's own conda debug")
+
+
+def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
+    """The command that runs ``command`` with the environment of the build, an interactive bash where it is empty."""
+    environment = str(work_folder / _ENVIRONMENT)
+    if command:
+        return ["/bin/bash", "--noprofile", "--norc", "-c", _RUN, environment, *command]
+    return ["/bin/bash", "--noprofile", "--rcfile", environment, "-i"]
+
+
+def shell_environment(build: FailedBuild, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
+    """What a build begins with, and the user's terminal."""
+    inherited = child_environment(environ, cores=cores, temporary=build.folder / "tmp", cache=cache)
+    return inherited | {name: environ[name] for name in ("TERM",) if name in environ}
+
+
+def _kept_in(work: Path) -> Iterator[FailedBuild]:
+    for folder in sorted(work.iterdir()) if work.is_dir() else ():
+        if (folder / SPEC_FILE).is_file():
+            recipe = read_yaml(folder / "recipe" / RECIPE_FILE).value
+            package = recipe.get("package") if isinstance(recipe, dict) else None
+            name = package.get("name") if isinstance(package, dict) else None
+            yield FailedBuild(name=str(name), folder=folder)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools debug``: a look at a build that failed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_Package = Annotated[str, typer.Argument(help="The package's name, or the name of its folder in output/work.")]
+_Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND...]", help="What to run there instead of a shell.", show_default=False),
+]
+
+
+@handled
+def debug(
+    package: _Package,
+    command: _Command = None,
+    *,
+    root: options.Root = None,
+    output: options.Output = None,
+) -> None:
+    """Open a shell where a build failed: its work folder, its environments, its variables."""
+    from channel_tools.workflow.debug import debug_build  # noqa: PLC0415
+
+    status = debug_build(
+        options.settings_from(root, output),
+        package,
+        command or [],
+        cores=options.available_cores(),
+        environ=os.environ,
+        on_found=_say_where,
+    )
+    raise typer.Exit(status)
+
+
+def _say_where(folder: Path) -> None:
+    print_note(f"in {folder}; bash conda_build.sh runs the build script again, on what is there")

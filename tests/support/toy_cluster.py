@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Trees of toy recipes, and the command line that builds them on a cluster of ``tests.support.slurm``."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypedDict
+
+import yaml
+
+from channel_tools.channel import open_channel, published_packages, verify_channel
+from tests.support.processes import PATIENCE_S
+from tests.support.slurm import Slurm
+from tests.support.snakemake import snakemake_folder
+
+LIMIT_S = 240
+_SITE = {"LOADEDMODULES": "site/1.0", "LD_LIBRARY_PATH": "/opt/site/lib", "CFLAGS": "-I/opt/site/include"}
+"""What a site's modules set for everybody, and no build may see."""
+_PROFILE = {
+    "executor": "slurm",
+    "jobs": 4,
+    "config": ["cores=2", "mem_mb=1000", "runtime=10"],
+    "retries": 2,
+    "slurm-no-requeue": True,
+    "slurm-init-seconds-before-status-checks": 1,
+    "slurm-no-account": True,
+    "slurm-status-command": "squeue",
+}
+
+
+class Recipe(TypedDict, total=False):
+    """A line of its script, and what of the other toys is in its host environment."""
+
+    script: str
+    host: tuple[str, ...]
+
+
+class Tool:
+    """The command line in a tree of toy recipes, with the cluster's programs on its PATH."""
+
+    def __init__(
+        self,
+        folder: Path,
+        slurm: Slurm | None,
+        recipes: Mapping[str, Recipe],
+        *,
+        resources: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        self.folder, self.tree = folder, folder / "tree"
+        self.profile = folder / "profile"
+        clients = [] if slurm is None else [str(slurm.bin)]
+        self._path = os.pathsep.join([str(snakemake_folder()), *clients, os.environ["PATH"]])
+        self._write("profile/config.yaml", yaml.safe_dump(_PROFILE))
+        for subdir in ("noarch", "linux-64"):
+            self._write(f"foundation/{subdir}/repodata.json", json.dumps({"info": {"subdir": subdir}, "packages": {}}))
+        for name, recipe in recipes.items():
+            self.write_recipe(name, **recipe)
+        stack = {"description": "toys", "packages": [*recipes], "install": [*recipes]}
+        stacks = {"toy": {**stack, "validate": {"method": "switchml"}}}
+        file = {"default_stack": "toy", "stacks": stacks, "resources": dict(resources or {})}
+        self._write("tree/variants/stacks.yaml", yaml.safe_dump(file))
+
+    def write_recipe(self, name: str, *, script: str = ":", host: tuple[str, ...] = ()) -> None:
+        made = f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/{name}"
+        recipe = {
+            "schema_version": 1,
+            "package": {"name": name, "version": "1.0"},
+            "build": {"noarch": "generic", "number": 0, "script": [f"{script}; {made}"]},
+            "requirements": {"host": list(host)},
+            "about": {"license": "BSD-3-Clause", "homepage": "https://toy.example", "summary": "toy"},
+        }
+        self._write(f"tree/recipes/{name}/recipe.yaml", yaml.safe_dump(recipe))
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def start(self, *words: str | Path, largest_file_bytes: int = -1) -> subprocess.Popen[str]:
+        """The command; its jobs have its limit of the size of files, as Slurm's jobs have the submitter's limits."""
+        foundation = (self.folder / "foundation").as_uri()
+        command = [sys.executable, "-m", "channel_tools", "build", "--foundation", "conda-forge"]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
+        limited = ["prlimit", f"--fsize={largest_file_bytes}"] if largest_file_bytes >= 0 else []
+        return subprocess.Popen(
+            [*limited, *command, "--foundation-channel", foundation, *map(str, words)],
+            cwd=self.tree,
+            env={**kept, **_SITE, "CHANNEL_TOOLS_CACHE": str(self.folder / "cache"), "PATH": self._path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def build(self, *words: str | Path, code: int = 0) -> str:
+        """What the command says; it has to end with ``code``."""
+        with self.start(*words) as process:
+            said, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == code, errors
+        return said + errors
+
+    def published(self) -> list[str]:
+        channel = open_channel(self.tree / "output" / "channel")
+        assert verify_channel(channel) == []
+        return [package.name for package in published_packages(channel)]
+
+    def log(self, name: str) -> str:
+        (path,) = self.tree.glob(f"output/logs/{name}-1.0-*[0-9].log")
+        return path.read_text()
+
+
+def read_pipe(pipe: Path) -> list[int]:
+    """The numbers that a build's script writes to the pipe; it is given PATIENCE_S to begin."""
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([reading], [], [], PATIENCE_S)[0], "the build did not start"
+        return [int(word) for word in os.read(reading, 4096).split()]
+    finally:
+        os.close(reading)
+
+
+def wait_for(condition: Callable[[], bool], *, limit_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def job_of(slurm: Slurm, name: str) -> str:
+    """The id of the job that builds the package."""
+    (found,) = [number for number, comment in slurm.jobs().items() if f"_wildcards_{name}-" in comment]
+    return found
