@@ -31,6 +31,8 @@ def create(
     prefix: Annotated[Path, typer.Argument(help="The new environment's folder, or one to bring up to date.")],
     *,
     stack: options.Stack = None,
+    python: options.Python = None,
+    pytorch: options.Pytorch = None,
     lock: _Lock = None,
     channels: options.Channels = None,
     virtual_packages: options.VirtualPackages = None,
@@ -50,11 +52,12 @@ def create(
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     with shown_progress() as progress:
         if lock is None:
-            request = InstallRequest(stack=stack, channels=given)
+            request = InstallRequest(stack=stack, channels=given, python=python, pytorch=pytorch)
             settings = options.settings_from(root, output)
             result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
-        elif stack is not None:
-            raise UsageError("--variant and --lock together: a lock says what it is of", hint="give one of the two")
+        elif stack is not None or python is not None or pytorch is not None:
+            message = "--variant, --python or --pytorch with --lock: a lock says what it is of"
+            raise UsageError(message, hint="give the lock alone")
         else:
             locked = LockInstallRequest(lock=lock, channels=given, virtual_packages=virtual)
             result = install_lock(locked, prefix, package_cache=options.package_cache(), progress=progress)

@@ -49,6 +49,16 @@ Stack = Annotated[
     ),
 ]
 Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
+Python = Annotated[
+    str | None, typer.Option("--python", help="For this Python, as 3.13.", show_default="the default variant's")
+]
+Pytorch = Annotated[
+    str | None, typer.Option("--pytorch", help="For this PyTorch, as 2.12.", show_default="the default variant's")
+]
+AllVariants = Annotated[
+    bool,
+    typer.Option("--all-variants", help="For every Python and PyTorch, not only those of the default variant."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Build also what is in the channel already.")]
 Packages = Annotated[
     list[str] | None,
@@ -131,6 +141,9 @@ class StackOptions:
     stack: Stack = None
     every_stack: Every = False
     packages: Packages = None
+    all_variants: AllVariants = False
+    python: Python = None
+    pytorch: Pytorch = None
     root: Root = None
     output: Output = None
 
@@ -144,7 +157,14 @@ class StackOptions:
         """What to plan."""
         from channel_tools.workflow.plan import PlanRequest  # noqa: PLC0415
 
-        return PlanRequest(stack=self.stack, every_stack=self.every_stack, packages=tuple(self.packages or ()))
+        return PlanRequest(
+            stack=self.stack,
+            every_stack=self.every_stack,
+            packages=tuple(self.packages or ()),
+            all_variants=self.all_variants,
+            python=self.python,
+            pytorch=self.pytorch,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

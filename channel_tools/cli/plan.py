@@ -16,6 +16,7 @@ from channel_tools.cli.options import grouped
 if TYPE_CHECKING:
     from channel_tools.matrix import RenderedPackage
     from channel_tools.plan import Plan, PlannedPackage
+    from channel_tools.workflow.plan import ListedStack
 
 _REASONS_IN_SHORT = 3
 Named = tuple[str, Mapping[str, object]]
@@ -116,24 +117,30 @@ def list_stacks(
     listed = listed_stacks(options.settings_from(root, None), stack=stack, kind=foundation or "registry")
     packages = [package for item in listed for package in item.packages]
     if as_json:
-        print_json({"schema": 1, "packages": [_package_json(package) for package in packages]})
+        print_json({"schema": 1, "packages": [_package_json(*item) for item in _with_default(listed)]})
     elif stack is None:
         rows = [
-            (item.stack.name, str(len(_names(item.packages))), str(len(item.packages)), item.stack.description)
+            (
+                item.stack.name,
+                str(len(_names(item.packages))),
+                str(len(item.default)),
+                str(len(item.packages)),
+                item.stack.description,
+            )
             for item in listed
         ]
-        print_table(("stack", "packages", "variants", "for"), rows)
+        print_table(("stack", "packages", "default", "variants", "for"), rows)
         print_line(
-            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants; "
-            "channel_tools list --variant NAME shows those of a stack"
+            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants, of which build takes "
+            "the default ones, --all-variants all; channel_tools list --variant NAME shows those of a stack"
         )
     else:
         variants = variant_texts([(package.name, package.variant) for package in packages])
         print_table(
-            ("stack", "package", "version", "subdir", "variant"),
+            ("stack", "package", "version", "subdir", "default", "variant"),
             [
-                (package.stack, package.name, package.version, package.subdir, text)
-                for package, text in zip(packages, variants, strict=True)
+                (package.stack, package.name, package.version, package.subdir, "yes" if is_default else "", text)
+                for (package, is_default), text in zip(_with_default(listed), variants, strict=True)
             ],
         )
 
@@ -142,13 +149,19 @@ def _names(packages: Iterable[RenderedPackage]) -> set[str]:
     return {package.name for package in packages}
 
 
-def _package_json(package: RenderedPackage) -> dict[str, object]:
+def _with_default(listed: Iterable[ListedStack]) -> list[tuple[RenderedPackage, bool]]:
+    """The packages, and whether each belongs to its stack's default variant."""
+    return [(package, place in item.default) for item in listed for place, package in enumerate(item.packages)]
+
+
+def _package_json(package: RenderedPackage, is_default: bool) -> dict[str, object]:  # noqa: FBT001
     return {
         "stack": package.stack,
         "package": package.name,
         "version": package.version,
         "subdir": package.subdir,
         "variant": dict(package.variant),
+        "default": is_default,
     }
 
 

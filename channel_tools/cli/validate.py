@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from channel_tools.system.settings import Settings
+    from channel_tools.validate import ValidationReport
     from channel_tools.validate.ranks import RankHosts
     from channel_tools.workflow.validation_job import ValidationJob
 
@@ -44,6 +45,11 @@ class _ValidateOptions:
     """What is validated, and how."""
 
     stack: options.Stack = None
+    python: options.Python = None
+    pytorch: options.Pytorch = None
+    all_variants: Annotated[
+        bool, typer.Option("--all-variants", help="For every Python and PyTorch that the channel has, in turn.")
+    ] = False
     channels: options.Channels = None
     prefix: Annotated[
         Path | None,
@@ -63,6 +69,9 @@ class _ValidateOptions:
         """The same options for the command of a job."""
         for channel in self.channels or ():
             yield from ("--channel", channel)
+        for name, version in (("--python", self.python), ("--pytorch", self.pytorch)):
+            if version is not None:
+                yield from (name, version)
         if self.prefix is not None:
             yield from ("--prefix", str(self.prefix))
         yield from ("--timeout", f"{self.timeout_s:g}")
@@ -101,6 +110,10 @@ class _ClusterOptions(_ValidateOptions):
         if self.on is not None and self.emit is not None:
             message = "--on runs the validation, --emit only writes a script"
             raise UsageError(message, hint="leave one of the two out")
+        if self.all_variants and (self.channels or self.python or self.pytorch or self.prefix or self.on or self.emit):
+            message = "--all-variants is for what the local channel has, in new environments on this machine"
+            hint = "leave out --channel, --python, --pytorch, --prefix, --on and --emit, or name one variant"
+            raise UsageError(message, hint=hint)
         if self.to is not None and self.emit is None:
             raise UsageError("-o names the file of --emit, which is not given", hint="give --emit slurm or pbs as well")
         of_jobs = {
@@ -186,20 +199,18 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
-    from channel_tools.validate import (  # noqa: PLC0415
-        raise_for_drops,
-        raise_for_failures,
-        report_document,
-        report_tables,
-    )
+    from channel_tools.validate import raise_for_drops, raise_for_failures, report_document  # noqa: PLC0415
     from channel_tools.workflow.environment import (  # noqa: PLC0415
         InstallRequest,
         ValidateRequest,
+        built_requests,
         validate_installed,
     )
 
+    channels = tuple(given.channels or ())
+    install = InstallRequest(stack=given.stack, channels=channels, python=given.python, pytorch=given.pytorch)
     request = ValidateRequest(
-        install=InstallRequest(stack=given.stack, channels=tuple(given.channels or ())),
+        install=install,
         ranks=given.ranks if given.on else ranks or _DEFAULT_RANKS,
         prefix=given.prefix,
         keep=given.keep,
@@ -208,15 +219,25 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
         keeps_history=given.history,
         hosts=given.hosts(settings) if given.on else None,
     )
+    installs = built_requests(settings, given.stack) if given.all_variants else [install]
     with shown_progress() as progress:
-        report, path = validate_installed(settings, request, progress=progress)
+        made = [validate_installed(settings, replace(request, install=one), progress=progress) for one in installs]
     if given.as_json:
-        print_json(report_document(report))
+        documents = [report_document(report) for report, _path in made]
+        print_json({"schema": 1, "reports": documents} if given.all_variants else documents[0])
     else:
-        for table in report_tables(report):
-            print_table(table.columns, table.rows, title=table.title)
-            print_line("")
-        print_line(f"report: {path}, as a page: {path.with_suffix('.html')}")
-    raise_for_failures(report, report_file=path)
-    if given.fail_on_drop:
-        raise_for_drops(report)
+        for report, path in made:
+            _print_report(report, path)
+    for report, path in made:
+        raise_for_failures(report, report_file=path)
+        if given.fail_on_drop:
+            raise_for_drops(report)
+
+
+def _print_report(report: ValidationReport, path: Path) -> None:
+    from channel_tools.validate import report_tables  # noqa: PLC0415
+
+    for table in report_tables(report):
+        print_table(table.columns, table.rows, title=table.title)
+        print_line("")
+    print_line(f"report: {path}, as a page: {path.with_suffix('.html')}")

@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.conda.archive import read_info_json
+from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.package import NOARCH, PackageKey
 from channel_tools.conda.sidecar import remove_sidecars
 from channel_tools.foundation.acquire import (
@@ -29,10 +29,12 @@ from channel_tools.foundation.acquire import (
     with_sizes,
 )
 from channel_tools.foundation.codes import engine_digest, step_digest
+from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
 from channel_tools.foundation.plan import PYTHON, WHEEL_STEP, PackagePlan, plan_packages
 from channel_tools.foundation.record import (
     RECORD_NAME,
     FoundationRecord,
+    RecordedCombination,
     RecordedPackage,
     read_record,
     read_record_file,
@@ -42,13 +44,19 @@ from channel_tools.foundation.record import (
 from channel_tools.foundation.unpack import unpack_conda
 from channel_tools.foundation.worker import MULTIARCH, PackageJob, make_packages
 from channel_tools.system.errors import FoundationError
-from channel_tools.system.files import TEMPORARY_PREFIX, exclusive_lock, remove_leftovers, sha256_of_file
+from channel_tools.system.files import (
+    TEMPORARY_PREFIX,
+    exclusive_lock,
+    link_or_copy,
+    remove_leftovers,
+    sha256_of_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.foundation.acquire import LockedArtifacts
-    from channel_tools.foundation.model import Entry
+    from channel_tools.foundation.model import Combination, Entry
     from channel_tools.foundation.table import FoundationTable
     from channel_tools.system.progress import Progress
 
@@ -58,7 +66,9 @@ class FoundationRequest:
     """How the registry foundation is made: at most ``jobs`` packages at once.
 
     Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
-    takes exactly what it names. ``asked`` are optional rows to make as well; those of former runs stay.
+    takes exactly what it names. ``asked`` are optional rows and combinations to make as well; those of former runs
+    stay. ``pythons`` are packages that recipes made, by minor version, for combinations with another Python than the
+    table's; without one there, that of a former run is kept.
     ``offline`` takes only what was recorded and downloaded before, NetworkError for anything else, also of a
     ``dry_run``, which writes nothing.
     """
@@ -67,6 +77,7 @@ class FoundationRequest:
     update: bool = False
     locked: Path | None = None
     asked: frozenset[str] = frozenset()
+    pythons: Mapping[str, Path] = field(default_factory=dict)
     offline: bool = False
     dry_run: bool = False
 
@@ -112,7 +123,13 @@ def build_foundation(
         known = _record_or_none(destination)
         table = _with_asked(table, request.asked, known, lock)
         digest = foundation_digest(table, subdir)
-        if known and not request.update and _is_finished(known, digest, destination, lock):
+        given = {path.name for path in request.pythons.values()}
+        if (
+            known
+            and not request.update
+            and given <= {package.file_name for package in known.packages}
+            and _is_finished(known, digest, destination, lock)
+        ):
             return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)
         run = _Run(
             table=table,
@@ -155,12 +172,14 @@ class _Run:
     request: FoundationRequest
     progress: Progress
     sources: Sources
+    wheels: dict[Combination, LockedArtifacts] = field(default_factory=dict)
+    """Those of each combination, known once it is planned."""
 
     def begin(
         self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool
     ) -> tuple[list[PackagePlan], dict[str, RecordedPackage]]:
         """Plan, and download what the packages to make are made from; say which packages are there already."""
-        plans = self._plan(None if update else known, lock)
+        plans = self._plan(None if update else known, lock, made=known)
         present = self._present(plans, known)
         if self.request.dry_run and not self.sources.offline:
             return plans, present
@@ -191,17 +210,49 @@ class _Run:
             record=record,
         )
 
-    def _plan(self, known: FoundationRecord | None, lock: FoundationRecord | None) -> list[PackagePlan]:
+    def _plan(
+        self, known: FoundationRecord | None, lock: FoundationRecord | None, *, made: FoundationRecord | None
+    ) -> list[PackagePlan]:
         with self.progress.task("resolving versions", total=None):
             taken: LockedArtifacts = (
                 resolve_locked(self.table, lock) if lock else resolve(self.table, known, self.sources)
             )
+            wheels = resolve_combinations(self.table, taken, lock or known, self.sources, locked=lock is not None)
         taken = with_sizes(taken, self.sources.store)
-        return plan_packages(self.table, taken, subdir=self.subdir, code_of=code_digest)
+        plans = plan_packages(self.table, taken, subdir=self.subdir, code_of=code_digest)
+        for combination, found in wheels.items():
+            self.wheels[combination] = with_sizes(found, self.sources.store)
+        added = plan_combinations(self.table, self.wheels, taken, plans, subdir=self.subdir, code_of=code_digest)
+        return [*plans, *self._pythons(made), *added]
+
+    def _pythons(self, made: FoundationRecord | None) -> list[PackagePlan]:
+        """The Pythons that combinations want beside the table's: as given, else as a former run took them."""
+        found: dict[str, PackagePlan] = {}
+        for combination in self.table.asked_combinations:
+            minor = combination.python
+            if minor == self.table.python or minor in found:
+                continue
+            packages = made.packages if made else ()
+            before = [self.destination / str(package.key) for package in packages if package.name == PYTHON]
+            fitting = (path for path in before if path.is_file() and path.name.startswith(f"{PYTHON}-{minor}."))
+            path = self.request.pythons.get(minor) or next(fitting, None)
+            if path is None:
+                message = f"{combination} wants a Python {minor}, which a recipe builds"
+                raise FoundationError(message, hint="channel_tools build --variant python, then foundation build again")
+            found[minor] = given_python(path, read_index_json(path), combination)
+            place = self.destination / str(found[minor].key)
+            if not self.request.dry_run and path != place:
+                place.parent.mkdir(exist_ok=True)
+                place.unlink(missing_ok=True)
+                link_or_copy(path, place)
+        return list(found.values())
 
     def _fetch(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> None:
-        files = {taken for plan in plans if plan.file_name not in present for taken in plan.taken}
-        fetch(files, self.sources, self.progress)
+        missing = [plan for plan in plans if plan.file_name not in present]
+        for combination in dict.fromkeys(plan.combination for plan in missing):
+            files = {taken for plan in missing if plan.combination == combination for taken in plan.taken}
+            pip = self.sources.pip if combination is None else replace(self.sources.pip, python=combination.python)
+            fetch(files, replace(self.sources, pip=pip), self.progress)
 
     def _present(self, plans: Sequence[PackagePlan], known: FoundationRecord | None) -> dict[str, RecordedPackage]:
         """The planned packages that are there: as recorded, or complete though a former run did not come to its end."""
@@ -243,7 +294,7 @@ class _Run:
             sources=tuple(self.sources.store.path_of(taken) for taken in plan.taken),
             destination=self.destination,
             subdir=self.subdir,
-            python=self.table.python,
+            python=plan.combination.python if plan.combination else self.table.python,
             compiler=compiler,
         )
 
@@ -260,8 +311,12 @@ class _Run:
             python=self.table.python,
             subdir=self.subdir,
             requirements=wheel_requirements(self.table),
-            packages=tuple(sorted(sized, key=lambda package: package.name)),
+            packages=tuple(sorted(sized, key=lambda package: (package.name, package.file_name))),
             asked=tuple(sorted(self.table.asked)),
+            combinations=tuple(
+                RecordedCombination(name=combination.name, taken=tuple(with_sizes(wheels, self.sources.store).values()))
+                for combination, wheels in self.wheels.items()
+            ),
         )
 
     def _with_sizes(self, package: RecordedPackage) -> RecordedPackage:
@@ -272,8 +327,9 @@ class _Run:
 def _in_making_order(
     plans: Sequence[PackagePlan],
 ) -> tuple[list[PackagePlan], list[PackagePlan], list[PackagePlan]]:
-    """What python needs to run, python, and the others."""
-    by_name = {plan.entry.name: plan for plan in plans}
+    """What the table's python needs to run, that python, and the others."""
+    own = [plan for plan in plans if plan.combination is None]
+    by_name = {plan.entry.name: plan for plan in own}
     needed: set[str] = set()
     waiting = [PYTHON] if PYTHON in by_name else []
     while waiting:
@@ -281,17 +337,20 @@ def _in_making_order(
         if name in by_name and name not in needed:
             needed.add(name)
             waiting += [spec.split()[0] for spec in by_name[name].depends]
-    needs = [plan for plan in plans if plan.entry.name in needed - {PYTHON}]
-    python = [plan for plan in plans if plan.entry.name in needed & {PYTHON}]
-    return needs, python, [plan for plan in plans if plan.entry.name not in needed]
+    needs = [plan for plan in own if plan.entry.name in needed - {PYTHON}]
+    python = [plan for plan in own if plan.entry.name in needed & {PYTHON}]
+    return needs, python, [plan for plan in plans if plan not in needs and plan not in python]
 
 
 def _with_asked(
     table: FoundationTable, asked: Collection[str], known: FoundationRecord | None, lock: FoundationRecord | None
 ) -> FoundationTable:
     """The table with the optional rows of this run and of former ones; a recorded name may have left the table."""
-    recorded = {name for record in (known, lock) if record for name in record.asked}
-    return table.asking({*asked, *recorded.intersection(table.optional_names)})
+    records = [record for record in (known, lock) if record]
+    recorded = {name for record in records for name in record.asked}
+    recorded |= {one.name for record in records for one in record.combinations}
+    kept = table.optional_names | {one.name for one in table.combinations}
+    return table.asking({*asked, *recorded.intersection(kept)})
 
 
 def _record_or_none(destination: Path) -> FoundationRecord | None:
@@ -312,8 +371,14 @@ def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: 
 
 
 def _is_locked_by(known: FoundationRecord, lock: FoundationRecord) -> bool:
-    locked = {key: taken.sha256 for key, taken in lock.taken().items()}
-    return all(locked.get(key) == taken.sha256 for key, taken in known.taken().items())
+    return _hashes(known).items() <= _hashes(lock).items()
+
+
+def _hashes(record: FoundationRecord) -> dict[tuple[str, ...], str]:
+    hashes: dict[tuple[str, ...], str] = {key: taken.sha256 for key, taken in record.taken().items()}
+    for combination in record.combinations:
+        hashes |= {(combination.name, taken.name): taken.sha256 for taken in combination.taken}
+    return hashes
 
 
 def _names(packages: Sequence[RecordedPackage]) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ Plain values only; the table's file format is checked in table.py, and how rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -23,15 +25,59 @@ DATA_FOLDER = Path(__file__).parent / "data"
 """The program's own table, and the templates of its repair steps."""
 
 
-def optional_names() -> frozenset[str]:
-    """The rows of the program's table that are made only when needed. The rows are not checked: load_table does that.
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Combination:
+    """A Python and a PyTorch that go together: ``3.13`` and ``2.12.0``."""
+
+    python: str
+    pytorch: str
+
+    @property
+    def name(self) -> str:
+        """What a user calls it: ``python3.13-pytorch2.12``."""
+        return f"python{self.python}-pytorch{self.pytorch.rpartition('.')[0]}"
+
+    def __str__(self) -> str:
+        return f"PyTorch {self.pytorch} on Python {self.python}"
+
+
+def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Iterable[str]) -> tuple[Combination, ...]:
+    """Every pair of the Pythons and PyTorches, the table's ``default`` left out."""
+    pairs = itertools.product((default.python, *pythons), (default.pytorch, *pytorches))
+    return tuple(pair for pair in (Combination(python=a, pytorch=b) for a, b in pairs) if pair != default)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableSummary:
+    """What planning wants to know of the program's table."""
+
+    optional: frozenset[str]
+    """The rows that are made only when needed."""
+    default: Combination
+    """What is made without being asked for."""
+    combinations: tuple[Combination, ...]
+    """What is made only when asked for."""
+
+
+@functools.cache
+def table_summary() -> TableSummary:
+    """The program's table in short. The rows are not checked: load_table does that.
 
     Raises ConfigError for a table that does not parse.
     """
-    tables = [read_yaml(path).value for path in sorted(DATA_FOLDER.glob("*.yaml"))]
-    packages = [table.get("packages") for table in tables if isinstance(table, dict)]
-    rows = [item for group in packages if isinstance(group, dict) for item in group.items()]
-    return frozenset(name for name, row in rows if isinstance(row, dict) and row.get("optional") is True)
+    values = [read_yaml(path).value for path in sorted(DATA_FOLDER.glob("*.yaml"))]
+    tables: list[dict[str, Any]] = [value for value in values if isinstance(value, dict)]
+    groups = [group for table in tables if isinstance(group := table.get("packages"), dict)]
+    rows = {name: row for group in groups for name, row in group.items() if isinstance(row, dict)}
+    header: dict[str, Any] = next(table for table in tables if "suite" in table)
+    (wheel,) = rows["pytorch"]["wheels"]
+    default = Combination(python=header["python"], pytorch=wheel.partition("==")[2])
+    more = header.get("combinations", {})
+    return TableSummary(
+        optional=frozenset(name for name, row in rows.items() if row.get("optional") is True),
+        default=default,
+        combinations=combinations_of(default, more.get("python", ()), more.get("pytorch", ())),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

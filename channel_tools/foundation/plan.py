@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.foundation.model import Entry, RunExports
+from channel_tools.foundation.model import Combination, Entry, RunExports
 from channel_tools.foundation.table import FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError
@@ -58,6 +58,8 @@ class PackagePlan:
     holds_bytecode: bool
     """Whether the table's python compiles its modules: it is a package of that one python, or python itself."""
     digest: str
+    combination: Combination | None = None
+    """What it was planned for; None: the table's own Python and PyTorch."""
 
     @property
     def file_name(self) -> str:

@@ -22,6 +22,7 @@ from channel_tools.system.files import write_text_atomically
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from channel_tools.foundation.model import Entry
     from channel_tools.foundation.plan import PackagePlan
     from channel_tools.foundation.table import FoundationTable
 
@@ -44,11 +45,21 @@ class RecordedPackage:
     sha256: Sha256
     digest: str
     taken: tuple[LockedArtifact, ...]
+    combination: str | None = None
+    """The first combination that it was made for; None: it is of the table itself."""
 
     @property
     def key(self) -> PackageKey:
         """Its place in the channel."""
         return PackageKey(self.subdir, self.file_name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedCombination:
+    """The wheels of a combination of a Python and a PyTorch."""
+
+    name: str
+    taken: tuple[LockedArtifact, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,10 +76,13 @@ class FoundationRecord:
     packages: tuple[RecordedPackage, ...]
     asked: tuple[str, ...] = ()
     """The optional rows that were asked for; they stay until the record is made anew without them."""
+    combinations: tuple[RecordedCombination, ...] = ()
+    """The combinations that were asked for; they stay, too."""
 
     def taken(self) -> dict[tuple[str, str], LockedArtifact]:
-        """Every file that was taken, by kind and name."""
-        return {(file.kind, file.name): file for package in self.packages for file in package.taken}
+        """Every file that was taken for the table's own packages, by kind and name."""
+        own = (package for package in self.packages if package.combination is None)
+        return {(file.kind, file.name): file for package in own for file in package.taken}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +134,7 @@ def recorded(plan: PackagePlan, *, size_bytes: int, unpacked_bytes: int, sha256:
         sha256=sha256,
         digest=plan.digest,
         taken=plan.taken,
+        combination=None if plan.combination is None else plan.combination.name,
     )
 
 
@@ -140,22 +155,23 @@ class FoundationRow:
 
 def list_foundation(table: FoundationTable, record: FoundationRecord | None) -> list[FoundationRow]:
     """A row per package, by name: those of the table, and those made of wheels that pip added to them."""
-    recorded = {package.name: package for package in record.packages} if record else {}
-    rows: list[FoundationRow] = []
-    for name in sorted({entry.name for entry in table.entries} | recorded.keys()):
-        entry, package = table.entry(name), recorded.get(name)
-        sources = () if entry is None else (*entry.debs, *entry.wheels)
-        kinds = {file.kind for file in package.taken} if package else set()
-        rows.append(
-            FoundationRow(
-                name=name,
-                state="not made" if package is None else "made",
-                kind=next(iter(kinds), "deb" if entry and entry.debs else "wheel" if sources else "none"),
-                version=package.version if package else entry.version if entry else None,
-                build=package.build if package else None,
-                subdir=package.subdir if package else None,
-                size_bytes=package.size_bytes if package else None,
-                taken=tuple(f"{file.name}={file.version}" for file in package.taken) if package else sources,
-            )
-        )
-    return rows
+    made = record.packages if record else ()
+    missing = {entry.name for entry in table.entries} - {package.name for package in made}
+    rows = [_row(table.entry(package.name), package, package.name) for package in made]
+    rows += [_row(table.entry(name), None, name) for name in missing]
+    return sorted(rows, key=lambda row: (row.name, row.version or "", row.build or ""))
+
+
+def _row(entry: Entry | None, package: RecordedPackage | None, name: str) -> FoundationRow:
+    sources = () if entry is None else (*entry.debs, *entry.wheels)
+    kinds = {file.kind for file in package.taken} if package else set()
+    return FoundationRow(
+        name=name,
+        state="not made" if package is None else "made",
+        kind=next(iter(kinds), "deb" if entry and entry.debs else "wheel" if sources else "none"),
+        version=package.version if package else entry.version if entry else None,
+        build=package.build if package else None,
+        subdir=package.subdir if package else None,
+        size_bytes=package.size_bytes if package else None,
+        taken=tuple(f"{file.name}={file.version}" for file in package.taken) if package else sources,
+    )

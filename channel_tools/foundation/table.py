@@ -12,11 +12,11 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports
+from channel_tools.foundation.model import DATA_FOLDER, Combination, Entry, RunExports, combinations_of
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import YamlDocument, read_yaml
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEADER_KEYS = ("suite", "python", "glibc", "conda_names")
+_Minor = Annotated[str, Field(pattern=r"^3\.\d+$")]
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 
 
@@ -41,6 +42,12 @@ class FoundationTable:
     conda_names: Mapping[str, str]
     """PyPI's normalised project name to conda-forge's package name where the two differ."""
     entries: tuple[Entry, ...]
+    combinations: tuple[Combination, ...] = ()
+    """Pythons and PyTorches beside those of the rows, which are made only when asked for."""
+    combined: frozenset[str] = frozenset()
+    """The rows that each combination makes anew."""
+    asked_combinations: tuple[Combination, ...] = ()
+    """Those of ``combinations`` that are to be made."""
     asked: frozenset[str] = frozenset()
     """The optional rows that are to be made all the same: asked for by name, or dependencies of rows that are made."""
 
@@ -57,23 +64,28 @@ class FoundationTable:
     def asking(self, names: Collection[str]) -> FoundationTable:
         """The table with the optional rows ``names``, and those that rows to be made depend on, made as well.
 
-        Raises UsageError for a name that no row has.
+        ``names`` may be those of combinations, too. Raises UsageError for a name that is neither.
         """
         rows = {entry.name: entry for entry in self.entries}
+        combinations = {combination.name: combination for combination in self.combinations}
         for name in sorted(names):
-            if name not in rows:
+            if name not in rows and name not in combinations:
                 raise UsageError(
-                    f"the foundation's table has no package {name!r}",
-                    hint=nearest_names_hint(name, rows, what="package"),
+                    f"the foundation's table has no package and no combination {name!r}",
+                    hint=nearest_names_hint(name, [*rows, *combinations], what="name"),
                 )
-        waiting = [entry.name for entry in self.wanted] + sorted(names)
+        waiting = [entry.name for entry in self.wanted] + sorted(rows.keys() & set(names))
         reached: set[str] = set()
         while waiting:
             name = waiting.pop()
             if name in rows and name not in reached:
                 reached.add(name)
                 waiting += [spec.split()[0] for spec in rows[name].depends]
-        return replace(self, asked=frozenset(name for name in reached if rows[name].optional))
+        return replace(
+            self,
+            asked=frozenset(name for name in reached if rows[name].optional),
+            asked_combinations=tuple(one for name, one in sorted(combinations.items()) if name in names),
+        )
 
     def entry(self, name: str) -> Entry | None:
         """The row of that name."""
@@ -87,6 +99,8 @@ class FoundationTable:
             "entries": [entry_value(entry) for entry in self.entries],
             "asked": sorted(self.asked),
         }
+        if self.asked_combinations:
+            value["combinations"] = [sorted(self.combined), [one.name for one in self.asked_combinations]]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -136,6 +150,19 @@ class _Row(_Strict):
     """Made only when needed: asked for by name, a dependency of what is made, or required by a wheel."""
 
 
+class _Combinations(_Strict):
+    """Pythons and PyTorches that are made only when a variant needs them, each with each."""
+
+    model_config = ConfigDict(title="Combinations")
+
+    python: list[_Minor] = Field(default_factory=list)
+    """Pythons beside the header's, which a recipe builds."""
+    pytorch: list[str] = Field(default_factory=list)
+    """Releases of PyTorch beside that of its row."""
+    packages: list[str]
+    """The rows that are made anew for each."""
+
+
 class _File(_Strict):
     """The registry foundation's table, or a part of it; exactly one file has the header (suite, python ...)."""
 
@@ -143,10 +170,12 @@ class _File(_Strict):
 
     suite: str | None = None
     """Debian's code name of the release that the .debs come from."""
-    python: str | None = Field(default=None, pattern=r"^3\.\d+$")
+    python: _Minor | None = None
     """The foundation's Python, as ``3.11``."""
     glibc: str | None = Field(default=None, pattern=r"^2\.\d+$")
     """The newest glibc that a wheel may ask for: the release's own."""
+    combinations: _Combinations | None = None
+    """What is made only when a variant needs it; may be left out."""
     conda_names: dict[str, str] | None = None
     """PyPI's project name to conda-forge's package name, where the two differ."""
     packages: dict[str, _Row]
@@ -167,7 +196,7 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
     known_repairs = _program_repairs() if repairs is None else repairs
     documents = [read_yaml(path) for path in (sorted(DATA_FOLDER.glob("*.yaml")) if paths is None else paths)]
     files = [(document, _parse(document)) for document in documents]
-    suite, python, glibc, conda_names = _header(files)
+    document, header = _header(files)
     entries: dict[str, Entry] = {}
     for document, file in files:
         for name, row in file.packages.items():
@@ -176,12 +205,30 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
                 message = f"package {name!r} has a row already, in {other.path}:{other.line}"
                 raise document.error(message, "packages", name, hint="keep one of the two rows")
             entries[name] = entry
-    return FoundationTable(
-        suite=suite,
-        python=python,
-        glibc=glibc,
-        conda_names=conda_names,
+    table = FoundationTable(
+        suite=header.suite or "",
+        python=header.python or "",
+        glibc=header.glibc or "",
+        conda_names=header.conda_names or {},
         entries=tuple(entries[name] for name in sorted(entries)),
+    )
+    return table if header.combinations is None else _with_combinations(table, document, header.combinations)
+
+
+def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _Combinations) -> FoundationTable:
+    row = table.entry("pytorch")
+    if row is None or not any("==" in text for text in row.wheels):
+        message = "combinations are with the PyTorch of the row 'pytorch', which names no version of a wheel"
+        raise document.error(message, "combinations", hint='give it wheels: ["torch==2.13.0"]')
+    for index, name in enumerate(stated.packages):
+        if table.entry(name) is None:
+            hint = nearest_names_hint(name, [entry.name for entry in table.entries], what="package")
+            raise document.error(f"there is no row {name!r}", "combinations", "packages", index, hint=hint)
+    default = Combination(python=table.python, pytorch=row.wheels[0].partition("==")[2])
+    return replace(
+        table,
+        combinations=combinations_of(default, stated.python, stated.pytorch),
+        combined=frozenset(stated.packages),
     )
 
 
@@ -216,7 +263,8 @@ def _parse(document: YamlDocument) -> _File:
         raise document.error(f"{name}: {first['msg']}, found {first['input']!r}", *where) from None
 
 
-def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[str, str, str, Mapping[str, str]]:
+def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[YamlDocument, _File]:
+    """The one file that holds the header, all of its keys there."""
     holders = [(document, file) for document, file in files if file.suite is not None]
     names = ", ".join(str(document.path) for document, _ in files) or f"{DATA_FOLDER}/*.yaml"
     if len(holders) != 1:
@@ -227,10 +275,10 @@ def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[str, str, str,
     if missing:
         raise document.error(f"the header lacks {', '.join(missing)}", "suite")
     for other, file in files:
-        for key in _HEADER_KEYS:
+        for key in (*_HEADER_KEYS, "combinations"):
             if file is not header and getattr(file, key) is not None:
                 raise other.error(f"{key} belongs beside 'suite', into {document.path}", key)
-    return header.suite or "", header.python or "", header.glibc or "", header.conda_names or {}
+    return document, header
 
 
 def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collection[str]) -> Entry:

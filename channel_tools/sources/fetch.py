@@ -69,9 +69,9 @@ def fetch_sources(
     client: HttpClient,
     jobs: int,
     progress: Progress,
-    debian: ByHash | None = None,
+    debian: Sequence[ByHash] = (),
 ) -> None:
-    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once.
+    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once; ``debian`` are its releases, asked in turn.
 
     Raises at the end one error for all that could not be fetched: IntegrityError when some place has other bytes, else
     NetworkError. DiskFullError and an interrupt end it at once; parts are kept.
@@ -82,7 +82,8 @@ def fetch_sources(
     with progress.task(f"{len(missing)} sources", total=None, unit="bytes") as task:
         run = _Run(store=store, client=client, progress=progress, task=task)
         failures = run.fetch_all(missing, jobs)
-        failures = run.ask_debian(failures, debian)
+        for release in debian:
+            failures = run.ask_debian(failures, release)
     if failures:
         raise _error(failures)
 
@@ -112,11 +113,11 @@ class _Run:
             self.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def ask_debian(self, failures: Sequence[_Failure], debian: ByHash | None) -> list[_Failure]:
+    def ask_debian(self, failures: Sequence[_Failure], debian: ByHash) -> list[_Failure]:
         """Take from Debian what it has of the files that failed; what still fails."""
         files = [failure for failure in failures if failure.need.kind == "url"]
         others = [failure for failure in failures if failure.need.kind != "url"]
-        if debian is None or not files:
+        if not files:
             return list(failures)
         try:
             found = debian.find({failure.need.identity for failure in files})

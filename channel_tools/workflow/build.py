@@ -15,6 +15,7 @@ from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
+from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
 from channel_tools.plan.inputs import located
 from channel_tools.sources.model import file_name_of, need_of, needed_sources, source_excludes
@@ -26,7 +27,13 @@ from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import admit_foundation, package_gate
 from channel_tools.workflow.cluster import command_for, workflow_of
 from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
-from channel_tools.workflow.plan import expand_request, plan_expansion, published_by_name
+from channel_tools.workflow.plan import (
+    PYTHON_STACK,
+    PlanRequest,
+    expand_request,
+    plan_expansion,
+    published_by_name,
+)
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from channel_tools.system.yamlfile import YamlValue
     from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.cluster import ClusterRequest
-    from channel_tools.workflow.plan import Expansion, PlanRequest
+    from channel_tools.workflow.plan import Expansion
 
 _DOWNLOADS_AT_ONCE = 4
 _KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
@@ -100,7 +107,8 @@ def build_stacks(
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":
-        asked = _with_asked(request.foundation, expansion)
+        pythons = _built_pythons(settings, expansion, request, progress=progress, on_plan=on_plan, on_result=on_result)
+        asked = replace(_with_asked(request.foundation, expansion), pythons=pythons)
         make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
     with contextlib.ExitStack() as held:
@@ -124,6 +132,29 @@ def build_stacks(
         if request.cluster is not None:  # each admission takes the channel's lock
             results = workflow.run(progress=progress, on_result=on_result)
     return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _built_pythons(
+    settings: Settings,
+    expansion: Expansion,
+    request: BuildRequest,
+    *,
+    progress: Progress,
+    on_plan: Callable[[Plan], None],
+    on_result: Callable[[BuildResult], None],
+) -> dict[str, Path]:
+    """The Pythons that the registry foundation is to have beside its own, by minor version, built where missing."""
+    own = table_summary().default.python
+    wanted = {combination.python for combination in expansion.combinations} - {own}
+    if not wanted:
+        return {}
+    plan = PlanRequest(stack=PYTHON_STACK, foundation=expansion.foundation.kind)
+    outcome = build_stacks(
+        settings, replace(request, plan=plan), progress=progress, on_plan=on_plan, on_result=on_result
+    )
+    built = [package for package in outcome.plan.packages if package.name == "python"]
+    found = {package.version.rpartition(".")[0]: settings.channel / str(package.key) for package in built}
+    return {minor: path for minor, path in found.items() if minor in wanted}
 
 
 def _jobs(
@@ -178,7 +209,8 @@ def _build_here(
 
 
 def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationRequest:
-    return replace(request, asked=request.asked | expansion.optional_packages)
+    combinations = {one.name for one in expansion.combinations}
+    return replace(request, asked=request.asked | expansion.optional_packages | combinations)
 
 
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:

@@ -6,11 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from channel_tools.build.schedule import channels_of
-from channel_tools.channel import open_channel
+from channel_tools.channel import open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.environments import create_environment, create_locked_environment
-from channel_tools.matrix import find_stack, load_tree
+from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.choice import choices, default_variants, fits, version_of
 from channel_tools.pins.files import read_lock
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
@@ -24,12 +27,14 @@ from channel_tools.validate import (
     write_page,
     write_report,
 )
+from channel_tools.workflow.plan import offered_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.environments import EnvironmentResult
+    from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import Stack
     from channel_tools.pins import Lock
     from channel_tools.system.progress import Progress
@@ -37,13 +42,21 @@ if TYPE_CHECKING:
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.ranks import RankHosts
 
+_TITLES = {"python": "Python", "pytorch": "PyTorch"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstallRequest:
-    """A stack (None: the default one) and the channels it comes from (empty: the local channel and its foundation)."""
+    """A stack (None: the default one) and the channels it comes from (empty: the local channel and its foundation).
+
+    ``python`` and ``pytorch`` choose among its variants by their versions. With neither, an installation from the local
+    channel is of the default variant, one from other channels of what the solver chooses there.
+    """
 
     stack: str | None = None
     channels: tuple[str, ...] = ()
+    python: str | None = None
+    pytorch: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,10 +81,14 @@ def install_stack(
     progress: Progress,
     virtual_packages: tuple[str, ...] = (),
 ) -> EnvironmentResult:
-    """Install a stack's environment into ``prefix``, or update it there. Raises as create_environment."""
+    """Install a stack's environment into ``prefix``, or update it there.
+
+    Raises as create_environment, and UsageError for a Python or PyTorch that the stack is not for.
+    """
+    variants = _variants_of(settings, request.stack)
     return create_environment(
         prefix,
-        find_stack(load_tree(settings.tree), request.stack).install,
+        variants.stack.install + specs_of(variants.choose(request)),
         install_channels(settings, request),
         package_cache=settings.package_cache,
         subdir=current_platform(),
@@ -119,6 +136,85 @@ def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Variants:
+    """The Pythons and PyTorches of a stack, each pair once and the newest first, and which of them is the default."""
+
+    stack: Stack
+    choices: tuple[Choice, ...]
+    default: Choice
+    names: frozenset[str]
+    """The packages of the stack."""
+
+    def choose(self, request: InstallRequest) -> Choice:
+        """The pair that a request means; none where it leaves it to the solver, or the stack is for none.
+
+        Raises UsageError when the stack is for no such pair.
+        """
+        asked = {"python": request.python, "pytorch": request.pytorch}
+        if not any(asked.values()):
+            return () if request.channels else self.default
+        for choice in self.choices:
+            if all(fits(value, asked[key] or version_of(value)) for key, value in choice):
+                return choice
+        wanted = " and ".join(f"{_TITLES[key]} {value}" for key, value in asked.items() if value)
+        known = "; ".join(map(in_words, self.choices)) or "any"
+        message = f"the stack {self.stack.name} is not for {wanted}; it is for: {known}"
+        raise UsageError(message, hint=f"channel_tools list --variant {self.stack.name} shows its variants")
+
+    def report_name(self, choice: Choice) -> str:
+        """What the report of a validation is called."""
+        others = () if choice in ((), self.default) else choice
+        return "-".join([self.stack.name, *(f"{key}{version_of(value)}" for key, value in others)])
+
+
+def _variants_of(settings: Settings, stack_name: str | None) -> _Variants:
+    loaded = load_tree(settings.tree)
+    stack = find_stack(loaded, stack_name)
+    kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else "registry"
+    packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
+    default = choices(default_variants(packages, offered_versions(kind)))
+    return _Variants(
+        stack=stack,
+        choices=tuple(choices(packages)),
+        default=next(iter(default), ()),
+        names=frozenset(package.name for package in packages),
+    )
+
+
+def specs_of(choice: Choice) -> tuple[str, ...]:
+    """The MatchSpecs that hold an environment to a Python and a PyTorch."""
+    return tuple(f"{key} {value}" if key == "python" else f"{key} {value}.*" for key, value in choice)
+
+
+def in_words(choice: Choice) -> str:
+    """``PyTorch 2.13 on Python 3.11``."""
+    return " on ".join(f"{_TITLES[key]} {version_of(value)}" for key, value in choice)
+
+
+def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:
+    """A request for each Python and PyTorch that the local channel has packages of the stack for, the newest first.
+
+    One request without either for a stack that is for none. Raises ChannelError when there is no local channel yet.
+    """
+    variants = _variants_of(settings, stack_name)
+    built = [
+        package.variant
+        for package in published_packages(open_channel(settings.channel))
+        if package.variant is not None and package.name in variants.names
+    ]
+    found = {
+        (version_of(variant["pytorch"]), version_of(variant["python"]))
+        for variant in built
+        if "pytorch" in variant and "python" in variant
+    }
+    newest_first = sorted(found, key=lambda pair: [Version(text) for text in pair], reverse=True)
+    requests = [
+        InstallRequest(stack=variants.stack.name, python=python, pytorch=pytorch) for pytorch, python in newest_first
+    ]
+    return requests or [InstallRequest(stack=variants.stack.name)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ValidateRequest:
     """What is validated, and how: see ValidationRequest."""
 
@@ -146,11 +242,16 @@ def validate_installed(
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json``, as a page beside it; returns both.
 
+    A report of another than the default variant has the Python and PyTorch in its name.
+
     With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
     hold failed checks and drops. Raises as validate_stack and read_history.
     """
     stack = stack_to_validate(settings, request.install.stack)
-    folder = settings.reports / "history" / stack.name
+    variants = _variants_of(settings, request.install.stack)
+    choice = variants.choose(request.install)
+    name = variants.report_name(choice)
+    folder = settings.reports / "history" / name
     earlier = read_history(folder) if request.keeps_history else ()
     method = {name: value for name, value in stack.validation.items() if name != "method"}
     report = validate_stack(
@@ -158,7 +259,7 @@ def validate_installed(
             stack=stack.name,
             method=str(stack.validation["method"]),
             options=method,
-            specs=stack.install,
+            specs=stack.install + specs_of(choice),
             channels=install_channels(settings, request.install),
             ranks=request.ranks,
             subdir=current_platform(),
@@ -176,7 +277,7 @@ def validate_installed(
     if request.keeps_history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
         write_report(report, kept_file(folder, report))
-    path = settings.reports / f"{stack.name}.json"
+    path = settings.reports / f"{name}.json"
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     return report, path

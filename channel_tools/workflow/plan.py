@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
-from channel_tools.foundation.model import optional_names
+from channel_tools.foundation.model import table_summary
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
+from channel_tools.matrix.choice import choices, default_variants, fits, variants_for
 from channel_tools.matrix.model import requirement_name
 from channel_tools.plan import (
     PublishedPackage,
@@ -24,14 +25,17 @@ from channel_tools.plan import (
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
     from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan
     from channel_tools.system.settings import Settings
 
 _CONDA_FORGE = "conda-forge"
+PYTHON_STACK = "python"
+"""The stack that builds the Pythons which the registry foundation does not take from Debian."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +43,17 @@ class PlanRequest:
     """What to plan, as a user asks for it.
 
     ``stack`` None is the default one, ``packages`` empty all of it; ``foundation`` None is the channel's own, and
-    ``address`` says where a conda-forge foundation is. ``force`` builds what is in the channel already.
+    ``address`` says where a conda-forge foundation is. ``all_variants`` is for every Python and PyTorch; else it is the
+    default variant, or the one for the versions in ``python`` and ``pytorch``. ``force`` builds what is in the channel
+    already.
     """
 
     stack: str | None = None
     every_stack: bool = False
     packages: tuple[str, ...] = ()
+    all_variants: bool = False
+    python: str | None = None
+    pytorch: str | None = None
     foundation: FoundationKind | None = None
     address: str | None = None
     force: bool = False
@@ -60,13 +69,27 @@ class Expansion:
     packages: tuple[RenderedPackage, ...]
     resources: Mapping[str, BuildResources]
     """What builds may use, by recipe, as stacks.yaml says."""
+    makes_pythons: bool
+    """Whether the tree has the stack that builds Pythons for the registry foundation."""
 
     @property
     def optional_packages(self) -> frozenset[str]:
         """What the registry foundation makes only when asked, and recipes or environments of the stacks name."""
         recipes = (package.requirement_names() for package in self.packages)
         installed = (requirement_name(spec) for stack in self.stacks for spec in stack.install)
-        return optional_names() & frozenset(installed).union(*recipes)
+        return table_summary().optional & frozenset(installed).union(*recipes)
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """The Pythons and PyTorches that the registry foundation makes only when asked, and variants are for."""
+        wanted = [dict(choice) for choice in choices(self.packages)]
+        default = table_summary().default
+        return tuple(
+            one
+            for one in table_summary().combinations
+            if (self.makes_pythons or one.python == default.python)
+            and any(fits(choice["python"], one.python) and fits(choice["pytorch"], one.pytorch) for choice in wanted)
+        )
 
 
 def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
@@ -85,13 +108,28 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
         raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
+    asked = {key: version for key, version in (("pytorch", request.pytorch), ("python", request.python)) if version}
+    if request.all_variants and asked:
+        message = "--all-variants with --python or --pytorch"
+        raise UsageError(message, hint="leave one out: all variants, or the one for these versions")
+    if not request.all_variants:
+        packages = variants_for(packages, asked, offered_versions(foundation.kind))
     return Expansion(
         request=request,
         foundation=foundation,
         stacks=stacks,
         packages=tuple(packages),
         resources=loaded.resources,
+        makes_pythons=PYTHON_STACK in loaded.stacks,
     )
+
+
+def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
+    """The Pythons and PyTorches that a foundation has without building one; no key: any."""
+    if kind == "conda-forge":
+        return {}
+    default = table_summary().default
+    return {"python": (default.python,), "pytorch": (default.pytorch,)}
 
 
 def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
@@ -127,7 +165,7 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
         settings.foundation if address is None else address,
         kind=kind,
         platform=current_platform(),
-        optional=optional_names() if kind == "registry" else frozenset(),
+        optional=table_summary().optional if kind == "registry" else frozenset(),
     )
     return make_plan(
         expansion.packages,
@@ -158,6 +196,8 @@ class ListedStack:
 
     stack: Stack
     packages: tuple[RenderedPackage, ...]
+    default: frozenset[int]
+    """The places in ``packages`` of those that belong to the default variant."""
 
 
 def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) -> list[ListedStack]:
@@ -168,7 +208,13 @@ def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) 
     loaded = load_tree(settings.tree)
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
     rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
-    return [ListedStack(stack=item, packages=_packages_of(item, rendered)) for item in stacks]
+    chosen = {id(package) for package in default_variants(rendered, offered_versions(kind))}
+    return [_listed(item, _packages_of(item, rendered), chosen) for item in stacks]
+
+
+def _listed(stack: Stack, packages: tuple[RenderedPackage, ...], chosen: Collection[int]) -> ListedStack:
+    default = frozenset(place for place, package in enumerate(packages) if id(package) in chosen)
+    return ListedStack(stack=stack, packages=packages, default=default)
 
 
 def _packages_of(stack: Stack, rendered: Iterable[RenderedPackage]) -> tuple[RenderedPackage, ...]:

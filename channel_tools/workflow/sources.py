@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 
+_LATER_SUITE = "trixie"
+"""Has tarballs that are newer than the foundation's packages: the one of recipes/python."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRequest:
@@ -160,13 +163,15 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
     )
 
 
-def debian_sources(settings: Settings) -> DebianSources:
-    """Debian's source packages of the registry foundation's suite, with a state folder beside the downloads."""
-    suite = load_table().suite
-    return DebianSources(
-        state=settings.downloads / "apt" / f"{suite}-source",
-        suite=suite,
-        architecture=DEB_ARCHITECTURES[current_platform()],
+def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
+    """Debian's source packages of the registry foundation's suite and of the next, each with a state folder."""
+    return tuple(
+        DebianSources(
+            state=settings.downloads / "apt" / f"{suite}-source",
+            suite=suite,
+            architecture=DEB_ARCHITECTURES[current_platform()],
+        )
+        for suite in (load_table().suite, _LATER_SUITE)
     )
 
 

@@ -423,7 +423,7 @@ def test_a_tarball_that_debian_holds_is_found_by_its_hash(tmp_path: Path) -> Non
     unknown = file_need(tar_gz({"x": b"unknown"}), "https://upstream.invalid/unknown-1.tar.gz")
     client = make_http_client({}, retry=Retry(attempts=1))
     with pytest.raises(NetworkError, match=r"could not be fetched \(1\)"):
-        fetch_sources([need, unknown], store, client=client, jobs=2, progress=SilentProgress(), debian=debian)
+        fetch_sources([need, unknown], store, client=client, jobs=2, progress=SilentProgress(), debian=[debian])
     assert store.known(need).path.read_bytes() == HELLO
     assert store.origin(need) == "toy_1.orig.tar.gz of Debian's source package toy 1-1"
 

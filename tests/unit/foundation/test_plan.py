@@ -142,7 +142,7 @@ def test_what_a_row_that_is_always_made_depends_on_is_made(tmp_path: Path) -> No
 
 
 def test_asking_for_what_has_no_row_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no package 'plugni'") as caught:
+    with pytest.raises(UsageError, match="no package and no combination 'plugni'") as caught:
         make_table(tmp_path, "plugin: {wheels: [plugin], optional: true}").asking({"plugni"})
     assert caught.value.hint == "did you mean plugin?"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports, optional_names
+from channel_tools.foundation.model import DATA_FOLDER, Entry, RunExports, table_summary
 from channel_tools.foundation.table import load_table
 from channel_tools.system.errors import ConfigError
 from tests.unit.foundation.archives import HEADER, make_table, write_table
@@ -41,7 +41,7 @@ def test_the_tables_own_files_are_right() -> None:
     names = {entry.name for entry in table.entries}
     assert {"python", "pytorch", "libtorch", "numpy", "pip", "cmake", "libgrpc", "gxx_linux-64", "mpich"} <= names
     assert table.suite == "bookworm"
-    assert optional_names() == table.optional_names != frozenset()
+    assert table_summary().optional == table.optional_names != frozenset()
 
 
 def test_rows_may_stand_in_several_files(tmp_path: Path) -> None:

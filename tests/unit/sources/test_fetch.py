@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> SourceStore:
 
 
 def fetch(store: SourceStore, *needs: NeededSource, debian: ByHash | None = None) -> None:
-    fetch_sources(needs, store, client=CLIENT, jobs=4, progress=SilentProgress(), debian=debian)
+    fetch_sources(needs, store, client=CLIENT, jobs=4, progress=SilentProgress(), debian=[debian] if debian else [])
 
 
 def test_mirrors_are_tried_in_turn(store: SourceStore) -> None:
