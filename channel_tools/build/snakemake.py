@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from channel_tools.build.failures import log_tail
 from channel_tools.build.forecast import state_in_words, time_left
@@ -30,6 +31,7 @@ from channel_tools.build.schedule import held_back
 from channel_tools.system.errors import BuildError, CommandError, UsageError
 from channel_tools.system.files import is_locked, write_text_atomically
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
+from channel_tools.system.schedulers import status_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from channel_tools.build.remote import RemoteBuilds
     from channel_tools.system.processes import Program
 
-SLURM = "slurm"
+SLURM: Final = "slurm"
+PBS: Final = "pbs"
+_PBS_LOGS = "pbs-logs"
 _PROGRAM = "snakemake"
 _SNAKEFILE = "Snakefile"
 _JOBS_AT_ONCE = 100
@@ -80,7 +84,7 @@ def check_workflow_folder(folder: Path) -> None:
 
 def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
     """Write the Snakefile and what it reads into ``folder``; finished builds of an earlier run are taken over."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _PBS_LOGS).mkdir(parents=True, exist_ok=True)
     write_builds(folder / BUILDS_FILE, builds)
     for job in builds.jobs:
         results = results_of(folder / BUILDS_FILE, job.stem)
@@ -95,19 +99,37 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
 def snakemake_command(
     program: Path, folder: Path, *, on: str, jobs: int | None, environ: Mapping[str, str]
 ) -> list[str]:
-    """The command that runs the workflow; ``on`` is ``slurm`` or the folder of a Snakemake profile.
+    """The command that runs the workflow; ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile.
 
     ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``,
-    CommandError for ``slurm`` where Slurm's commands are not on the PATH of ``environ``.
+    CommandError where the commands of Slurm or PBS are not on the PATH of ``environ``.
     """
     command = [str(program), "--snakefile", str(folder / _SNAKEFILE), *_OWN_OPTIONS, "--keep-going"]
     command += ["--local-cores", "1", "--scheduler", "greedy", "--nocolor"]
     if on == SLURM:
         return [*command, *_SLURM_OPTIONS, *_status_options(environ), "--jobs", str(jobs or _JOBS_AT_ONCE)]
+    if on == PBS:
+        return [*command, *_pbs_options(folder, environ), "--jobs", str(jobs or _JOBS_AT_ONCE)]
     if not Path(on).is_dir():
-        message = f"--on {on}: neither {SLURM} nor a folder"
+        message = f"--on {on}: neither {SLURM} nor {PBS} nor a folder"
         raise UsageError(message, hint="name the folder of a Snakemake profile, which has a config.yaml")
     return [*command, "--profile", str(Path(on).absolute()), *(["--jobs", str(jobs)] if jobs else [])]
+
+
+def _pbs_options(folder: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """PBS's commands for the plugin cluster-generic, which fills in the braces and puts script or job behind them."""
+    if shutil.which("qsub", path=environ.get("PATH", "")) is None:
+        raise CommandError("qsub: not found; --on pbs needs PBS's commands on the PATH", hint="load PBS's module")
+    logs = shlex.quote(f"{folder / _PBS_LOGS}/").replace("{", "{{").replace("}", "}}")
+    submit = (
+        f"qsub -N build -r n -j oe -o {logs} -l select=1:ncpus={{threads}}:mem={{resources.mem_mb}}mb"
+        # PBS reads minutes and seconds, however many minutes there are
+        " -l walltime={resources.runtime}:00"
+    )
+    return (
+        *("--executor", "cluster-generic", "--retries", "2", "--cluster-generic-submit-cmd", submit),
+        *("--cluster-generic-status-cmd", shlex.join(status_command(PBS)), "--cluster-generic-cancel-cmd", "qdel"),
+    )
 
 
 def _status_options(environ: Mapping[str, str]) -> tuple[str, ...]:

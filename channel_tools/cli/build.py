@@ -47,8 +47,8 @@ class _BuildOptions(options.PlanOptions):
         str | None,
         typer.Option(
             "--on",
-            metavar="slurm|PROFILE",
-            help="Build on a cluster by Snakemake: slurm, or the folder of a Snakemake profile.",
+            metavar="slurm|pbs|PROFILE",
+            help="Build on a cluster by Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
             show_default="this machine",
         ),
     ] = None

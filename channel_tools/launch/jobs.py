@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.launch.schedulers import JobState, Scheduler
+    from channel_tools.system.schedulers import JobState, Scheduler
 
 OUTPUT, LOG, EXIT_CODE, SCHEDULER_LOG = "output", "log", "exit-code", "scheduler.log"
 ASK_EVERY_S = 2.0

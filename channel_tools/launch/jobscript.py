@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.launch.jobs import JobFolder
-    from channel_tools.launch.schedulers import SchedulerName
+    from channel_tools.system.schedulers import SchedulerName
 
 _TIME = re.compile(r"[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]")
 

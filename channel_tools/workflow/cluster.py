@@ -44,7 +44,7 @@ _NODES = "nodes"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterRequest:
-    """Where builds run: ``on`` is ``slurm`` or the folder of a Snakemake profile, None with a ``destination``.
+    """Where builds run: ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile, None with a ``destination``.
 
     That is where the workflow is written to, and nothing is run. ``jobs`` is how many jobs may wait or run at once,
     None what the profile says.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from channel_tools.launch import LaunchPlan
     from channel_tools.launch.model import LauncherName
-    from channel_tools.launch.schedulers import SchedulerName
     from channel_tools.matrix.model import Stack
+    from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
 
 ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"

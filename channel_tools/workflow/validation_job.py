@@ -19,9 +19,9 @@ from channel_tools.launch.hosts import address_towards, hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, run_job_script
 from channel_tools.launch.jobscript import JobOptions, job_script, recorded_job_script
 from channel_tools.launch.launchers import pick_launcher
-from channel_tools.launch.schedulers import scheduler_of
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import write_text_atomically
+from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.ranks import RankHosts
 from channel_tools.validate.runner import find_method
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from channel_tools.launch.jobs import Listener
     from channel_tools.launch.model import LauncherName
-    from channel_tools.launch.schedulers import SchedulerName
+    from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
 
 _JOBS = "jobs"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import BuildError, ChannelError
+from tests.support.pbs import write_pbs
 from tests.support.processes import PATIENCE_S, assert_ended
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
@@ -64,6 +65,22 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         ["16000M", "8:00:00"],
     ]
     assert sum("_bad-" in line for line in asked.splitlines()) == 1
+
+
+def test_a_job_of_pbs_that_is_deleted_is_submitted_again(folder: Path, slurm: Slurm) -> None:
+    pipe, deleted = folder / "pipe", folder / "deleted"
+    os.mkfifo(pipe)
+    script = f"if test ! -e {deleted}; then touch {deleted}; echo $$ > {pipe}; sleep 1000; fi"
+    pbs = write_pbs(folder / "pbs", slurm)
+    tool = Tool(folder, None, {"base": {"script": script}}, pbs=pbs)
+    with tool.start("--on", "pbs") as process:
+        deleted_script = read_pipe(pipe)
+        (job,) = slurm.jobs()
+        subprocess.run([pbs / "qdel", f"{job}.stand-in"], check=True)
+        _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, said
+    assert tool.published() == ["base"]
+    assert_ended(deleted_script)
 
 
 def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: Slurm) -> None:

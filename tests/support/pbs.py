@@ -16,11 +16,13 @@ from tests.support.slurm import Slurm
 # the job's script with PBS's variables in the place of Slurm's; -W block and other words of qsub are not known
 _QSUB = """\
 #!{python} -IS
-import os, re, subprocess, sys
+import os, re, shutil, subprocess, sys
 *options, script = sys.argv[1:]
-text = open(script).read()
-chunks = re.search(r"#PBS -l select=([0-9]+):ncpus=([0-9]+):mpiprocs=([0-9]+)", text)
-nodes, each = (int(chunks[1]), int(chunks[3])) if chunks else (1, 1)
+given = "".join(re.findall("^#PBS(.*)$", open(script).read(), re.M)) + " " + " ".join(options)
+chunks = re.search("select=([0-9]+):ncpus=([0-9]+)(?::mpiprocs=([0-9]+))?", given)
+nodes, each = int(chunks[1]), int(chunks[3] or 1)
+kept = "{folder}/script.%d" % os.getpid()
+shutil.copy(script, kept)
 job = '''#!/bin/bash
 PBS_JOBID=$SLURM_JOB_ID.stand-in PBS_NODEFILE={folder}/nodes.$SLURM_JOB_ID PBS_ENVIRONMENT=PBS_BATCH
 for node in $({bin}/scontrol show hostnames "$SLURM_JOB_NODELIST"); do
@@ -31,12 +33,10 @@ for name in $(env | sed -n 's/^\\\\(SLURM_[A-Z_0-9]*\\\\)=.*/\\\\1/p'); do unset
 PATH={folder}:$PATH
 export PATH PBS_JOBID PBS_NODEFILE PBS_ENVIRONMENT
 exec bash %s
-''' % (each, script)
-output = re.search(r"^#PBS -o (.*)$", text, re.M)
-limit = re.search(r"walltime=([0-9:]+)", text)
-words = ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % each, "--no-requeue", "--export=NONE"]
-words += ["--output=" + output[1].strip("'")] if output else []
-words += ["--time=" + limit[1]] if limit else []
+''' % (each, kept)
+output, limit = re.search("-o ([^ ]+)", given)[1], re.search("walltime=([0-9:]+)", given)[1]
+words = ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % each, "--cpus-per-task=%d" % (int(chunks[2]) // each)]
+words += ["--no-requeue", "--export=NONE", "--time=" + limit, "--output=" + output + "%j.OU" * output.endswith("/")]
 done = subprocess.run(["{bin}/sbatch", "--parsable", *words], input=job, text=True, capture_output=True)
 sys.stderr.write(done.stderr)
 if done.returncode:

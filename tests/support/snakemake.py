@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Snakemake for tests, with its plugin for Slurm: a virtual environment of its own, since the two are 300 MB."""
+"""Snakemake for tests, with its plugins for Slurm and PBS: a virtual environment of its own, since they are 300 MB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from filelock import FileLock
 
 from channel_tools.system.settings import find_cache
 
-_REQUIREMENTS = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0")
+_REQUIREMENTS = (
+    "snakemake==9.27.1",
+    "snakemake-executor-plugin-slurm==2.8.0",
+    "snakemake-executor-plugin-cluster-generic==1.0.9",
+)
 _LIMIT_S = 600
 
 

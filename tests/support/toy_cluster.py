@@ -52,10 +52,11 @@ class Tool:
         recipes: Mapping[str, Recipe],
         *,
         resources: Mapping[str, Mapping[str, int]] | None = None,
+        pbs: Path | None = None,
     ) -> None:
         self.folder, self.tree = folder, folder / "tree"
         self.profile = folder / "profile"
-        clients = [] if slurm is None else [str(slurm.bin)]
+        clients = [*([str(pbs)] if pbs else []), *([str(slurm.bin)] if slurm else [])]
         self._path = os.pathsep.join([str(snakemake_folder()), *clients, os.environ["PATH"]])
         self._write("profile/config.yaml", yaml.safe_dump(_PROFILE))
         for subdir in ("noarch", "linux-64"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,8 +83,21 @@ def command(folder: Path, on: str, jobs: int | None = None) -> list[str]:
 def test_a_profile_says_how_many_jobs_unless_the_user_does(tmp_path: Path) -> None:
     assert command(tmp_path, str(tmp_path))[-2:] == ["--profile", str(tmp_path)]
     assert command(tmp_path, str(tmp_path), 3)[-2:] == ["--jobs", "3"]
-    with pytest.raises(UsageError, match="--on slrum: neither slurm nor a folder"):
+    with pytest.raises(UsageError, match="--on slrum: neither slurm nor pbs nor a folder"):
         command(tmp_path, "slrum")
+
+
+def test_pbs_gets_its_own_commands(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="qsub: not found"):
+        command(tmp_path, "pbs")
+    (tmp_path / "qsub").touch(0o755)
+    made = command(tmp_path, "pbs", 7)
+    submit = made[made.index("--cluster-generic-submit-cmd") + 1].format(
+        threads=4, resources=SimpleNamespace(mem_mb=8000, runtime=240)
+    )
+    assert submit.endswith("/pbs-logs/ -l select=1:ncpus=4:mem=8000mb -l walltime=240:00")
+    assert made[made.index("--cluster-generic-status-cmd") + 1].endswith("-m channel_tools.system.schedulers pbs")
+    assert made[-2:] == ["--jobs", "7"]
 
 
 def test_a_slurm_without_accounting_is_asked_by_squeue(tmp_path: Path) -> None:

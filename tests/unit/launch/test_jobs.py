@@ -10,8 +10,8 @@ import pytest
 
 from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
-from channel_tools.launch.schedulers import JobState, Pbs, SchedulerName, Slurm
 from channel_tools.system.errors import CommandError, JobError
+from channel_tools.system.schedulers import JobState, Pbs, SchedulerName, Slurm, snakemake_status
 
 
 def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
@@ -75,6 +75,12 @@ def attributes(**values: str) -> str:
 )
 def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
     assert Pbs(environ=write_client(tmp_path, "qstat", said)).state("7.server") == state
+
+
+def test_snakemake_hears_of_a_job_what_its_plugin_knows() -> None:
+    deleted = JobState(phase="ended", words="F", failure="it reached its time limit")
+    states = (JobState(phase="waiting", words="Q"), RUNNING, DONE, deleted)
+    assert [snakemake_status(state) for state in states] == ["running", "running", "success", "failed"]
 
 
 @pytest.mark.parametrize(("client", "scheduler"), [("squeue", Slurm), ("qstat", Pbs)])

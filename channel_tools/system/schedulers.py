@@ -3,11 +3,16 @@
 
 Both forget jobs: Slurm some minutes after their end (MinJobAge), PBS at once unless the site keeps its history
 (job_history_enable). So a job that is not known any more has ended, and how is for its own files to say.
+
+``python -m channel_tools.system.schedulers pbs JOB`` says of a job what Snakemake's plugin cluster-generic asks:
+``running``, ``success`` or ``failed``.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -149,3 +154,23 @@ def _pbs_end(status: str) -> str:
 def scheduler_of(name: SchedulerName, environ: Mapping[str, str]) -> Scheduler:
     """The scheduler of that name, its commands looked for on the PATH of ``environ``."""
     return Slurm(environ=environ) if name == "slurm" else Pbs(environ=environ)
+
+
+def status_command(name: SchedulerName) -> list[str]:
+    """The command that Snakemake's plugin cluster-generic puts a job's id behind, to learn whether it runs."""
+    return [sys.executable, "-P", "-m", "channel_tools.system.schedulers", name]
+
+
+def snakemake_status(state: JobState) -> str:
+    """The plugin's word for the state; of a job that ended by its script, its output files say whether it did well."""
+    if state.phase != "ended":
+        return "running"
+    return "failed" if state.failure else "success"
+
+
+if __name__ == "__main__":
+    _name: SchedulerName = "pbs" if sys.argv[1] == "pbs" else "slurm"
+    try:
+        sys.stdout.write(snakemake_status(scheduler_of(_name, os.environ).state(sys.argv[2])) + "\n")
+    except CommandError as err:
+        sys.exit(str(err))
