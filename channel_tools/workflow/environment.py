@@ -13,7 +13,7 @@ from channel_tools.channel import open_channel, published_packages
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.environments import create_environment, create_locked_environment
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
-from channel_tools.matrix.choice import choices, default_variants, fits, version_of
+from channel_tools.matrix.choice import choices, default_variants, variants_for, version_of
 from channel_tools.pins.files import read_lock
 from channel_tools.pins.virtual import machine_virtual_packages
 from channel_tools.plan import current_platform
@@ -27,7 +27,7 @@ from channel_tools.validate import (
     write_page,
     write_report,
 )
-from channel_tools.workflow.plan import offered_versions
+from channel_tools.workflow.plan import asked_versions, offered_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 
     from channel_tools.environments import EnvironmentResult
     from channel_tools.matrix.choice import Choice
-    from channel_tools.matrix.model import Stack
+    from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.ranks import RankHosts
-
-_TITLES = {"python": "Python", "pytorch": "PyTorch"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +83,7 @@ def install_stack(
 
     Raises as create_environment, and UsageError for a Python or PyTorch that the stack is not for.
     """
-    variants = _variants_of(settings, request.stack)
+    variants = variants_of(settings, request.stack)
     return create_environment(
         prefix,
         variants.stack.install + specs_of(variants.choose(request)),
@@ -136,30 +134,27 @@ def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Variants:
-    """The Pythons and PyTorches of a stack, each pair once and the newest first, and which of them is the default."""
+class StackVariants:
+    """The packages of a stack in every variant, and the Pythons and PyTorches that the foundation has as it stands."""
 
     stack: Stack
-    choices: tuple[Choice, ...]
-    default: Choice
-    names: frozenset[str]
-    """The packages of the stack."""
+    packages: tuple[RenderedPackage, ...]
+    offered: Mapping[str, Sequence[str]]
+
+    @property
+    def default(self) -> Choice:
+        """The Python and PyTorch of the default variant; none where the stack is for none."""
+        return next(iter(choices(default_variants(self.packages, self.offered))), ())
 
     def choose(self, request: InstallRequest) -> Choice:
         """The pair that a request means; none where it leaves it to the solver, or the stack is for none.
 
         Raises UsageError when the stack is for no such pair.
         """
-        asked = {"python": request.python, "pytorch": request.pytorch}
-        if not any(asked.values()):
-            return () if request.channels else self.default
-        for choice in self.choices:
-            if all(fits(value, asked[key] or version_of(value)) for key, value in choice):
-                return choice
-        wanted = " and ".join(f"{_TITLES[key]} {value}" for key, value in asked.items() if value)
-        known = "; ".join(map(in_words, self.choices)) or "any"
-        message = f"the stack {self.stack.name} is not for {wanted}; it is for: {known}"
-        raise UsageError(message, hint=f"channel_tools list --variant {self.stack.name} shows its variants")
+        asked = asked_versions(python=request.python, pytorch=request.pytorch)
+        if not asked and request.channels:
+            return ()
+        return next(iter(choices(variants_for(self.packages, asked, self.offered))), ())
 
     def report_name(self, choice: Choice) -> str:
         """What the report of a validation is called."""
@@ -167,18 +162,13 @@ class _Variants:
         return "-".join([self.stack.name, *(f"{key}{version_of(value)}" for key, value in others)])
 
 
-def _variants_of(settings: Settings, stack_name: str | None) -> _Variants:
+def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
+    """The variants of a stack (None: the default one) on the local channel's foundation. Raises as load_tree."""
     loaded = load_tree(settings.tree)
     stack = find_stack(loaded, stack_name)
     kind = open_channel(settings.channel).foundation.kind if settings.channel.exists() else "registry"
     packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
-    default = choices(default_variants(packages, offered_versions(kind)))
-    return _Variants(
-        stack=stack,
-        choices=tuple(choices(packages)),
-        default=next(iter(default), ()),
-        names=frozenset(package.name for package in packages),
-    )
+    return StackVariants(stack=stack, packages=tuple(packages), offered=offered_versions(kind))
 
 
 def specs_of(choice: Choice) -> tuple[str, ...]:
@@ -186,21 +176,17 @@ def specs_of(choice: Choice) -> tuple[str, ...]:
     return tuple(f"{key} {value}" if key == "python" else f"{key} {value}.*" for key, value in choice)
 
 
-def in_words(choice: Choice) -> str:
-    """``PyTorch 2.13 on Python 3.11``."""
-    return " on ".join(f"{_TITLES[key]} {version_of(value)}" for key, value in choice)
-
-
 def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:
     """A request for each Python and PyTorch that the local channel has packages of the stack for, the newest first.
 
     One request without either for a stack that is for none. Raises ChannelError when there is no local channel yet.
     """
-    variants = _variants_of(settings, stack_name)
+    variants = variants_of(settings, stack_name)
+    names = {package.name for package in variants.packages}
     built = [
         package.variant
         for package in published_packages(open_channel(settings.channel))
-        if package.variant is not None and package.name in variants.names
+        if package.variant is not None and package.name in names
     ]
     found = {
         (version_of(variant["pytorch"]), version_of(variant["python"]))
@@ -248,7 +234,7 @@ def validate_installed(
     hold failed checks and drops. Raises as validate_stack and read_history.
     """
     stack = stack_to_validate(settings, request.install.stack)
-    variants = _variants_of(settings, request.install.stack)
+    variants = variants_of(settings, request.install.stack)
     choice = variants.choose(request.install)
     name = variants.report_name(choice)
     folder = settings.reports / "history" / name

@@ -108,7 +108,7 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
         raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
-    asked = {key: version for key, version in (("pytorch", request.pytorch), ("python", request.python)) if version}
+    asked = asked_versions(python=request.python, pytorch=request.pytorch)
     if request.all_variants and asked:
         message = "--all-variants with --python or --pytorch"
         raise UsageError(message, hint="leave one out: all variants, or the one for these versions")
@@ -122,6 +122,11 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
         resources=loaded.resources,
         makes_pythons=PYTHON_STACK in loaded.stacks,
     )
+
+
+def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]:
+    """The versions of the keys that a user asks for."""
+    return {key: version for key, version in (("pytorch", pytorch), ("python", python)) if version}
 
 
 def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:

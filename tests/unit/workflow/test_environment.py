@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.matrix.choice import version_of
 from channel_tools.system.errors import UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
-from channel_tools.workflow.environment import InstallRequest, ValidateRequest, validate_installed
+from channel_tools.workflow.environment import InstallRequest, ValidateRequest, validate_installed, variants_of
 from tests.unit.matrix.toytree import FILES, write_tree
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
@@ -20,3 +23,20 @@ def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the stack udp has no validation"):
         validate_installed(settings, request, progress=SilentProgress())
     assert not settings.output.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, {"python": "3.11", "pytorch": "2.13"}, id="the default variant"),
+        pytest.param({"pytorch": "2.12"}, {"python": "3.11", "pytorch": "2.12"}, id="the default Python"),
+        pytest.param({"python": "3.13"}, {"python": "3.13", "pytorch": "2.13"}, id="the default PyTorch"),
+        pytest.param({"channels": ("https://a.example",)}, {}, id="another channel's solver"),
+    ],
+)
+def test_an_installation_is_of_one_python_and_pytorch(
+    tmp_path: Path, given: dict[str, str], expected: dict[str, str]
+) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    choice = variants_of(settings, "cray-mpich").choose(InstallRequest(**given))  # type: ignore[arg-type]
+    assert {key: version_of(value) for key, value in choice} == expected
