@@ -11,7 +11,7 @@
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
 # make bench        what the commands take, beside other programs where they are at hand
-# make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, and torch-mpi's beside mpi4py's; output/bench/
+# make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3
@@ -94,6 +94,9 @@ bench-allreduce: setup
 	$(BIN)/channel_tools build --variant cray-mpich
 	$(BIN)/python -m benchmarks.allreduce
 	$(BIN)/python -m benchmarks.allreduce_mpi
+	$(BIN)/channel_tools build --variant oneccl
+	$(BIN)/channel_tools build --variant accl
+	$(BIN)/python -m benchmarks.allreduce_stacks
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)

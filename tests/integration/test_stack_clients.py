@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The default stack as users get it: ``pytorch-switchml``, by conda clients, from each place that they can read.
 
+``pytorch-cray-mpich`` too, from a folder by conda, and beside mpi4py.
+
 rattler's engine, which pixi has as well, is always at hand; conda where a variable names it. rattler's way from a
 bundle is in test_whole_path.py.
 """
@@ -18,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import ROOT
+from channel_tools.system.processes import run_command
+from channel_tools.system.settings import Settings
+from tests.integration.conftest import ROOT, build_into_output
 from tests.integration.test_serve_clients import drive, naming
 from tests.support.programs import has, program
 from tests.support.s3 import Bucket
@@ -105,6 +109,24 @@ def test_conda_installs_the_stack_from_an_imported_bundle_without_a_network(
     install("conda", Place(address=address, inside=without_network), tmp_path)
 
 
+def test_ranks_reduce_beside_mpi4py_in_an_environment_of_conda(own_settings: Settings, tmp_path: Path) -> None:
+    """Whichever of the two starts MPI; the other takes it as it is."""
+    program("conda")
+    result = build_into_output("build", "--variant", "cray-mpich")
+    assert result.returncode == 0, result.stderr
+    prefix = tmp_path / "env"
+    place = Place(address=own_settings.channel.as_uri())
+    with_conda(place, prefix, tmp_path / "cache", "pytorch-cray-mpich", "pip", "numpy")
+    python, mpiexec = prefix / "bin" / "python", prefix / "bin" / "mpiexec"
+    done = run_command([python, "-m", "pip", "install", "--quiet", "mpi4py"], check=False, timeout_s=_PATIENCE_S)
+    if done.returncode != 0:
+        pytest.skip(f"mpi4py cannot be installed into the environment: {done.tail()}")
+    script = ROOT / "tests" / "support" / "beside_mpi4py.py"
+    for first in ("mpi4py", "torch"):
+        done = run_command([mpiexec, "-n", "2", python, script, first], timeout_s=_PATIENCE_S)
+        assert done.stdout == f"{first} first: 2 ranks, 2 allreduces by torch_mpi\n"
+
+
 def tool(*arguments: object, inside: tuple[str, ...] = ()) -> str:
     command = [*inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
@@ -117,7 +139,8 @@ def install(client: str, place: Place, work: Path) -> None:
     prefix, cache = work / "env", work / "cache"
     work.mkdir(exist_ok=True)
     if client == "conda":
-        with_conda(place, prefix, cache)
+        with_conda(place, prefix, cache, "pytorch-switchml")
+        assert [path.name for path in (prefix / "conda-meta").glob("torch-switchml-*.json")]
     else:
         driver = ("tests.integration.clients", "create", place.address, cache, prefix)
         done = drive(*driver, "pytorch-switchml", environ=dict(place.environ))
@@ -134,12 +157,11 @@ def install(client: str, place: Place, work: Path) -> None:
     assert found.stdout == "False\n", found.stderr
 
 
-def with_conda(place: Place, prefix: Path, cache: Path) -> None:
+def with_conda(place: Place, prefix: Path, cache: Path, *specs: str) -> None:
     create = (program("conda"), "create", "--yes", "--quiet", "--override-channels", "--prefix", str(prefix))
     environ = {**os.environ, **place.environ, "CONDA_PKGS_DIRS": str(cache)}
     done = subprocess.run(
-        [*place.inside, *create, "--channel", place.address, "pytorch-switchml"],
+        [*place.inside, *create, "--channel", place.address, *specs],
         env=environ, capture_output=True, text=True, check=False, timeout=_PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [path.name for path in (prefix / "conda-meta").glob("torch-switchml-*.json")]

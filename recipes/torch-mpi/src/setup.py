@@ -77,9 +77,8 @@ def make_extension() -> CppExtension:
             f"-ffile-prefix-map={sys.prefix}=prefix",
         ],
         extra_link_args=[
-            str(
-                mpi / "lib" / f"lib{library}.so"
-            ),  # by its path: the environment's own MPI may come first in the linker's
+            # by its path: the environment's own MPI may come first in the linker's
+            str(mpi / "lib" / f"lib{library}.so"),
             "-Wl,-rpath,$ORIGIN/../torch/lib",
             "-Wl,-rpath,$ORIGIN/../../..",
         ],
