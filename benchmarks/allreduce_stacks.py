@@ -37,6 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SUBDIR = "linux-64"
 LIMIT_S = 1800.0
 STACKS = ("oneccl", "accl")
+_WHOLE = 100
+"""MB/s from which they are told without a fraction."""
 FEW: dict[str, object] = {"dtypes": ["float32"], "ops": ["SUM"], "ddp": False}
 
 
@@ -102,7 +104,10 @@ def write_report(rows: Sequence[Measured], folder: Path) -> str:
 
 
 def _in_words(rate: Spread) -> str:
-    return f"{rate.median:.3g} ({rate.lower:.3g} to {rate.upper:.3g})"
+    lower, median, upper = (
+        f"{one:.0f}" if one >= _WHOLE else f"{one:.3g}" for one in (rate.lower, rate.median, rate.upper)
+    )
+    return f"{median} ({lower} to {upper})"
 
 
 def main() -> int:

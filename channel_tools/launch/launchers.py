@@ -28,6 +28,7 @@ _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMI
 """Slurm's plug-ins that tell an MPI library of its world, and what each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
 _OPENMPI = "openmpi"
+_OPENMPI_OF_PMIX_ALONE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +131,7 @@ def _pmi_kind(program: str, start: Start) -> str:
     wanted = start.variables.get("SLURM_MPI_TYPE", "")
     listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
     known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)
-    usable = [kind for kind in _pmi_kinds(start.installed) if kind in known]
+    usable = [kind for kind in pmi_kinds(start.installed) if kind in known]
     if wanted and wanted not in usable:
         message = f"SLURM_MPI_TYPE is {wanted}: each of the {start.ranks} ranks would be a world of its own to MPI"
         raise UsageError(message, hint=f"set it to one of: {', '.join(usable) or 'none here'}; or --launcher mpiexec")
@@ -140,10 +141,13 @@ def _pmi_kind(program: str, start: Start) -> str:
     return wanted or usable[0]
 
 
-def _pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
-    """The plug-ins that the environment's MPI understands, the best first: others leave each rank alone silently."""
+def pmi_kinds(installed: Mapping[str, str]) -> tuple[str, ...]:
+    """The plug-ins that the environment's MPI understands, the best first: others leave each rank alone silently.
+
+    ``installed`` are the environment's packages by name, each as ``VERSION BUILD``.
+    """
     if _OPENMPI in installed:
-        return ("pmix", "pmi2")
+        return ("pmix", "pmi2") if int(installed[_OPENMPI].partition(".")[0]) < _OPENMPI_OF_PMIX_ALONE else ("pmix",)
     return ("cray_shasta", "pmi2") if "external" in installed.get("mpich", "") else ("pmi2",)
 
 
