@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -51,6 +52,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """What ``-n auto`` means: one worker more than there are cores, for tests often wait for others' processes."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_sessionstart() -> None:
+    """Look for no cycles in what collecting makes: all of it stays until the end."""
+    gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Leave what was collected out of every later search for cycles; each would go through 200,000 objects."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGES = 12
-FILES = 40
+FILES = 10
 # Kills itself when the installer reports that so many packages are being linked: from one of its own threads, while
 # others link.
 CREATE = """

@@ -14,16 +14,31 @@ from channel_tools.mirror.bundle.files import open_bundle
 from channel_tools.mirror.bundle.format import BundleRejectedError
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.mirror.importing.target import import_state
+from channel_tools.mirror.trust.keys import KeyFolder
 from channel_tools.system.errors import IntegrityError, UsageError
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
 
+def imported_once(folder: Path) -> ExportingSite:
+    """The exporting site, beside the importing one, which has the first bundle."""
+    site = exporting_site(folder)
+    site.bundle(folder / "first")
+    import_to(folder / "first", folder / "far", site.fingerprint)
+    return site
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    imported_once(folder)
+    return folder
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> ExportingSite:
-    made = exporting_site(tmp_path)
-    made.bundle(tmp_path / "first")
-    import_to(tmp_path / "first", tmp_path / "far", made.fingerprint)
-    return made
+def site(made: Path, tmp_path: Path) -> ExportingSite:
+    """A copy, whose channel has another address than it had for the first bundle."""
+    shutil.copytree(made, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return exporting_site(tmp_path, open_channel(tmp_path / "channel"), keys=KeyFolder(path=tmp_path / "keys"))
 
 
 @pytest.mark.parametrize("known_by", ["far/.mirror/received.json", "first"])
@@ -40,7 +55,8 @@ def test_an_update_brings_only_what_the_far_side_lacks(tmp_path: Path, site: Exp
     assert listed(channel.path) == ["more-1.0-0.conda", "toy-1.0-0.conda", "zlib-1.0-0.conda"]
 
 
-def test_nothing_new_is_seen_without_fetching(tmp_path: Path, site: ExportingSite) -> None:
+def test_nothing_new_is_seen_without_fetching(tmp_path: Path) -> None:
+    site = imported_once(tmp_path)
     for known_by in ("far/.mirror/received.json", "first"):
         assert site.plan(since=read_since(tmp_path / known_by)).brings_nothing()
     add_toys(open_channel(tmp_path / "channel"), ["more"])

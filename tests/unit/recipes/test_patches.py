@@ -60,11 +60,12 @@ def test_a_patch_says_its_reason_and_keeps_its_context_short(path: Path) -> None
 
 @pytest.mark.parametrize("path", PATCHES, ids=_id)
 def test_a_recipe_applies_each_patch_once(path: Path) -> None:
+    expected = f"- ../../patches/{_id(path)}"
     named = [
         line
         for recipe in (ROOT / "recipes").glob("*/recipe.yaml")
         for line in recipe.read_text(encoding="utf-8").splitlines()
-        if line.strip() == f"- ../../patches/{_id(path)}"
+        if line.strip() == expected
     ]
     assert len(named) == 1
 
