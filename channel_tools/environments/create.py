@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import rattler
@@ -26,7 +27,7 @@ from channel_tools.system.errors import SolveError
 from channel_tools.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.environments.transaction import EnvironmentResult
@@ -43,11 +44,13 @@ def create_environment(
     subdir: str,
     progress: Progress,
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage] | None = None,
+    check: Check | None = None,
 ) -> EnvironmentResult:
     """Install ``specs`` from ``channels`` alone (in order of priority) into ``prefix``, or update it to the solution.
 
     ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used and not written.
     Nothing is done where the prefix already holds the solution. ``virtual_packages`` None means those of this machine.
+    ``check`` sees the solution before anything is fetched, and raises for one that must not be installed.
     Raises UsageError (the prefix is something else, a spec does not parse), SolveError, NetworkError, ChannelError (no
     such channel; the prefix is in use by another run), IntegrityError (a damaged package, by name) and DiskFullError;
     the same call afterwards completes the environment.
@@ -71,10 +74,13 @@ def create_environment(
                 virtual_packages=rattler.VirtualPackage.detect() if virtual_packages is None else virtual_packages,
             )
         )
+        if check is not None:
+            check(solution)
         return apply_solution(target, solution, started=started, progress=progress)
 
 
 _SHOWN = 5
+Check = Callable[[Sequence[rattler.RepoDataRecord]], None]
 
 
 def create_locked_environment(
@@ -86,14 +92,15 @@ def create_locked_environment(
     virtual_packages: Sequence[rattler.GenericVirtualPackage],
     package_cache: Path,
     progress: Progress,
+    check: Check | None = None,
 ) -> EnvironmentResult:
     """Install the packages of ``lock`` into ``prefix``, or bring it to exactly them.
 
     ``specs`` are noted as what was asked for. ``sources`` says for channels of the lock where to take their packages
     from instead (credentials are used and not written). Packages in the package cache are not fetched, wherever they
-    come from. Raises SolveError when the packages need what is not among ``virtual_packages``, IntegrityError (a
-    package that is absent or has other bytes), NetworkError, UsageError, ChannelError and DiskFullError as
-    create_environment.
+    come from. ``check`` is as for create_environment. Raises SolveError when the packages need what is not among
+    ``virtual_packages``, IntegrityError (a package that is absent or has other bytes), NetworkError, UsageError,
+    ChannelError and DiskFullError as create_environment.
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
@@ -107,6 +114,8 @@ def create_locked_environment(
     )
     records = [repodata_record(_from_source(package, moved)) for package in lock.packages]
     with usable_target(target):
+        if check is not None:
+            check(records)
         if any(record.size is None for record in records):
             records = _completed(records, target, progress)
         _check_requirements(records, virtual_packages)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -28,6 +28,7 @@ from channel_tools.validate import (
     write_report,
 )
 from channel_tools.workflow.plan import asked_versions, offered_versions
+from channel_tools.workflow.verify import attestation_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock
+    from channel_tools.provenance.trust import TrustedKey
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
@@ -49,12 +51,14 @@ class InstallRequest:
 
     ``python`` and ``pytorch`` choose among its variants by their versions. With neither, an installation from the local
     channel is of the default variant, one from other channels of what the solver chooses there.
+    ``trusted_keys`` are those of which one has to have signed every package, None where none has to.
     """
 
     stack: str | None = None
     channels: tuple[str, ...] = ()
     python: str | None = None
     pytorch: str | None = None
+    trusted_keys: tuple[TrustedKey, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +68,9 @@ class LockInstallRequest:
     lock: Path
     channels: tuple[str, ...] = ()
     virtual_packages: tuple[str, ...] = ()
+    trusted_keys: tuple[TrustedKey, ...] | None = None
+    """As in InstallRequest."""
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
@@ -84,10 +91,12 @@ def install_stack(
     Raises as create_environment, and UsageError for a Python or PyTorch that the stack is not for.
     """
     variants = variants_of(settings, request.stack)
+    channels = install_channels(settings, request)
     return create_environment(
         prefix,
         variants.stack.install + specs_of(variants.choose(request)),
-        install_channels(settings, request),
+        channels,
+        check=attestation_check(request.trusted_keys, channels, settings.environ),
         package_cache=settings.package_cache,
         subdir=current_platform(),
         progress=progress,
@@ -108,11 +117,13 @@ def install_lock(
     if not chosen:
         message = f"{request.lock}: locked for {', '.join(one.platform for one in lock.platforms)}, this is {here}"
         raise UsageError(message, hint=f"lock for it as well: channel_tools pins --platform {here}")
+    sources = _sources(lock, request.channels)
     return create_locked_environment(
         prefix,
         chosen[0],
         specs=lock.specs,
-        sources=_sources(lock, request.channels),
+        sources=sources,
+        check=attestation_check(request.trusted_keys, [*lock.channels, *sources.values()], request.environ),
         virtual_packages=machine_virtual_packages(request.virtual_packages),
         package_cache=package_cache,
         progress=progress,

@@ -20,6 +20,7 @@ from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,
+    attestation_files,
     index_files,
     locked_packages,
     pip_for_conda,
@@ -173,7 +174,7 @@ def _plan(
         stacks = [lock.stack for lock in locks]
         needed |= set(_build_packages(settings, stacks, channels, platforms, client))
     parts = plan_packages(needed, channels, platforms=platforms, client=client, since=since)
-    small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC))
+    small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC)) | attestation_files(parts, client)
     if tool is not None:
         small[BOOTSTRAP] = bootstrap_script()
     return BundlePlan(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checking packages against their attestations: a package's file, or all of a channel's folder."""
+"""Checking packages against their attestations: files, or what is about to be installed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from channel_tools.conda.addresses import channel_address, local_path, without_credentials
+from channel_tools.conda.credentials import make_http_client
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.sidecar import read_sidecar, sidecar_of
-from channel_tools.provenance.attestations import verify_sidecar
+from channel_tools.conda.sidecar import LIMIT_BYTES, SUFFIX, read_sidecar, sidecar_of
 from channel_tools.provenance.statements import Subject
-from channel_tools.provenance.trust import read_trusted_keys
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.system.http import MissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from rattler import RepoDataRecord
 
     from channel_tools.provenance.attestations import Verified
     from channel_tools.provenance.trust import TrustedKey
+    from channel_tools.system.http import HttpClient
     from channel_tools.system.settings import Settings
 
 UNATTESTED_HINT = "ask those who build it for an attestation (channel_tools attest sign)"
@@ -46,6 +50,8 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     if not files:
         hint = "--trusted-key FILE names the attestation-KEYID.json of those who build the channel"
         raise UsageError("no key is trusted here, so no attestation can be checked", hint=hint)
+    from channel_tools.provenance.trust import read_trusted_keys  # noqa: PLC0415 - slow to import
+
     return read_trusted_keys(files)
 
 
@@ -67,6 +73,8 @@ def verify_target(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
 
 
 def _verdict(path: Path, keys: Sequence[TrustedKey], now: datetime) -> Verdict:
+    from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
+
     name, sidecar = str(PackageKey.of(path)), sidecar_of(path)
     try:
         if not sidecar.is_file():
@@ -76,3 +84,59 @@ def _verdict(path: Path, keys: Sequence[TrustedKey], now: datetime) -> Verdict:
     except ChannelToolsError as err:
         return Verdict(package=name, error=err)
     return Verdict(package=name, verified=verified)
+
+
+def attestation_check(
+    keys: Sequence[TrustedKey] | None, channels: Sequence[str], environ: Mapping[str, str]
+) -> Callable[[Sequence[RepoDataRecord]], None] | None:
+    """What raises where one of the records to be installed is not of a package that one of ``keys`` signed.
+
+    ``channels`` are addresses with any credentials, ``environ`` is as for make_http_client. None without ``keys``.
+    The check raises VerificationError and IntegrityError as verify_sidecar, and NetworkError.
+    """
+    if keys is None:
+        return None
+    addresses = [channel_address(channel).rstrip("/") for channel in channels]
+    plain = {without_credentials(address): address for address in addresses}
+    client = make_http_client(environ)
+
+    def check(records: Sequence[RepoDataRecord]) -> None:
+        now = datetime.now(UTC)
+        wrong: list[VerificationError] = []
+        for record in records:
+            try:
+                _check_record(record, keys, plain, client, now)
+            except VerificationError as err:
+                wrong.append(err)
+        if len(wrong) > 1:
+            message = f"{len(wrong)} of {len(records)} packages are not verified, the first: {wrong[0]}"
+            raise VerificationError(message, hint=wrong[0].hint)
+        if wrong:
+            raise wrong[0]
+
+    return check
+
+
+def _check_record(
+    record: RepoDataRecord, keys: Sequence[TrustedKey], plain: Mapping[str, str], client: HttpClient, now: datetime
+) -> None:
+    """``plain`` gives channels' addresses with credentials by those without."""
+    from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
+
+    listed = record.attestations_sha256
+    url = without_credentials(record.url) + SUFFIX + (f".{listed.hex()}" if listed else "")
+    channel = next((address for address in plain if url.startswith(f"{address}/")), None)
+    content = _read_at(url if channel is None else plain[channel] + url.removeprefix(channel), client)
+    if content is None or record.sha256 is None:
+        raise VerificationError(f"{record.file_name}: has no attestation at {url}", hint=UNATTESTED_HINT)
+    subject = Subject(file_name=record.file_name, sha256=record.sha256.hex())
+    verify_sidecar(content, subject, keys, now=now, where=url)
+
+
+def _read_at(url: str, client: HttpClient) -> bytes | None:
+    """The attestations at an address, None where there are none."""
+    path = local_path(url)
+    try:
+        return client.read(url, limit_bytes=LIMIT_BYTES) if path is None else read_sidecar(path)
+    except (FileNotFoundError, MissingError):
+        return None

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.conda.addresses import without_credentials
+from channel_tools.conda.addresses import local_path, without_credentials
 from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
+from channel_tools.conda.sidecar import LIMIT_BYTES, RECORD_FIELD, hashed_name, read_sidecar
 from channel_tools.mirror.bundle.files import bundle_damaged, open_bundle
 from channel_tools.mirror.bundle.format import (
     METADATA_FOLDER,
@@ -280,6 +281,32 @@ def _wanted(channel: SourceChannel, package: PackageRef) -> RemoteFile:
         raise IntegrityError(message, hint="index the channel again")
     url = f"{channel.address.rstrip('/')}/{package.key}"
     return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
+
+
+def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[str, bytes]:
+    """The attestations that the records of a bundle's packages name, by path.
+
+    Raises IntegrityError where a channel has other bytes than its record says, NetworkError.
+    """
+    found: dict[str, bytes] = {}
+    for part in parts:
+        for package in part.packages:
+            key = package_at(package.path)
+            record = None if key is None else part.records[key.subdir].get(key.file_name)
+            sha256 = None if record is None else record.get(RECORD_FIELD)
+            if key is not None and isinstance(sha256, str):
+                name = f"{key.subdir}/{hashed_name(key.file_name, sha256)}"
+                path, url = channel_path(part.channel.name, name), f"{part.channel.address.rstrip('/')}/{name}"
+                found[path] = _read_attestations(url, client)
+                if sha256_of(found[path]) != sha256 or not is_safe_path(path):
+                    message = f"{without_credentials(url)}: is not what the record of {key} says of its attestations"
+                    raise IntegrityError(message, hint="index the channel again")
+    return found
+
+
+def _read_attestations(url: str, client: HttpClient) -> bytes:
+    local = local_path(url)
+    return client.read(url, limit_bytes=LIMIT_BYTES) if local is None else read_sidecar(local)
 
 
 def index_files(

@@ -18,6 +18,7 @@ from channel_tools.channel.patches import Patch
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.conda.repodata import REPODATA
+from channel_tools.conda.sidecar import HASHED_NAME, sidecar_of
 from channel_tools.mirror.bundle.format import channel_path, package_at
 from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index, read_plain
 from channel_tools.mirror.upstream import read_records
@@ -58,6 +59,12 @@ class IncomingChannel:
         return dict(sorted((key, file) for key, file in found.items() if key is not None))
 
     @property
+    def attestations(self) -> dict[str, str]:
+        """The packages whose attestations are new, by path of these in the channel."""
+        found = {path: HASHED_NAME.fullmatch(path) for path in self.files}
+        return {path: name["package"] for path, name in found.items() if name and (self.incoming / path).is_file()}
+
+    @property
     def subdirs(self) -> list[str]:
         """The subdirs that the bundle has an index of, in order."""
         return sorted(path.removesuffix(f"/{REPODATA}") for path in self.files if path.endswith(f"/{REPODATA}"))
@@ -75,6 +82,8 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
     for key in map(str, channel.packages):
         if (channel.incoming / key).is_file():
             link_or_copy(channel.incoming / key, folder / key)
+    for path in channel.attestations:
+        link_or_copy(channel.incoming / path, folder / path)
     listed: dict[str, SubdirRecords] = {}
     for subdir in channel.subdirs:
         before = read_plain(folder / subdir / REPODATA)
@@ -123,6 +132,10 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
             f"{how.target.address}: {old[0]} is a package of the old format, which can only be imported into a folder"
         )
         raise UsageError(message, hint="import into a folder on the server's machine, and serve that")
+    for path, package in channel.attestations.items():  # they are published with the packages that they lie beside
+        sidecar = sidecar_of(channel.incoming / package)
+        sidecar.unlink(missing_ok=True)
+        link_or_copy(channel.incoming / path, sidecar)
     target = maintained(how.target)
     there = packages_of(target)
     removed = channel.removed

@@ -11,6 +11,7 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
+from channel_tools.conda.sidecar import HASHED_NAME
 from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, NAMES_FOLDER, PAGE_FOLDER
 from channel_tools.publish.labels import LABEL_NAME, MAIN_LABEL
 
@@ -55,10 +56,11 @@ class ChannelFile:
 
     @property
     def never_changes(self) -> bool:
-        """Packages and shards: other bytes get another name."""
+        """Packages, their attestations and shards: other bytes get another name."""
         if self.folder.partition("/")[0] == PAGE_FOLDER:
             return False
-        return self.folder.endswith("/shards") or (bool(self.folder) and self.name.endswith(_PACKAGE_SUFFIXES))
+        package = self.name.endswith(_PACKAGE_SUFFIXES) or HASHED_NAME.fullmatch(self.name) is not None
+        return self.folder.endswith("/shards") or (bool(self.folder) and package)
 
 
 def split_token(path: str) -> tuple[str | None, str]:

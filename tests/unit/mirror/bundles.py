@@ -21,6 +21,7 @@ from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
     BundlePlan,
     SourceChannel,
+    attestation_files,
     index_files,
     locked_packages,
     plan_packages,
@@ -186,6 +187,7 @@ class ExportingSite:
         needed = locked_packages(locks)
         parts = plan_packages(needed, self.channels, platforms=[PLATFORM], client=http_client(), since=since)
         small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC))
+        small |= attestation_files(parts, http_client())
         return BundlePlan(locks=locks, parts=parts, small=small, since=since)
 
     def signing(self, *, now: datetime | None = None, passphrase: bytes | None = None) -> Signing:

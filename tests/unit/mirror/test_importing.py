@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from channel_tools.mirror.bundle.format import BundleRejectedError
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.mirror.importing.target import import_state
 from channel_tools.mirror.trust.keys import KeyFolder
+from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.workflow.attest import AttestRequest, sign_packages
+from channel_tools.workflow.verify import verify_target
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
 
@@ -187,3 +191,30 @@ def test_damage_to_what_is_trusted_is_not_blamed_on_the_bundle(
     assert not isinstance(caught.value, BundleRejectedError)
     shutil.rmtree(file.parent)
     assert import_to(tmp_path / "again", tmp_path / "far", site.fingerprint).version == 2
+
+
+def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
+    site = exporting_site(tmp_path)
+    keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
+    assert sign_packages(None, AttestRequest(signing_key=keys), tmp_path / "channel", again=False) == [
+        "linux-64/toy-1.0-0.conda"
+    ]
+    site.bundle(tmp_path / "bundle")
+    import_to(tmp_path / "bundle", tmp_path / "far", site.fingerprint)
+    channel = open_channel(tmp_path / "far" / "channels" / "channel")
+    assert verify_channel(channel) == []
+    toy, zlib = verify_target(channel.path, read_trusted_keys([keys]))
+    assert toy.verified is not None
+    assert "has no attestation" in str(zlib.error)
+    [sidecar] = (tmp_path / "bundle" / "channels" / "channel" / "linux-64").glob("*.sigs.*")
+    assert (channel.path / "linux-64" / sidecar.name).read_bytes() == sidecar.read_bytes()
+
+
+def test_other_attestations_than_a_record_names_are_no_part_of_a_bundle(tmp_path: Path) -> None:
+    site = exporting_site(tmp_path)
+    keys = create_key(tmp_path / "signing", passphrase=None, days=30, now=datetime.now(UTC)).parent
+    sign_packages(None, AttestRequest(signing_key=keys), tmp_path / "channel", again=False)
+    [sidecar] = (tmp_path / "channel" / "linux-64").glob("*.sigs.*")
+    sidecar.write_bytes(b"[]")
+    with pytest.raises(IntegrityError, match="is not what the record"):
+        site.plan()
