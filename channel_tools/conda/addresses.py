@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
-from urllib.request import url2pathname
 
 from channel_tools.system.errors import UsageError
 from channel_tools.system.settings import user_path
@@ -103,7 +102,7 @@ def has_credentials(address: str) -> bool:
 def local_path(address: str) -> Path | None:
     """The file or folder that a ``file://`` address names, None for any other address."""
     parts = urlsplit(address)
-    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def file_name_of(address: str) -> str:

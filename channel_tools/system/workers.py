@@ -10,12 +10,10 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import pickle
 import resource
 import signal
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +45,10 @@ def run_in_processes(
     Both travel between processes, so they must be picklable. The first error ends the others and is raised; the same
     holds for an interrupt. Raises ``error`` when a process was killed (``what`` says what it did).
     """
+    # 10 ms of import, which every command would wait for
+    import multiprocessing  # noqa: PLC0415
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
+
     before = set(multiprocessing.active_children())
     pool = concurrent.futures.ProcessPoolExecutor(
         max_workers=max(1, min(processes, len(items))),
