@@ -83,11 +83,10 @@ simulate: setup
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 
+# a missed limit fails it, after all has been measured
 bench: channel
-	$(BIN)/python -m benchmarks.run
-	$(BIN)/python -m benchmarks.index
-	$(BIN)/python -m benchmarks.serve --channel output/channel
-	$(BIN)/python -m benchmarks.mirror output/channel
+	@failed=0; for part in run index "serve --channel output/channel" "mirror output/channel"; do \
+	  $(BIN)/python -m benchmarks.$$part || failed=1; done; exit $$failed
 
 bench-allreduce: setup
 	$(BIN)/channel_tools build --variant udp
