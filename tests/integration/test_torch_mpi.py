@@ -24,7 +24,7 @@ from tests.integration.conftest import ROOT, build_into_output
 from tests.support.cray import make_cray
 from tests.support.slow_device import VARIABLE, slow_device_library
 from tests.support.slurm import running_slurm
-from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install
+from tests.support.stacks import HEAVY_VARIABLE, DistributedRun, failed, install, install_pytest
 
 pytestmark = pytest.mark.integration
 
@@ -69,15 +69,7 @@ def test_the_plugin_keeps_them_over_open_mpi(own_settings: Settings, tmp_path: P
 def run_the_sources_tests(prefix: Path, tmp_path: Path) -> None:
     """Skips where pytest cannot be installed into the environment."""
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
-    python = prefix / "bin" / "python"
-    installed = run_command(
-        [python, "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
-        env=variables,
-        check=False,
-        timeout_s=LIMIT_S,
-    )
-    if installed.returncode != 0:
-        pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
+    install_pytest(prefix, variables)
     sources = tmp_path / "src"  # with room for byte code, which the clone's own are to be without
     shutil.copytree(
         ROOT / "recipes" / "torch-mpi" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*", "build")

@@ -15,8 +15,8 @@ from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
 from tests.support.slow_device import VARIABLE, slow_device_library
-from tests.support.stacks import HEAVY_VARIABLE, install
-from tests.support.switchml_sources import COMPILE_LIMIT_S, TOOLCHAIN
+from tests.support.stacks import HEAVY_VARIABLE, install, install_pytest
+from tests.support.switchml_sources import TOOLCHAIN
 
 pytestmark = pytest.mark.integration
 
@@ -32,14 +32,7 @@ def test_the_plugin_keeps_gloos_promises_over_the_real_switch(
     specs = [*TOOLCHAIN, "pytorch-switchml", "libswitchml * udp*", "switchml-switch", "pip", "numpy"]
     install(own_settings, stack_channel, prefix, specs)
     variables = activated_environment(prefix, environ=os.environ) | {VARIABLE: str(slow_device_library(prefix))}
-    installed = run_command(
-        [prefix / "bin" / "python", "-m", "pip", "install", "--quiet", f"pytest=={pytest.__version__}", "expecttest"],
-        env=variables,
-        check=False,
-        timeout_s=COMPILE_LIMIT_S,
-    )
-    if installed.returncode != 0:
-        pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
+    install_pytest(prefix, variables)
     sources = tmp_path / "src"  # with room for byte code, which the clone's own are to be without
     shutil.copytree(
         ROOT / "recipes" / "torch-switchml" / "src", sources, ignore=shutil.ignore_patterns("__pycache__", ".*")

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 
 from channel_tools.environments import activated_environment, create_environment
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.system.processes import Deadline
+from channel_tools.system.processes import Deadline, run_command
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from channel_tools.validate import ValidationRequest
@@ -33,6 +33,7 @@ from tests.integration.conftest import ROOT, build_into_output
 HEAVY_VARIABLE = "CHANNEL_TOOLS_TEST_HEAVY"
 SUBDIR = "linux-64"
 _BUILD_LIMIT_S = 3600
+_INSTALL_LIMIT_S = 600
 
 
 def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: bool) -> Path:
@@ -81,6 +82,18 @@ def install(settings: Settings, channel: Path, prefix: Path, specs: Sequence[str
 def install_stack(settings: Settings, channel: Path, prefix: Path, stack: str) -> Path:
     """As ``install``, with what a user of the stack installs."""
     return install(settings, channel, prefix, find_stack(load_tree(settings.tree), stack).install)
+
+
+def install_pytest(prefix: Path, variables: Mapping[str, str]) -> None:
+    """pytest, for the tests that a plugin's sources have; skips the test where it cannot be installed.
+
+    ``variables`` are those of the activated environment. Most modules are never imported, so none is compiled before.
+    """
+    command = [str(prefix / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    wanted = [f"pytest=={pytest.__version__}", "expecttest"]
+    installed = run_command([*command, *wanted], env=variables, check=False, timeout_s=_INSTALL_LIMIT_S)
+    if installed.returncode != 0:
+        pytest.skip(f"pytest cannot be installed into the environment: {installed.tail()}")
 
 
 def validation_request(
