@@ -12,6 +12,7 @@
 # make docs         the documentation as a site in output/docs, its links checked
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
+# make bench-cluster  builds on a Slurm of two nodes beside the ideal, 2,000 packages planned, more and more nodes simulated; output/bench/
 # make soak         the server under abuse, with little memory, few descriptors, full and slow disks, for SECONDS (3600)
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: simulate sanitize fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce soak clean setup help
+.PHONY: simulate sanitize fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -96,6 +97,9 @@ bench-allreduce: setup
 	$(BIN)/channel_tools build --variant oneccl
 	$(BIN)/channel_tools build --variant accl
 	$(BIN)/python -m benchmarks.allreduce_stacks
+
+bench-cluster: setup
+	$(BIN)/python -m benchmarks.cluster
 
 soak: setup
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)

@@ -46,7 +46,7 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "script": (
         BuildError,
         "the build script failed",
-        "fix the recipe or what it builds; then run the same command again",
+        "look with channel_tools debug PACKAGE; fix the recipe or what it builds; then run the same command again",
     ),
     "test": (BuildError, "it was built, but the recipe's test failed", "the package was not taken into the channel"),
     "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why says what the channel lacks"),
