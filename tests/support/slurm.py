@@ -22,19 +22,19 @@ from pathlib import Path
 from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
+from tests.support.switch import SWITCH_ADDRESS, Cluster, worker_address
 
 _CLIENTS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 _CONFIGURATION = """\
 ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/none
 CredType=cred/none
 PluginDir={plugins}
-CommunicationParameters=NoInAddrAny
-StateSaveLocation={folder}/state
+{listens}StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
@@ -57,7 +57,7 @@ MinJobAge=43200
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 """
 # the nodes have more cores and memory than the machine, so that jobs may ask for what they would ask for elsewhere
-_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000\n"
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=8 RealMemory=64000\n"
 # the nodes are one machine, whose ranks SwitchML would take for one host's
 _TASK_PROLOG = """\
 #!/bin/sh
@@ -75,10 +75,13 @@ class Slurm:
     nodes: tuple[str, ...]
     daemons: Mapping[str, Sequence[str | Path]]
     """The commands of the nodes' daemons."""
+    before: tuple[str, ...] = ()
+    """What comes in front of a command that is to reach the controller."""
 
     def run(self, client: str, *words: str) -> str:
         """What a client command prints; raises CalledProcessError when it fails."""
-        return subprocess.run([self.bin / client, *words], capture_output=True, text=True, check=True).stdout
+        command: list[str | Path] = [*self.before, self.bin / client, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def jobs(self) -> dict[str, str]:
         """The comments of jobs that wait or run, by their ids."""
@@ -105,38 +108,55 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2")) -> Iterator[Slurm]:
-    """A Slurm for as long as the block runs; its jobs end with it. Skips the test where Debian's cannot be had."""
+def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | None = None) -> Iterator[Slurm]:
+    """A Slurm for as long as the block runs; its jobs end with it. Skips the test where Debian's cannot be had.
+
+    With a ``cluster`` each node is in the namespace of a worker of it, with an address of its own, and the controller
+    in that of its switch.
+    """
     controller = Path(program("slurmctld"))
     root = controller.parents[2]
     with tempfile.TemporaryDirectory(prefix="slurm-") as place:
         folder = Path(place)
-        configuration = _configure(folder, root, nodes)
+        configuration = _configure(folder, root, nodes, cluster)
         daemon: list[str | Path] = ["-D", "-f", configuration]
         stepd = controller.with_name("slurmstepd-wlm")
         slurmd = controller.with_name("slurmd-wlm")
-        daemons = {name: [slurmd, *daemon, "-N", name, "-d", stepd] for name in nodes}
-        slurm = Slurm(bin=_clients(folder, root, configuration), folder=folder, nodes=nodes, daemons=daemons)
+        before = () if cluster is None else tuple(cluster.inside(cluster.switch))
+        places = [()] * len(nodes) if cluster is None else [cluster.inside(worker) for worker in cluster.workers]
+        daemons = {
+            name: [*inside, slurmd, *daemon, "-N", name, "-d", stepd]
+            for name, inside in zip(nodes, places, strict=True)
+        }
+        clients = _clients(folder, root, configuration)
+        slurm = Slurm(bin=clients, folder=folder, nodes=nodes, daemons=daemons, before=before)
         with contextlib.ExitStack() as ended:
-            for command in ([controller, *daemon], *daemons.values()):
+            for command in ([*before, controller, *daemon], *daemons.values()):
                 ended.enter_context(_daemon(command))
             ended.callback(_end_jobs, slurm)
             _await_nodes(slurm)
             yield slurm
 
 
-def _configure(folder: Path, root: Path, nodes: tuple[str, ...]) -> Path:
+def _configure(folder: Path, root: Path, nodes: tuple[str, ...], cluster: Cluster | None) -> Path:
     host = socket.gethostname().partition(".")[0]
     (plugins,) = root.glob("usr/lib/*-linux-gnu/slurm-wlm")
     user = pwd.getpwuid(os.getuid()).pw_name
-    text = _CONFIGURATION.format(host=host, port=free_port(), user=user, plugins=plugins, folder=folder)
-    text += "".join(_NODE.format(name=name, host=host, port=free_port()) for name in nodes)
+    address = "127.0.0.1" if cluster is None else SWITCH_ADDRESS
+    # where it shares the machine's interfaces, on its own address alone
+    listens = "CommunicationParameters=NoInAddrAny\n" if cluster is None else ""
+    text = _CONFIGURATION.format(
+        host=host, address=address, port=free_port(), user=user, plugins=plugins, folder=folder, listens=listens
+    )
+    for number, name in enumerate(nodes):
+        address = "127.0.0.1" if cluster is None else worker_address(number)
+        text += _NODE.format(name=name, host=host, address=address, port=free_port())
     configuration = folder / "slurm.conf"
     configuration.write_text(text + _PARTITION.format(nodes=",".join(nodes)), encoding="utf-8")
     # nothing here uses cgroups, but a slurmd that is to find out their version ends where none are mounted
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")
     prolog = folder / "task-prolog"
-    prolog.write_text(_TASK_PROLOG, encoding="utf-8")
+    prolog.write_text(_TASK_PROLOG if cluster is None else "#!/bin/sh\n", encoding="utf-8")
     prolog.chmod(0o755)
     for name in ("state", *(f"spool.{node}" for node in nodes)):
         (folder / name).mkdir()

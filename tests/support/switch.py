@@ -58,7 +58,7 @@ class Cluster:
     switch: str
     """The namespace of the switch; its addresses are SWITCH_ADDRESS and SWITCH_IPV6_ADDRESS."""
     workers: tuple[str, ...]
-    """By rank. Their interfaces are named worker_interface(rank), their addresses 10.83.0.(rank + 1) and
+    """By rank. Their interfaces are named worker_interface(rank), their addresses worker_address(rank) and
     worker_ipv6_address(rank)."""
 
     @staticmethod
@@ -69,6 +69,10 @@ class Cluster:
 
 def worker_interface(rank: int) -> str:
     return f"w{rank}"
+
+
+def worker_address(rank: int) -> str:
+    return f"10.83.0.{rank + 1}"
 
 
 def worker_ipv6_address(rank: int) -> str:
@@ -111,7 +115,7 @@ def _connect(cluster: Cluster) -> None:
         if refusal:
             pytest.skip(f"no veth pairs: {refusal}")
         _ip("-n", cluster.switch, "link", "set", port, "master", "bridge", "up")
-        _add_addresses(namespace, end, f"10.83.0.{rank + 1}", worker_ipv6_address(rank))
+        _add_addresses(namespace, end, worker_address(rank), worker_ipv6_address(rank))
     _add_addresses(cluster.switch, "bridge", SWITCH_ADDRESS, SWITCH_IPV6_ADDRESS)
 
 

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``validate --on`` through a real Slurm of two nodes: how jobs end, and what other machines than this one see.
+
+The stacks themselves are validated where ``CHANNEL_TOOLS_TEST_HEAVY`` is set: that takes a processor a minute each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
+from channel_tools.launch.jobscript import JobOptions, recorded_job_script
+from channel_tools.system.errors import JobError
+from channel_tools.system.schedulers import scheduler_of
+from tests.integration.conftest import ROOT, build_into_output
+from tests.support.pbs import write_pbs
+from tests.support.slurm import Slurm, running_slurm
+from tests.support.stacks import HEAVY_VARIABLE
+from tests.support.switch import cluster_of
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 900
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with running_slurm() as running:
+        yield running
+
+
+class Job:
+    """A job script of two nodes that is followed; what it first prints makes something happen to it."""
+
+    def __init__(self, folder: Path, slurm: Slurm) -> None:
+        self.folder = JobFolder(path=folder)
+        self.environ = {"PATH": f"{slurm.bin}:{os.environ['PATH']}"}
+        self.notes: list[str] = []
+        self.printed = b""
+        self.happening: list[str] = []
+
+    def run(self, command: str) -> int:
+        options = JobOptions(
+            scheduler="slurm", name="toy", ranks=4, nodes=2, time="00:05:00", gpus=False, folder=self.folder.path
+        )
+        script = self.folder.path / "job.sh"
+        script.write_text(recorded_job_script(options, self.folder, ["bash", "-c", command]))
+        return run_job_script(
+            scheduler_of("slurm", self.environ), self.folder, script,
+            options=(), environ=self.environ, ask_every_s=0.2,
+            listener=Listener(note=self.notes.append, output=self._hear, errors=self._hear),
+        )  # fmt: skip
+
+    def _hear(self, data: bytes) -> None:
+        self.printed += data
+        if self.happening:
+            number = self.notes[0].split()[1]
+            words = [word.format(job=number) for word in self.happening]
+            self.happening = []
+            subprocess.run(words, env={**os.environ, **self.environ}, check=True)
+
+
+@pytest.fixture
+def job(tmp_path: Path, slurm: Slurm) -> Job:
+    return Job(tmp_path, slurm)
+
+
+def test_a_job_hands_on_what_it_prints_and_its_exit_code(job: Job) -> None:
+    assert job.run("srun hostname > /dev/null; echo $SLURM_NNODES nodes; echo why >&2; exit 10") == 10
+    assert sorted(job.printed.splitlines()) == [b"2 nodes", b"why"]
+    assert "to cancel it: scancel " in job.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("happening", "message"),
+    [
+        (["scancel", "{job}"], "it was cancelled"),
+        (["scontrol", "update", "nodename=n2", "state=down", "reason=lost"], "it lost a node"),
+    ],
+    ids=["cancelled", "node lost"],
+)
+def test_a_job_that_is_ended_is_one_error(job: Job, happening: list[str], message: str) -> None:
+    job.happening = happening
+    with pytest.raises(JobError, match=message) as raised:
+        job.run("echo begun; sleep 1000")
+    assert str(job.folder.log) in str(raised.value.hint)
+
+
+def validate(stack: str, scheduler: str, *, path: Path, before: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The report of the whole validation with two ranks on each of two nodes; every check has passed."""
+    if not os.environ.get(HEAVY_VARIABLE):
+        pytest.skip(f"a validation on several nodes takes a processor a minute: set {HEAVY_VARIABLE}=1")
+    built = build_into_output("build", "--variant", stack)
+    assert built.returncode == 0, built.stderr
+    command = [*before, sys.executable, "-m", "channel_tools", "validate", "--root", str(ROOT), "--variant", stack]
+    done = subprocess.run(
+        [*command, "--on", scheduler, "--nodes", "2", "--ranks-per-node", "2", "--json"],
+        env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["passed"]
+    return report
+
+
+@pytest.mark.parametrize("stack", ["udp", "cray-mpich"])
+def test_a_stack_is_validated_by_a_job_of_slurm(stack: str, slurm: Slurm) -> None:
+    report = validate(stack, "slurm", path=slurm.bin)
+    assert (report["hosts"], report["ranks"]) == (["n1", "n2"], 4)
+
+
+def test_a_stack_is_validated_by_a_job_of_pbs(slurm: Slurm, tmp_path: Path) -> None:
+    assert validate("udp", "pbs", path=write_pbs(tmp_path / "pbs", slurm))["ranks"] == 4
+
+
+def test_hosts_with_addresses_of_their_own_are_two_workers_of_the_switch() -> None:
+    with cluster_of(2) as cluster, running_slurm(cluster=cluster) as slurm:
+        report = validate("udp", "slurm", path=slurm.bin, before=slurm.before)
+    (seen,) = [check for check in report["checks"] if check["name"] == "the switch saw every host"]
+    assert seen["found"] == "2"
