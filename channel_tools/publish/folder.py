@@ -18,6 +18,7 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
 from channel_tools.conda.package import PackageKey
+from channel_tools.conda.sidecar import sidecar_of
 from channel_tools.page import refresh_page
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, label_path
@@ -147,7 +148,7 @@ class FolderTarget(ChannelTarget):
             found = self._compare(change.wanted, change.label, change.based_on)  # again: others may have come between
             sources = {key: change.file(key).path for key in found.upload}
             sources |= {key: self._place(found.elsewhere[key][0]) / key for key in found.link}
-            sources |= {key: writer.channel.path / key for key in found.present}
+            sources |= {key: _attested_file(change, key) or writer.channel.path / key for key in found.present}
             known = {key: row for key, row in change.rows.items() if row.sha256 == change.wanted.get(key)}
             known |= {key: found.elsewhere[key][1] for key in found.link}
             with progress.task(f"publish {change.name}", total=len(sources)) as task:
@@ -187,6 +188,12 @@ class FolderTarget(ChannelTarget):
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
             _refresh_page(writer)
+
+
+def _attested_file(change: Change, key: str) -> Path | None:
+    """The file to be published, if it is at hand with attestations that the label may lack."""
+    file = change.files.get(key)
+    return file.path if file is not None and file.path.is_file() and sidecar_of(file.path).is_file() else None
 
 
 def _refresh_page(writer: ChannelWriter) -> None:

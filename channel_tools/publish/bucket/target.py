@@ -17,12 +17,13 @@ import msgspec
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import Stamp
+from channel_tools.conda.sidecar import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
 from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
 from channel_tools.publish.bucket.records import apply_retention, with_packages
 from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
 from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
-from channel_tools.publish.store import Upload, copy_package, in_parallel, sha256_of_object
+from channel_tools.publish.store import ASK_AGAIN, FOREVER, Served, Upload, copy_package, in_parallel, sha256_of_object
 from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _LEASE = f"{RECORD_FOLDER}/writer.json"
 _MS = 1000
+_JSON = "application/json"
 DEFAULT_GRACE_S = 24 * 3600.0
 
 
@@ -224,11 +226,32 @@ class BucketTarget(ChannelTarget):
             with progress.task("copying packages", total=len(found.copy)) as task:
                 for key in in_parallel(copy, found.copy):
                     task.advance(1, detail=key)
+        self._attest(place, found, entries)
         uploads = [upload for key in found.upload if (upload := entries[key].upload) is not None]
         if uploads:
             total = sum(upload.stamp.size_bytes for upload in uploads)
             with progress.task("uploading packages", total=total, unit="bytes") as task:
                 self.store.send(uploads, task, resume=resume)
+
+    def _attest(self, place: LabelPlace, found: _StoredComparison, entries: Mapping[str, _Entry]) -> None:
+        """Put the attestations that the packages' records name beside them, under both names."""
+        for key, entry in entries.items():
+            sha256 = entry.row.record.get(RECORD_FIELD)
+            if not isinstance(sha256, str):
+                continue
+            content = self._attestations(hashed_name(found.copy[key], sha256)) if key in found.copy else None
+            if content is None and entry.upload is not None:
+                content = read_sidecar(sidecar_of(entry.upload.path))
+            if content is not None:
+                for name, served in (
+                    (hashed_name(key, sha256), Served(content_type=_JSON, cache_control=FOREVER)),
+                    (key + SUFFIX, Served(content_type=_JSON, cache_control=ASK_AGAIN)),
+                ):
+                    self.store.put(place.base + name, content, served=served, replaces=None, conditional=False)
+
+    def _attestations(self, key: str) -> bytes | None:
+        found = self.store.get(key)
+        return None if found is None else found[0]
 
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         self._rewrite(label, lambda records: dataclasses.replace(records, listing=change(records.listing)))
@@ -285,6 +308,7 @@ class BucketTarget(ChannelTarget):
         lease.check()
         self.store.abandon(expired)
         self.store.delete(expired)
+        self.store.delete([sidecar for key in expired for sidecar in self.store.keys(key + SUFFIX)])
         lease.announce(incoming={key: item for key, item in waiting.items() if key not in expired}, unfinished=())
 
     def _committed(self, keys: Iterable[str]) -> set[str]:

@@ -16,6 +16,7 @@ import msgspec
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.channel.patches import INSTRUCTIONS_VERSION
 from channel_tools.conda.package import PackageRef  # noqa: TC001 - likewise
+from channel_tools.conda.sidecar import read_sidecar, sidecar_of
 from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 from channel_tools.system import errors
 from channel_tools.system.document import decode_json
@@ -42,6 +43,8 @@ class SetRequest:
     name: str
     foundation: Foundation
     files: tuple[PackageRef, ...]
+    attestations: dict[str, str] = field(default_factory=dict)
+    """What lies beside packages, by ``subdir/file name``: a JSON list of bundles, as text."""
     schema: int = PROTOCOL_SCHEMA
 
 
@@ -180,10 +183,17 @@ def from_error_response(response: ErrorResponse) -> ChannelToolsError:
     return ChannelToolsError(response.message, hint=response.hint)
 
 
-def set_request(packages: PackageSet, label: str) -> SetRequest:
-    """The request that publishes a set under a label."""
+def set_request(packages: PackageSet, label: str, *, attested: bool = False) -> SetRequest:
+    """The request that publishes a set under a label; ``attested``: with what attestations lie beside its packages."""
     files = tuple(file.ref() for file in sorted(packages.files))
-    return SetRequest(label=label, name=packages.name, foundation=packages.foundation, files=files)
+    sidecars = {str(file.key): sidecar_of(file.path) for file in packages.files} if attested else {}
+    return SetRequest(
+        label=label,
+        name=packages.name,
+        foundation=packages.foundation,
+        files=files,
+        attestations={key: read_sidecar(path).decode() for key, path in sidecars.items() if path.is_file()},
+    )
 
 
 def instructions_of(patch: Patch) -> dict[str, object]:

@@ -79,7 +79,7 @@ class ServerTarget:
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
         """Send what is missing and have the set shown in one step."""
         started = time.monotonic()
-        request = set_request(plan.packages, plan.label)
+        request = set_request(plan.packages, plan.label, attested=True)
         files = plan.packages.by_name()
         for _commit in range(_COMMITS):
             job = self.connection.ask("POST", f"{self._channel}/sets", JobResponse, request)

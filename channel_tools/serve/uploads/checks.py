@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from channel_tools.audit.dependencies import neighbours_of_records
 from channel_tools.audit.model import Rule
 from channel_tools.audit.reading import Reader
@@ -21,6 +23,7 @@ from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_info_files, read_info_json
 from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.sidecar import LIMIT_BYTES
 from channel_tools.publish.labels import check_label
 from channel_tools.publish.server.protocol import (
     PROTOCOL_SCHEMA,
@@ -31,11 +34,12 @@ from channel_tools.publish.server.protocol import (
     YankRequest,
 )
 from channel_tools.serve.access.addresses import FILE_NAME, SUBDIR_NAME
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -102,8 +106,22 @@ def _check_set(request: SetRequest, limits: Limits) -> None:
         if file.key in keys:
             raise UsageError(f"{file.key} is in the set twice")
         keys.add(file.key)
+    _check_attestations(request, keys)
     if (total := sum(file.size_bytes for file in request.files)) > limits.set_bytes:
         raise UsageError(f"the set has {total} bytes; this server takes at most {limits.set_bytes}")
+
+
+def _check_attestations(request: SetRequest, keys: Collection[PackageKey]) -> None:
+    """Whether they are what clients can read; whose signatures they are is for clients to judge."""
+    for name, content in request.attestations.items():
+        if name not in {str(key) for key in keys}:
+            raise UsageError(f"attestations of {name!r} are in the set, and the package is not")
+        try:
+            bundles = decode_json(content, list[dict[str, object]])
+        except msgspec.DecodeError as err:
+            raise UsageError(f"the attestations of {name} are not a JSON list of bundles: {err}") from None
+        if not bundles or len(content.encode()) > LIMIT_BYTES:
+            raise UsageError(f"the attestations of {name} are an empty list, or larger than clients read")
 
 
 def _check_file(file: PackageRef, limits: Limits) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.patches import INSTRUCTIONS_FILE, read_patch
+from channel_tools.conda.sidecar import sidecar_of
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.labels import label_path
 from channel_tools.publish.model import PackageFile, PackageSet
@@ -304,6 +305,10 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
     if missing := [file.key for file in plan.upload if not file.path.is_file()]:
         message = f"{len(missing)} files of the set were not sent, the first: {missing[0]}"
         raise ChannelError(message, hint="send them, then commit the set again")
+    for file in plan.packages.files:
+        if (attestations := request.attestations.get(str(file.key))) is not None:
+            sidecar_of(file.path).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes_atomically(sidecar_of(file.path), attestations.encode())
     new = [file.path for file in plan.upload]
     audit = audit_uploaded(new, request.foundation, _audited_channels(target, request.label))
     check_digests([file.path for file in plan.upload if not file.foundation])

@@ -19,6 +19,7 @@ from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.patches import Patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
+from channel_tools.conda.sidecar import write_sidecar
 from channel_tools.publish import MaintainedTarget, PackageSet, PublishReport, maintained
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (
@@ -305,3 +306,25 @@ def test_another_process_with_the_same_number_is_not_the_owner() -> None:
 def test_nothing_is_known_of_processes_of_other_machines_and_namespaces() -> None:
     for machine in ("", "another boot"):
         assert not dataclasses.replace(_myself(), machine=machine, process=1, started="x").has_ended()
+
+
+def test_attestations_lie_beside_their_packages_and_go_with_them(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path
+) -> None:
+    one = make_conda(tmp_path, "one")
+    write_sidecar(one, b"[{}]")
+    publish(target, make_set([one]), "testing")
+    target.promote((ONE,), source="testing", label="main", progress=SilentProgress())
+    for base in ("chan/label/testing", "chan"):
+        rows = json.loads(store.objects[f"{base}/linux-64/repodata.json"][0])["packages.conda"]
+        sha256 = rows["one-1.0-0.conda"]["attestations_sha256"]
+        assert store.objects[f"{base}/{ONE}.sigs.{sha256}"][0] == b"[{}]"
+        assert store.objects[f"{base}/{ONE}.sigs"][0] == b"[{}]"
+
+
+def test_attestations_are_deleted_with_their_package(target: BucketTarget, store: MemoryStore, tmp_path: Path) -> None:
+    old = make_conda(tmp_path, "one")
+    write_sidecar(old, b"[{}]")
+    publish(target, make_set([old, make_conda(tmp_path, "one", version="2.0")]))
+    assert target.retain(Retention(grace_s=0.0), label="main", dry_run=False).delete
+    assert not list(store.keys(f"chan/{ONE}"))

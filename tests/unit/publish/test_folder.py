@@ -10,6 +10,7 @@ import pytest
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
+from channel_tools.conda.sidecar import sidecar_of, write_sidecar
 from channel_tools.page import add_page
 from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.folder import FolderTarget
@@ -191,3 +192,11 @@ def test_a_damaged_file_in_the_target_is_replaced(target: FolderTarget, made: Pa
     publish(target, packages)
     assert entered.read_bytes() == sound
     assert listed(target.root) == ["linux-64/toy-1.0-0.conda"]
+
+
+def test_attestations_follow_a_package_that_was_published_before_them(target: FolderTarget, tmp_path: Path) -> None:
+    package = make_conda(tmp_path, "toy")
+    for _time in range(2):
+        target.publish(target.plan(make_set([package]), label="main"), progress=SilentProgress())
+        write_sidecar(package, b"[{}]")
+    assert sidecar_of(target.root / "linux-64" / package.name).read_bytes() == b"[{}]"

@@ -4,20 +4,27 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from channel_tools.publish.server.protocol import YankRequest
+from channel_tools.conda.sidecar import sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.publish.server.protocol import YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs
-from channel_tools.serve.uploads.jobs import JobQueue
+from channel_tools.serve.uploads.checks import Limits, check_request
+from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
-from channel_tools.system.errors import DiskFullError
+from channel_tools.system.errors import DiskFullError, UsageError
+from tests.unit.channel.toys import CONDA_FORGE, make_conda
+from tests.unit.publish.sets import make_set
 
 YANK = YankRequest(label="main", keys=("noarch/a-1-0.conda",), reason="x")
 
@@ -107,3 +114,36 @@ def test_a_job_that_was_damaged_meanwhile_is_left_alone(queue: JobQueue, tmp_pat
     queue.handle([queue.waitables[0]])
     assert queue.waitables[1:] == []
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
+    package = make_conda(tmp_path / "made", "toy")
+    write_sidecar(package, b"[{}]")
+    request = set_request(make_set([package], on=CONDA_FORGE), "main", attested=True)
+    job = JobStore(jobs_folder(tmp_path), clock=lambda: 0.0).open("publish", "ours", request)
+    job.file(request.files[0]).parent.mkdir(parents=True)
+    shutil.copyfile(package, job.file(request.files[0]))
+    with try_lock(job.lock) as lock:
+        assert lock is not None
+        carry_out(tmp_path, job)
+    assert job.state().error is None
+    there = tmp_path / "ours" / "linux-64" / package.name
+    assert sidecar_of(there).read_bytes() == b"[{}]"
+    record = json.loads((there.parent / "repodata.json").read_bytes())["packages.conda"][there.name]
+    assert record["attestations_sha256"] == sidecar_sha256(package)
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "message"),
+    [
+        ("linux-64/other-1.0-0.conda", "[{}]", "the package is not"),
+        ("linux-64/toy-1.0-0.conda", "<script>", "not a JSON list"),
+        ("linux-64/toy-1.0-0.conda", "[]", "an empty list"),
+    ],
+)
+def test_attestations_that_no_client_could_read_are_refused(
+    key: str, content: str, message: str, tmp_path: Path
+) -> None:
+    request = replace(set_request(make_set([make_conda(tmp_path, "toy")]), "main"), attestations={key: content})
+    with pytest.raises(UsageError, match=message):
+        check_request(request, Limits())
