@@ -84,9 +84,13 @@ def torchrun(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
     )  # fmt: skip
 
 
-def forked_ranks(prefix: Path, ranks: int) -> tuple[str | Path, ...]:
-    """Ranks on this host as torchrun starts them, in the environment's Python, which imports PyTorch once for all."""
-    return (prefix / "bin" / "python", WORKERS / "fork_ranks.py", str(ranks))
+def forked_ranks(prefix: Path, ranks: int, *, trains: bool) -> tuple[str | Path, ...]:
+    """Ranks on this host as torchrun starts them, in the environment's Python, which imports PyTorch once for all.
+
+    Where a rank ``trains``, also what DistributedDataParallel imports when it is made, which takes as long again.
+    """
+    module = "torch._dynamo" if trains else "torch.distributed"
+    return (prefix / "bin" / "python", WORKERS / "fork_ranks.py", str(ranks), module)
 
 
 def rank_variables() -> dict[str, str]:

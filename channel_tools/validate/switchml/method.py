@@ -134,8 +134,9 @@ class SwitchmlMethod:
 
     def run(self, context: MethodContext) -> MethodResult:
         """See ValidationMethod.run."""
-        place = _place(context)
-        plan = make_plan(read_options(context.stack, context.options), ranks_per_worker=place.ranks_per_worker)
+        ranks_per_worker = 1 if context.hosts is None else context.hosts.ranks_per_host
+        plan = make_plan(read_options(context.stack, context.options), ranks_per_worker=ranks_per_worker)
+        place = _place(context, trains=plan.trains)
         with running_switch(
             prefix=context.prefix,
             variables=context.variables,
@@ -173,21 +174,19 @@ class _Place:
     launcher: tuple[str | Path, ...]
     variables: Mapping[str, str]
     local_addresses: tuple[str, ...]
-    ranks_per_worker: int
 
 
-def _place(context: MethodContext) -> _Place:
+def _place(context: MethodContext, *, trains: bool) -> _Place:
     hosts = context.hosts
     if hosts is None:
         network = choose_loopback_network()
         return _Place(
             switch=network.switch,
             data_port=DATA_PORT,
-            launcher=forked_ranks(context.prefix, context.ranks),
+            launcher=forked_ranks(context.prefix, context.ranks, trains=trains),
             # each rank on the wire: those of one host alone would not use the switch
             variables={**context.variables, **rank_variables(), "SWITCHML_HOST_REDUCTION": "off"},
             local_addresses=network.workers(context.ranks),
-            ranks_per_worker=1,
         )
     own = {**without_loopback(rank_variables()), "SWITCHML_WORKER_PORT": str(choose_port())}
     return _Place(
@@ -196,7 +195,6 @@ def _place(context: MethodContext) -> _Place:
         launcher=hosts.command(context.prefix, context.ranks),
         variables={**hosts.variables, **own},
         local_addresses=(),
-        ranks_per_worker=hosts.ranks_per_host,
     )
 
 

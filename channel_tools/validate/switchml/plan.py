@@ -68,6 +68,11 @@ class SwitchmlPlan:
         """Of a float32 sum: the wire's, and what adding inside a host rounds."""
         return FLOAT_ERROR_ALLOWED + (self.ranks_per_worker - 1) * _ROUNDING
 
+    @property
+    def trains(self) -> bool:
+        """Whether a case is a training by DistributedDataParallel."""
+        return any(case.layers for case in self.cases)
+
     def delegated_jobs(self) -> tuple[tuple[str, int, int], ...]:
         """All jobs that SwitchML has to carry: dtype on the wire, elements of one, how many."""
         cases = [(WIRE_DTYPES[case.dtype], case.numel, case.calls) for case in self.cases if case.is_delegated]

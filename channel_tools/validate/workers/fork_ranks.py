@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Starts ranks on one host with what torchrun gives them, without each importing PyTorch: one process forks them all.
 
-The import takes a second or two of a processor, and what DistributedDataParallel imports when it is made as much again;
-the ranks share that, and their memory of it. As under torchrun the launcher holds the store, on a port that it gets
-from the system, and a rank that fails ends the others.
+The import takes a second or two of a processor; the ranks share that, and their memory of it. They share MODULE too,
+which is imported before they are forked: what else of PyTorch all of them need. As under torchrun the launcher holds
+the store, on a port that it gets from the system, and a rank that fails ends the others.
 
-Usage: fork_ranks.py RANKS SCRIPT ARGUMENT...
+Usage: fork_ranks.py RANKS MODULE SCRIPT ARGUMENT...
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import os
 import runpy
 import signal
@@ -30,7 +31,6 @@ def end_with_parent() -> None:
 
 end_with_parent()  # also while it imports torch, which takes seconds
 
-import torch._dynamo  # noqa: E402, F401  (DistributedDataParallel imports it when it is made, which takes as long again)
 import torch.distributed as dist  # noqa: E402
 
 
@@ -67,7 +67,8 @@ def run_rank(rank: int, ranks: int, port: int, arguments: list[str]) -> NoReturn
 
 def main() -> int:
     """Fork the ranks, give them the store's port, and wait for them; the exit status."""
-    ranks, arguments = int(sys.argv[1]), sys.argv[2:]
+    ranks, module, arguments = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    importlib.import_module(module)
     sys.path[0] = str(Path(arguments[0]).parent)
     refuse_threads()
     gc.freeze()  # a collection in a rank would write to, and so copy, all objects

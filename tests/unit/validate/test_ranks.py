@@ -26,7 +26,7 @@ ALIVE = "import signal; signal.pause()"
 WRITE_RESULTS = """
     import pathlib, sys
     folder = pathlib.Path(sys.argv[-1]).parent
-    assert [pathlib.Path(sys.argv[1]).name, sys.argv[2]] == ["fork_ranks.py", "2"], sys.argv
+    assert [pathlib.Path(sys.argv[1]).name, *sys.argv[2:4]] == ["fork_ranks.py", "2", "torch._dynamo"], sys.argv
     for rank in (0, 1):
         (folder / f"rank-{rank}.json").write_text((folder / f"canned-{rank}.json").read_text())
 """
@@ -53,7 +53,7 @@ def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = 30.0
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
     return run_ranks(
-        launcher=forked_ranks(prefix, 2),
+        launcher=forked_ranks(prefix, 2, trains=True),
         variables={},
         ranks=2,
         document={"cases": []},
