@@ -26,7 +26,7 @@ import zstandard
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.files import atomic_path, sha256_of_file
+from channel_tools.system.files import atomic_path, sha256_of_file, walk_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -137,12 +137,8 @@ def _write_with_info(
 
 def _members(tree: Path) -> Iterator[Path]:
     """Every file and link below ``tree``, in the order of their names as bytes; empty folders do not travel."""
-    found: list[Path] = []
-    for folder, folders, files in os.walk(tree):
-        here = Path(folder)
-        found += [here / name for name in files]
-        found += [here / name for name in folders if (here / name).is_symlink()]
-    yield from sorted(found, key=lambda path: os.fsencode(path.relative_to(tree)))
+    for path in sorted((entry.path for entry in walk_entries(tree)), key=os.fsencode):
+        yield Path(path)
 
 
 def _add_path(tar: tarfile.TarFile, tree: Path, path: Path, timestamp_ms: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from debian.deb822 import Deb822
 from channel_tools.foundation.repairs.elf import dynamic_elf_files
 from channel_tools.system.elf import newest_glibc
 from channel_tools.system.errors import FoundationError
+from channel_tools.system.files import walk_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +31,8 @@ _SYSROOT = "sysroot"
 
 def tree_files(tree: Path) -> Iterator[str]:
     """The paths of all files and links below ``tree``, relative to it, sorted."""
-    found: list[str] = []
-    for folder, folders, files in os.walk(tree):
-        here = Path(folder)
-        found += [(here / name).relative_to(tree).as_posix() for name in files]
-        found += [(here / name).relative_to(tree).as_posix() for name in folders if (here / name).is_symlink()]
-    return iter(sorted(found))
+    above = len(os.fspath(tree)) + 1
+    return iter(sorted(entry.path[above:] for entry in walk_entries(tree)))
 
 
 def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
