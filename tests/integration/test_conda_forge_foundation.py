@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import Served
+from tests.support.command_line import run_tool
 
 pytestmark = pytest.mark.integration
 
@@ -53,10 +52,9 @@ def make_tree(folder: Path, name: str, recipe: str) -> Path:
 
 
 def tool(tree: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "channel_tools", *map(str, arguments), "--root", str(tree)]
     # a cache of its own: what one test put into the source store must not serve the next
-    environment = os.environ | {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache")}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    environ = {"CHANNEL_TOOLS_CACHE": str(tree.parent / "cache")}
+    return run_tool(*arguments, "--root", tree, cwd=tree, environ=environ)
 
 
 @pytest.fixture

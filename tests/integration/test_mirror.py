@@ -17,6 +17,7 @@ import pytest
 
 from channel_tools.channel import Channel, open_channel, verify_channel
 from channel_tools.system.files import sha256_of_file
+from tests.support.command_line import run_tool
 from tests.support.processes import RANDOM_KILLS
 from tests.support.programs import in_namespaces, program
 from tests.support.serving import make_token, running
@@ -48,12 +49,14 @@ class Tool:
     def run(
         self, *words: object, offline: bool = False, environ: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
+        own = {"CHANNEL_TOOLS_CACHE": str(self.folder / "cache"), **(environ or {})}
+        if not offline:
+            return run_tool(*map(str, words), cwd=self.tree, environ=own)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
-        outside = in_namespaces("net") if offline else ()
         return subprocess.run(
-            [*outside, sys.executable, "-m", "channel_tools", *map(str, words)],
+            [*in_namespaces("net"), sys.executable, "-m", "channel_tools", *map(str, words)],
             cwd=self.tree,
-            env={**kept, "CHANNEL_TOOLS_CACHE": str(self.folder / "cache"), **(environ or {})},
+            env={**kept, **own},
             capture_output=True,
             text=True,
             check=False,

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from channel_tools.environments import create_environment
 from channel_tools.pins.files import read_lock
 from channel_tools.system.progress import SilentProgress
 from tests.integration.conftest import Served
+from tests.support.command_line import run_tool
 from tests.unit.environments.toychannel import PREFIX_PLACEHOLDER, SUBDIR, ToyChannel
 from tests.unit.matrix.toytree import write_tree
 
@@ -35,15 +34,7 @@ class Site:
     channel: ToyChannel
 
     def tool(self, *arguments: str, cache: str = "cache", code: int = 0) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run(
-            [sys.executable, "-m", "channel_tools", *arguments],
-            cwd=self.root,
-            env={**os.environ, "CHANNEL_TOOLS_CACHE": str(self.root / cache)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
+        result = run_tool(*arguments, cwd=self.root, environ={"CHANNEL_TOOLS_CACHE": str(self.root / cache)})
         assert result.returncode == code, result.stderr
         return result
 

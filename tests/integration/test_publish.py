@@ -17,6 +17,8 @@ from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, restore, yank
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_channel import drive, served
+from tests.support.command_line import run_tool
+from tests.support.processes import RANDOM_KILLS
 from tests.support.programs import in_namespaces, program
 from tests.unit.channel.toys import make_conda, new_channel
 from tests.unit.publish.sets import make_set
@@ -25,7 +27,8 @@ pytestmark = pytest.mark.integration
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 400
-_RANDOM_KILLS = 200
+_KILLS = 2 * RANDOM_KILLS
+"""Of publishing and of promoting."""
 
 
 @pytest.fixture
@@ -56,12 +59,12 @@ def test_a_publisher_killed_before_any_change_leaves_a_whole_set_to_see(fast_fol
 
 
 def test_publishers_killed_at_random_moments_are_completed_by_the_next(fast_folder: Path) -> None:
-    outcome = run_driver("random", fast_folder, _RANDOM_KILLS, 7)
+    outcome = run_driver("random", fast_folder, _KILLS, 7)
     assert outcome["faults"] == []
     assert isinstance(outcome["killed"], int)
     assert isinstance(outcome["reads"], int)
-    assert outcome["killed"] > _RANDOM_KILLS / 2
-    assert outcome["reads"] > _RANDOM_KILLS
+    assert outcome["killed"] > _KILLS / 2
+    assert outcome["reads"] > _KILLS
 
 
 def test_two_publishers_wait_for_each_other_while_readers_read(fast_folder: Path) -> None:
@@ -135,8 +138,7 @@ def test_conda_obeys_yank_and_its_lock_files_still_install(target: FolderTarget,
 
 
 def tool(*arguments: object, cwd: Path) -> str:
-    command = [sys.executable, "-m", "channel_tools", *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    done = run_tool(*map(str, arguments), cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -11,18 +11,25 @@ import functools
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+_LIMIT_S = 600
 
-def run_tool(*arguments: str, cwd: Path, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """``channel_tools ARGUMENTS``, without what the caller's environment says to it."""
+
+def run_tool(
+    *arguments: str | Path, cwd: Path, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``channel_tools ARGUMENTS``, without what the caller's environment says to it; the kernel ends it in the end."""
+    words = list(map(str, arguments))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CHANNEL_TOOLS_")}
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / "stdout", Path(folder) / "stderr"]
-        call = [list(arguments), str(cwd), {**kept, **(environ or {})}, list(map(str, streams))]
+        call = [words, str(cwd), {**kept, **(environ or {})}, list(map(str, streams))]
         server = _server()
         assert server.stdin is not None
         assert server.stdout is not None
@@ -30,7 +37,7 @@ def run_tool(*arguments: str, cwd: Path, environ: dict[str, str] | None = None) 
         server.stdin.flush()
         status = int(server.stdout.readline())
         stdout, stderr = (path.read_text() for path in streams)
-    return subprocess.CompletedProcess(["channel_tools", *arguments], status, stdout, stderr)
+    return subprocess.CompletedProcess(["channel_tools", *words], status, stdout, stderr)
 
 
 @functools.cache
@@ -52,6 +59,7 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _become(arguments, folder, environ, streams)
+            signal.alarm(_LIMIT_S)
             main()
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
