@@ -17,8 +17,7 @@ from channel_tools.conda.archive import stream_component
 from channel_tools.system.errors import VerificationError
 from tests.integration.build_driver import build
 from tests.integration.test_build import published, toy
-from tests.integration.test_main_job import STACK, tool
-from tests.support.stacks import packages_of
+from tests.integration.test_main_job import tool
 
 pytestmark = pytest.mark.integration
 
@@ -93,17 +92,6 @@ def test_the_metadata_of_what_was_built_names_nothing_of_this_machine(folder: Pa
     assert "info/recipe/rendered_recipe.yaml" in texts
     assert [name for name, text in texts.items() if str(folder) in text or "file:/" in text] == []
     assert json.loads(texts["info/about.json"])["channels"] == ["channel/"]
-
-
-def test_the_stack_passes_the_audit(stack_channel: Path) -> None:
-    """What it is built on is audited by the same rules in test_main_job.py, with `foundation verify`."""
-    for name in STACK:
-        packages = list(packages_of(stack_channel, name))
-        assert packages
-        for package in packages:
-            result = tool("audit", package, "--json")
-            assert json.loads(result.stdout)["packages"][0]["findings"] == []
-            assert result.returncode == 0
 
 
 def test_installed_at_any_prefix_and_from_a_moved_channel_it_works(stack_channel: Path, tmp_path: Path) -> None:

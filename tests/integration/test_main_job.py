@@ -17,6 +17,7 @@ import pytest
 from channel_tools.environments import find_outside_paths
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, Served
+from tests.support.command_line import run_tool
 from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
@@ -25,17 +26,8 @@ STACK = ["libswitchml", "switchml-switch", "torch-switchml", "pytorch-switchml"]
 LIMIT_S = 600
 
 
-def tool(*arguments: str | Path, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "channel_tools", *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **(environ or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-    )
+def tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return run_tool(*arguments, cwd=ROOT, environ=os.environ)
 
 
 def tool_json(*arguments: str | Path) -> dict[str, object]:

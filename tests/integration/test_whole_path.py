@@ -20,6 +20,8 @@ import pytest
 
 from channel_tools.system.settings import make_settings
 from tests.integration.conftest import ROOT
+from tests.integration.test_main_job import STACK
+from tests.support.command_line import run_tool
 from tests.support.serving import running
 
 pytestmark = pytest.mark.integration
@@ -30,18 +32,21 @@ OWN = re.compile(r"(libswitchml|switchml-switch|torch-switchml|pytorch-switchml)
 
 
 class Side:
-    """One side of the air gap: its own caches, and what has to stand before each command there."""
+    """One side of the air gap: variables of its own, and what has to stand before each command there."""
 
-    def __init__(self, home: Path, *, inside: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, inside: tuple[str, ...] = (), **variables: str) -> None:
         self._inside = inside
-        self.environ = {**os.environ, "CHANNEL_TOOLS_CACHE": str(home / "cache")}
+        self.environ = {**os.environ, **variables}
 
     def run(self, *arguments: str | Path) -> str:
         """What the command printed on stdout; a failure is the test's."""
-        command = [*self._inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
-        result = subprocess.run(
-            command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, timeout=STEP_LIMIT_S
-        )
+        if self._inside:
+            command = [*self._inside, sys.executable, "-m", "channel_tools", *map(str, arguments)]
+            result = subprocess.run(
+                command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, timeout=STEP_LIMIT_S
+            )
+        else:
+            result = run_tool(*arguments, cwd=ROOT, environ=self.environ)
         assert result.returncode == 0, f"{arguments}: exit {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 
@@ -54,12 +59,16 @@ class Side:
 def test_from_recipes_to_an_allreduce_beyond_the_air_gap(
     stack_channel: Path, tmp_path: Path, without_network: tuple[str, ...]
 ) -> None:
-    connected, offline = Side(tmp_path / "connected"), Side(tmp_path / "offline", inside=without_network)
+    connected = Side()
+    offline = Side(inside=without_network, CHANNEL_TOOLS_CACHE=str(tmp_path / "cache"))
     target, bundle, keys, pins = (tmp_path / name for name in ("served/ours", "bundle", "keys", "pins"))
 
     own = sorted(path for path in stack_channel.glob("*/*.conda") if OWN.match(path.name))
+    assert {package.name.rsplit("-", 2)[0] for package in own} == set(STACK)
     for package in own:
-        connected.run("audit", package)
+        audited = connected.run_json("audit", package)["packages"]
+        assert isinstance(audited, list)
+        assert [one["findings"] for one in audited] == [[]]
 
     published = connected.run_json("publish", "--to", target, "--label", "testing")
     assert {f"{path.parent.name}/{path.name}" for path in own} >= own_names(published["uploaded"])
