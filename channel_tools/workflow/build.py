@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.build.conda_build import find_conda_build
@@ -13,6 +14,7 @@ from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
+from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.foundation.model import table_summary
@@ -111,6 +113,7 @@ def build_stacks(
         asked = replace(_with_asked(request.foundation, expansion), pythons=pythons)
         make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
+    told = functools.partial(_tell, channel.path, on_result)
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
             held.enter_context(locked_builds(settings.work))
@@ -120,7 +123,7 @@ def build_stacks(
             jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
             if request.cluster is None:
                 build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
-                results = build(attester=attester, progress=progress, on_result=on_result)
+                results = build(attester=attester, progress=progress, on_result=told)
             else:
                 write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
                 workflow = write(
@@ -130,8 +133,16 @@ def build_stacks(
                     attest=request.attest,
                 )
         if request.cluster is not None:  # each admission takes the channel's lock
-            results = workflow.run(progress=progress, on_result=on_result)
+            results = workflow.run(progress=progress, on_result=told)
     return BuildOutcome(plan=plan, results=tuple(results))
+
+
+def _tell(channel: Path, on_result: Callable[[BuildResult], None], result: BuildResult) -> None:
+    """Hand on the outcome of a build, kept in the channel where it gave a package."""
+    if result.package is not None:
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        record_build(channel, BuildRecord(file_name=result.package.name, finished=finished, seconds=result.seconds))
+    on_result(result)
 
 
 def _built_pythons(

@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from channel_tools.build.schedule import channels_of
 from channel_tools.channel import open_channel, published_packages
+from channel_tools.channel.results import ValidationRecord, record_validation
 from channel_tools.conda.addresses import channel_address, without_credentials
 from channel_tools.environments import create_environment, create_locked_environment
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
@@ -274,7 +275,24 @@ def validate_installed(
     if request.keeps_history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
         write_report(report, kept_file(folder, report))
+    if not request.install.channels:
+        _keep_result(settings, report)
     path = settings.reports / f"{name}.json"
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     return report, path
+
+
+def _keep_result(settings: Settings, report: ValidationReport) -> None:
+    """Let the local channel remember how the validation went."""
+    versions = {package.name: package.version for package in report.environment.records}
+    record = ValidationRecord(
+        stack=report.stack,
+        python=versions.get("python", ""),
+        pytorch=versions.get("pytorch", ""),
+        passed=report.passed,
+        ranks=report.ranks,
+        started=report.started,
+        seconds=round(report.seconds, 1),
+    )
+    record_validation(settings.channel, record)

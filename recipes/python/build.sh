@@ -4,6 +4,8 @@ set -euo pipefail
 
 # As conda-forge builds it, without profiles (they need the test suite to run twice) and link-time optimisation (the
 # registry foundation's compiler has none).
+# the compilers' own names, which are what sysconfig hands on
+export CC="${GCC}" CXX="${GXX}"
 export CFLAGS="${CFLAGS:-} -fno-semantic-interposition"
 export LDFLAGS="${LDFLAGS:-} -Wl,-rpath,${PREFIX}/lib -L${PREFIX}/lib"
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m benchmarks.matrix``: what of the matrix was built and validated, as docs/reference/matrix.md.
+
+Every cell comes from what the local channel keeps of its own builds and validations; what it knows nothing of is empty.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.channel import open_channel, published_packages
+from channel_tools.channel.results import read_builds, read_validations
+from channel_tools.matrix import expand_stacks, load_tree
+from channel_tools.matrix.choice import choices, default_variants, fits, version_of
+from channel_tools.plan import current_platform
+from channel_tools.system.settings import make_settings
+from channel_tools.workflow.plan import offered_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from channel_tools.channel.model import PublishedPackage
+    from channel_tools.channel.results import BuildRecord, ValidationRecord
+    from channel_tools.matrix import RenderedPackage
+    from channel_tools.matrix.choice import Choice
+    from channel_tools.system.settings import Settings
+
+_PAGE = Path(__file__).parents[1] / "docs" / "reference" / "matrix.md"
+_HEAD = """\
+# What was built and validated
+
+Written by `python -m benchmarks.matrix` from what a channel keeps of its builds and validations. A row is a stack on a
+Python and a PyTorch; the [default variant](variants.md#the-default-variant) is bold. *Built*: how many of its
+packages the channel has, when the last was built, and the seconds of all together; a package enters the channel only
+after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`. Empty: nothing is known.
+
+| stack | Python | PyTorch | foundation | built and tested | seconds | validated | ranks | seconds |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    settings = make_settings(root=None, output=None, environ=os.environ, cwd=Path.cwd())
+    _PAGE.write_text(_HEAD + "".join(_rows(settings)), encoding="utf-8")
+
+
+def _rows(settings: Settings) -> Iterator[str]:
+    channel = open_channel(settings.channel)
+    loaded = load_tree(settings.tree)
+    kind = channel.foundation.kind
+    builds, validations = read_builds(channel.path), read_validations(channel.path)
+    published = [package for package in published_packages(channel) if package.variant is not None]
+    for stack in loaded.stacks.values():
+        packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
+        default = choices(default_variants(packages, offered_versions(kind)))
+        for choice in choices(packages):
+            built = _built(_of(packages, choice), published, builds)
+            run = next((item for item in validations if item.stack == stack.name and _is_of(item, choice)), None)
+            if not built[0].startswith("0 ") or run is not None:
+                mark = "**" if choice in default else ""
+                versions = [f"{mark}{version_of(value)}{mark}" for _key, value in reversed(choice)]
+                yield _row([stack.name, *versions, kind, *built, *_validated(run)])
+
+
+def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPackage]:
+    """What the stack is made of on a pair: the packages for it, and those for any."""
+    return [item for item in packages if all(item.variant.get(key, value) == value for key, value in choice)]
+
+
+def _built(
+    wanted: Sequence[RenderedPackage], published: Sequence[PublishedPackage], builds: Mapping[str, BuildRecord]
+) -> tuple[str, str]:
+    """How many of the packages the channel has, when the last was built; the seconds of all."""
+    found = [next((one for one in published if _is_build_of(one, item)), None) for item in wanted]
+    there = [package for package in found if package is not None]
+    count = f"{len(there)} of {len(wanted)}"
+    known = [builds[package.file_name] for package in there if package.file_name in builds]
+    if not known or len(known) < len(there):
+        return count, ""
+    return f"{count}, {max(item.finished for item in known)[:10]}", f"{sum(item.seconds for item in known):.0f}"
+
+
+def _is_build_of(package: PublishedPackage, wanted: RenderedPackage) -> bool:
+    made = package.variant or {}
+    return package.name == wanted.name and all(
+        made.get(key, str(value)) == str(value) for key, value in wanted.variant.items()
+    )
+
+
+def _is_of(run: ValidationRecord, choice: Choice) -> bool:
+    installed = {"python": run.python, "pytorch": run.pytorch}
+    return all(fits(value, installed[key]) for key, value in choice)
+
+
+def _validated(run: ValidationRecord | None) -> tuple[str, str, str]:
+    if run is None:
+        return "", "", ""
+    return f"{'passed' if run.passed else 'failed'}, {run.started[:10]}", str(run.ranks), f"{run.seconds:.0f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How builds and validations of a channel went, kept beside its records: what benchmarks/matrix.py makes a table of.
+
+One small file each, replaced as a whole, so that no lock is needed; nothing reads them to decide anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.system.document import decode_json
+from channel_tools.system.files import write_text_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FOLDER = "results"
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildRecord:
+    """A package that entered the channel, which it does after its tests and the audit."""
+
+    file_name: str
+    finished: str
+    """UTC, ISO 8601."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationRecord:
+    """The last validation of a stack from the channel, on one Python and PyTorch."""
+
+    stack: str
+    python: str
+    pytorch: str
+    """Versions as installed; empty: the stack has none."""
+    passed: bool
+    ranks: int
+    started: str
+    """UTC, ISO 8601."""
+    seconds: float
+
+
+def record_build(channel: Path, record: BuildRecord) -> None:
+    """Keep what is known of a build, in place of an earlier one of the same package."""
+    _write(channel, f"build-{record.file_name.removesuffix('.conda')}", record)
+
+
+def record_validation(channel: Path, record: ValidationRecord) -> None:
+    """Keep how a validation went, in place of an earlier one of the same stack, Python and PyTorch."""
+    _write(channel, f"validation-{record.stack}-{record.python}-{record.pytorch}", record)
+
+
+def read_builds(channel: Path) -> dict[str, BuildRecord]:
+    """Every build that is known, by file name."""
+    return {record.file_name: record for record in _read(channel, "build", BuildRecord)}
+
+
+def read_validations(channel: Path) -> list[ValidationRecord]:
+    """The last validation of each stack, Python and PyTorch."""
+    return list(_read(channel, "validation", ValidationRecord))
+
+
+def _write(channel: Path, name: str, record: BuildRecord | ValidationRecord) -> None:
+    folder = channel / RECORD_FOLDER / _FOLDER
+    folder.mkdir(exist_ok=True)
+    write_text_atomically(folder / f"{name}.json", json.dumps({"schema": 1, **asdict(record)}, indent=1) + "\n")
+
+
+def _read(channel: Path, kind: str, model: type[_Record]) -> Iterator[_Record]:
+    for path in sorted((channel / RECORD_FOLDER / _FOLDER).glob(f"{kind}-*.json")):
+        yield decode_json(path.read_bytes(), model)
