@@ -99,7 +99,7 @@ class Slurm:
     @contextlib.contextmanager
     def returned_node(self, name: str) -> Iterator[None]:
         """The daemon of a node that was killed, again."""
-        with _daemon(self.daemons[name]):
+        with _daemon(self.daemons[name], self.folder):
             yield
 
     def state_of(self, name: str) -> str:
@@ -132,7 +132,7 @@ def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | N
         slurm = Slurm(bin=clients, folder=folder, nodes=nodes, daemons=daemons, before=before)
         with contextlib.ExitStack() as ended:
             for command in ([*before, controller, *daemon], *daemons.values()):
-                ended.enter_context(_daemon(command))
+                ended.enter_context(_daemon(command, folder))
             ended.callback(_end_jobs, slurm)
             _await_nodes(slurm)
             yield slurm
@@ -174,9 +174,10 @@ def _clients(folder: Path, root: Path, configuration: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _daemon(command: Sequence[str | Path]) -> Iterator[None]:
+def _daemon(command: Sequence[str | Path], folder: Path) -> Iterator[None]:
+    """``folder`` gets the memory image of a daemon that crashes."""
     null = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as process:
+    with subprocess.Popen(command, cwd=folder, stdin=null, stdout=null, stderr=null) as process:
         try:
             yield
         finally:
