@@ -228,5 +228,5 @@ def _place(finding: Finding) -> str:
 
 def _findings_error(package: Path, audit: PackageAudit) -> VerificationError:
     message = f"{package.name}: {len(audit.findings)} findings of the audit; it was not taken into the channel\n"
-    hint = f"correct the recipe as describe_findings and build again; to see all of them: channel_tools audit {package}"
+    hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
     return VerificationError(message + describe_findings(audit.findings), hint=hint)
