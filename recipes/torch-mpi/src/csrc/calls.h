@@ -2,9 +2,9 @@
 //
 // MPI's non-blocking calls for any number of elements: its int calls, and above
 // 2^31-1 the `_c` calls of MPI 4. Where the library has none, what works element
-// by element (allreduce, reduce, broadcast) goes in several calls, and the rest
-// is an error. Each adds what it starts to the requests given; all throw
-// c10::DistBackendError.
+// by element (allreduce, reduce) goes in several calls, as a broadcast always
+// does, and the rest is an error. Each adds what it starts to the requests given;
+// all throw c10::DistBackendError.
 #pragma once
 
 #include <mpi.h>
