@@ -32,9 +32,9 @@ _HEAD = """\
 # What was built and validated
 
 Written by `python -m benchmarks.matrix` from what a channel keeps of its builds and validations. A row is a stack on a
-Python and a PyTorch; the [default variant](variants.md#the-default-variant) is bold. *Built*: how many of its
-packages the channel has, when the last was built, and the seconds of all together; a package enters the channel only
-after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`. Empty: nothing is known.
+Python and a PyTorch of which the channel has every package; the [default variant](variants.md#the-default-variant) is
+bold. *Built and tested*: when the last of them was built, and the seconds of all together; a package enters the channel
+only after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`. Empty: nothing is known.
 
 | stack | Python | PyTorch | foundation | built and tested | seconds | validated | ranks | seconds |
 |---|---|---|---|---|---|---|---|---|
@@ -57,12 +57,13 @@ def _rows(settings: Settings) -> Iterator[str]:
         packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
         default = choices(default_variants(packages, offered_versions(kind)))
         for choice in choices(packages):
-            built = _built(_of(packages, choice), published, builds)
+            wanted = _of(packages, choice)
+            built = _built(wanted, published, builds)
             run = next((item for item in validations if item.stack == stack.name and _is_of(item, choice)), None)
-            if not built[0].startswith("0 ") or run is not None:
+            if built is not None or run is not None:
                 mark = "**" if choice in default else ""
                 versions = [f"{mark}{version_of(value)}{mark}" for _key, value in reversed(choice)]
-                yield _row([stack.name, *versions, kind, *built, *_validated(run)])
+                yield _row([stack.name, *versions, kind, *(built or ("", "")), *_validated(run)])
 
 
 def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPackage]:
@@ -72,15 +73,16 @@ def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPac
 
 def _built(
     wanted: Sequence[RenderedPackage], published: Sequence[PublishedPackage], builds: Mapping[str, BuildRecord]
-) -> tuple[str, str]:
-    """How many of the packages the channel has, when the last was built; the seconds of all."""
+) -> tuple[str, str] | None:
+    """When the last of the packages was built, and the seconds of all; None unless the channel has them all."""
     found = [next((one for one in published if _is_build_of(one, item)), None) for item in wanted]
     there = [package for package in found if package is not None]
-    count = f"{len(there)} of {len(wanted)}"
+    if not wanted or len(there) < len(wanted):
+        return None
     known = [builds[package.file_name] for package in there if package.file_name in builds]
-    if not known or len(known) < len(there):
-        return count, ""
-    return f"{count}, {max(item.finished for item in known)[:10]}", f"{sum(item.seconds for item in known):.0f}"
+    if len(known) < len(there):
+        return "yes", ""
+    return max(item.finished for item in known)[:10], f"{sum(item.seconds for item in known):.0f}"
 
 
 def _is_build_of(package: PublishedPackage, wanted: RenderedPackage) -> bool:
