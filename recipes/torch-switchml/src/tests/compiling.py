@@ -14,14 +14,16 @@ import pytest
 def compile_cpp(result: Path, sources: Sequence[Path], *flags: str) -> Path:
     """Compile and link ``sources``, which include switchml.h, to ``result``; skips the test where no compiler is.
 
-    As one translation unit, which setup.py makes of them too: their headers take longer to compile than they do.
+    Several become one translation unit, as in setup.py: their headers take longer to compile than they do.
     """
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
     if compiler is None:
         pytest.skip(f"{result.name} is compiled for its tests: no C++ compiler")
     include = os.environ.get("SWITCHML_INCLUDE_DIR", str(Path(sys.prefix, "include")))
-    unit = result.with_suffix(".cpp")
-    unit.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
+    if len(sources) > 1:
+        unit = result.with_suffix(".cpp")
+        unit.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
+        sources = [unit]
     usual = ["-std=c++17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
-    subprocess.run([compiler, *usual, *flags, unit, "-o", result], check=True)
+    subprocess.run([compiler, *usual, *flags, *sources, "-o", result], check=True)
     return result
