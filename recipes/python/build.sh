@@ -53,7 +53,11 @@ for file in "${files[@]}"; do
   sed -i \
     -e "s#${BUILD_PREFIX}/bin/${triple}-##g" -e "s#${triple}-\(gcc\|g++\|ar\|ranlib\)\b#\1#g" \
     -e "s#-f[a-z]*-prefix-map=[^ '\"]*##g" -e "s#-isystem ${PREFIX}/include##g" \
-    -e "s#${BUILD_PREFIX}#${PREFIX}#g" -e "s#${SRC_DIR}#${PREFIX}#g" -e "s#${compiled_in}#${PREFIX}#g" "${file}"
+    -e "s#${BUILD_PREFIX}#${PREFIX}#g" -e "s#${SRC_DIR}#${PREFIX}#g" "${file}"
+  # python-config itself replaces the prefix that is compiled in by the one where it lies
+  if [[ ${file} != *-config ]]; then
+    sed -i -e "s#${compiled_in}#${PREFIX}#g" "${file}"
+  fi
 done
 sed -i "s#^prefix=.*#prefix=\${pcfiledir}/../..#" "${PREFIX}"/lib/pkgconfig/python*.pc
 
