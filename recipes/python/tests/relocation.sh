@@ -8,6 +8,8 @@ trap 'rm -rf "${work}"' EXIT
 cp -a "${PREFIX}" "${work}/copy"
 found=$(env -u PYTHONHOME "${work}/copy/bin/python" -c 'import sys, ssl, ctypes; print(sys.prefix)')
 [[ "${found}" == "${work}/copy" ]] || { echo "the copy says its prefix is ${found}" >&2; exit 1; }
+found=$("${work}/copy/bin/python3-config" --prefix --includes)
+[[ "${found}" == "${work}/copy"*"-I${work}/copy/include/"* ]] || { echo "the copy's python-config says ${found}" >&2; exit 1; }
 
 cat > "${work}/embed.c" <<'C'
 #include <Python.h>
