@@ -197,9 +197,13 @@ def _await_nodes(slurm: Slurm) -> None:
 
 
 def _end_jobs(slurm: Slurm) -> None:
-    if jobs := slurm.jobs():
-        slurm.run("scancel", "--signal=KILL", "--full", *jobs)
-        slurm.run("scancel", *jobs)
+    for job in slurm.jobs():
+        for arguments in (("--signal=KILL", "--full"), ()):
+            try:
+                slurm.run("scancel", *arguments, job)
+            except subprocess.CalledProcessError:  # scancel refuses a job that has ended meanwhile
+                if slurm.is_running(job):
+                    raise
     deadline = time.monotonic() + PATIENCE_S
     while slurm.jobs() and time.monotonic() < deadline:
         time.sleep(0.05)
