@@ -121,6 +121,8 @@ def build_stacks(
             plan = _plan_locked(settings, expansion, early)
             on_plan(plan)
             jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
+            if attester is not None and jobs:
+                _ = attester.signer  # one that cannot be read is an error before hours of building, here or elsewhere
             if request.cluster is None:
                 build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
                 results = build(attester=attester, progress=progress, on_result=told)
@@ -160,8 +162,10 @@ def _built_pythons(
     if not wanted:
         return {}
     plan = PlanRequest(stack=PYTHON_STACK, foundation=expansion.foundation.kind)
+    # a workflow that is only written runs no build: they are made here then, as the foundation is
+    cluster = request.cluster if request.cluster is not None and request.cluster.on is not None else None
     outcome = build_stacks(
-        settings, replace(request, plan=plan), progress=progress, on_plan=on_plan, on_result=on_result
+        settings, replace(request, plan=plan, cluster=cluster), progress=progress, on_plan=on_plan, on_result=on_result
     )
     built = [package for package in outcome.plan.packages if package.name == "python"]
     found = {package.version.rpartition(".")[0]: settings.channel / str(package.key) for package in built}
@@ -199,8 +203,7 @@ def _build_here(
     on_result: Callable[[BuildResult], None],
 ) -> list[BuildResult]:
     admit = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
-    if attester is not None and jobs:
-        _key = attester.signer  # a key that cannot be read is an error before hours of building
+    if attester is not None:
         admit = attester.attesting(admit)
     return build_packages(
         jobs,
