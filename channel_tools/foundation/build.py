@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.archive import read_index_json, read_info_json
 from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.conda.sidecar import remove_sidecars
+from channel_tools.conda.sidecar import link_sidecar, remove_sidecars
 from channel_tools.foundation.acquire import (
     Sources,
     UnavailableError,
@@ -245,6 +245,7 @@ class _Run:
                 place.parent.mkdir(exist_ok=True)
                 place.unlink(missing_ok=True)
                 link_or_copy(path, place)
+                link_sidecar(path, place)
         return list(found.values())
 
     def _fetch(self, plans: Sequence[PackagePlan], present: Mapping[str, RecordedPackage]) -> None:

@@ -53,6 +53,11 @@ class RecordedPackage:
         """Its place in the channel."""
         return PackageKey(self.subdir, self.file_name)
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a recipe built it and the foundation took it as it was, so that it stays one of our own packages."""
+        return not self.digest
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedCombination:

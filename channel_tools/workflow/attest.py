@@ -97,11 +97,14 @@ class Attester:
         write_sidecar(package, signed_sidecar(statements, self.signer))
 
     def sign_foundation(self, folder: Path) -> list[PackageKey]:
-        """Sign how each of the registry foundation's packages was made that has no attestation; returns those."""
+        """Sign how each of the registry foundation's packages was made that has no attestation; returns those.
+
+        What a recipe built was signed when it was built, or is left as it is.
+        """
         signed = []
         for package in read_record(folder).packages:
             path = package.key.path_in(folder)
-            if not sidecar_of(path).exists():
+            if not package.is_given and not sidecar_of(path).exists():
                 self.sign(
                     path,
                     Built(

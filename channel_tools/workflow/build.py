@@ -13,7 +13,7 @@ from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.build.usage import read_usage, with_resources
-from channel_tools.channel import channel_writer, ensure_channel, link_foundation, prefer_packages
+from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
 from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
@@ -230,8 +230,8 @@ def _with_asked(request: FoundationRequest, expansion: Expansion) -> FoundationR
 def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Progress) -> None:
     if writer.channel.foundation.kind == "registry":
         files = foundation_packages(settings)
-        rows = admit_foundation(settings, writer.channel, files, jobs=jobs, progress=progress)
-        link_foundation(writer, files, trusted=rows)
+        rows = admit_foundation(settings, writer.channel, [*files.made, *files.given], jobs=jobs, progress=progress)
+        add_set(writer, files.given, files.made, trusted=rows)
 
 
 def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, rendered: Path) -> BuildJob:

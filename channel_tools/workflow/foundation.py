@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
@@ -49,17 +50,29 @@ def make_registry_foundation(
     if channel is not None:
         with channel_writer(channel) as writer:
             signed = [] if attester is None else attester.sign_foundation(settings.foundation)
-            link_foundation(writer, foundation_packages(settings))
+            files = foundation_packages(settings)
+            link_foundation(writer, [*files.made, *files.given])
             if signed:
                 show_attestations(writer, signed)
             remove_superseded(settings.foundation, result)
     return result
 
 
-def foundation_packages(settings: Settings) -> list[Path]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundationFiles:
+    """The package files of a foundation: those that it made, and those that recipes built and it was given."""
+
+    made: tuple[Path, ...]
+    given: tuple[Path, ...]
+
+
+def foundation_packages(settings: Settings) -> FoundationFiles:
     """The package files that the foundation's record names. Raises FoundationError when there is none yet."""
-    record = read_record(settings.foundation)
-    return [settings.foundation / item.subdir / item.file_name for item in record.packages]
+    packages = read_record(settings.foundation).packages
+    return FoundationFiles(
+        made=tuple(item.key.path_in(settings.foundation) for item in packages if not item.is_given),
+        given=tuple(item.key.path_in(settings.foundation) for item in packages if item.is_given),
+    )
 
 
 def foundation_rows(settings: Settings) -> list[FoundationRow]:

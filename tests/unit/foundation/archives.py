@@ -137,6 +137,6 @@ def write_table(folder: Path, rows: str, *, name: str = "table.yaml", header: st
     return path
 
 
-def make_table(folder: Path, rows: str) -> FoundationTable:
+def make_table(folder: Path, rows: str, *, header: str = HEADER) -> FoundationTable:
     """The table of ``rows``."""
-    return load_table([write_table(folder, rows)])
+    return load_table([write_table(folder, rows, header=header)])

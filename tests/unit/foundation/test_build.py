@@ -15,15 +15,12 @@ from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import exclusive_lock, sha256_of_file
 from tests.unit.foundation.archives import make_table
-from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt
+from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt, run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from channel_tools.foundation.acquire import Sources
-    from channel_tools.foundation.record import RecordedPackage
-    from channel_tools.foundation.worker import PackageJob
 
 ROWS = """
 toy: {debs: [toy], repairs: [flatten], depends: [demo]}
@@ -44,7 +41,7 @@ def registries(registries: Registries, monkeypatch: pytest.MonkeyPatch, request:
     _offer(registries)
     if "with_processes" in request.fixturenames:
         return registries
-    monkeypatch.setattr(worker, "run_in_processes", _run_here)
+    monkeypatch.setattr(worker, "run_in_processes", run_here)
     return registries.without_pip()
 
 
@@ -53,7 +50,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Foundatio
     """A folder with the store and the foundation of ROWS, and what making it said."""
     root = tmp_path_factory.mktemp("made-once")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker, "run_in_processes", _run_here)
+        patched.setattr(worker, "run_in_processes", run_here)
         registries = make_registries(root, patched).without_pip()
         _offer(registries)
         return root, _build(registries, root, NotedProgress())
@@ -72,13 +69,6 @@ def _offer(registries: Registries) -> None:
     registries.add_deb("toy", {"usr/share/toy/a.txt": "one"})
     registries.add_wheel("demo", {"demo.py": "x = 1\n"}, requires=("dep",))
     registries.add_wheel("dep", {"dep.py": ""})
-
-
-def _run_here(
-    function: Callable[[PackageJob], RecordedPackage], jobs: Sequence[PackageJob], **_: object
-) -> Iterator[tuple[PackageJob, RecordedPackage]]:
-    for job in jobs:
-        yield job, function(job)
 
 
 def _build(

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from channel_tools.conda.archive import read_index_json
+from channel_tools.conda.sidecar import sidecar_of, write_sidecar
+from channel_tools.foundation import worker
+from channel_tools.foundation.build import FoundationRequest, FoundationResult, build_foundation
+from channel_tools.foundation.record import read_record
+from channel_tools.system.errors import FoundationError
+from tests.unit.foundation.archives import HEADER, make_table
+from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt, run_here
+from tests.unit.foundation.toys import toy_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from channel_tools.foundation.record import RecordedPackage
+
+COMBINATIONS = 'combinations: {python: ["3.13"], pytorch: [], packages: [python_abi, pytorch]}\n'
+ROWS = """
+python: {debs: [python3.11]}
+python_abi: {version: "3.11", build: "{hash}_cp311", constrains: [python 3.11.* *_cpython]}
+pytorch: {wheels: ["torch==2.13.0"]}
+"""
+ASKED = frozenset({"python3.13-pytorch2.13"})
+
+pytestmark = needs_apt
+
+
+@pytest.fixture
+def registries(registries: Registries, monkeypatch: pytest.MonkeyPatch) -> Registries:
+    """Offers what ROWS need."""
+    monkeypatch.setattr(worker, "run_in_processes", run_here)
+    monkeypatch.setattr(worker, "compile_modules", lambda *_, **__: None)  # the toy Python cannot run
+    registries.add_deb("python3.11", {"usr/share/python/a.txt": "one"})
+    registries.add_wheel("torch", {"torch.py": "x = 1\n"}, version="2.13.0")
+    return registries.without_pip()
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python that a recipe built, in the channel that it was built for."""
+    return toy_package(tmp_path / "channel", "python", {"bin/python3.13": "3.13"}, version="3.13.5")
+
+
+def _build(
+    registries: Registries,
+    root: Path,
+    progress: NotedProgress,
+    pythons: dict[str, Path],
+    *,
+    rows: str = ROWS,
+    dry_run: bool = False,
+) -> FoundationResult:
+    return build_foundation(
+        make_table(root, rows, header=HEADER + COMBINATIONS),
+        FoundationRequest(jobs=1, asked=ASKED, pythons=pythons, dry_run=dry_run),
+        destination=root / "foundation",
+        downloads=root / "store",
+        subdir="linux-64",
+        progress=progress,
+        sources=registries.sources,
+    )
+
+
+def _packages(root: Path, name: str) -> list[RecordedPackage]:
+    return [package for package in read_record(root / "foundation").packages if package.name == name]
+
+
+def test_a_combination_takes_the_python_that_a_recipe_built_as_it_is(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, python: Path
+) -> None:
+    write_sidecar(python, b"[]")
+    _build(registries, tmp_path, progress, {"3.13": python})
+    own, given = sorted(_packages(tmp_path, "python"), key=lambda package: package.is_given)
+    assert (own.is_given, own.version, own.combination) == (False, "1.0", None)
+    assert (given.is_given, given.file_name) == (True, python.name)
+    assert given.combination == "python3.13-pytorch2.13"
+    place = given.key.path_in(tmp_path / "foundation")
+    assert place.samefile(python)
+    assert sidecar_of(place).read_bytes() == b"[]"
+
+
+def test_a_combination_adds_only_what_is_for_its_python(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, python: Path
+) -> None:
+    _build(registries, tmp_path, progress, {"3.13": python})
+    old, new = sorted(_packages(tmp_path, "python_abi"), key=lambda package: package.version)
+    assert (old.version, new.version) == ("3.11", "3.13")
+    assert new.build.endswith("_cp313")
+    index = read_index_json(new.key.path_in(tmp_path / "foundation"))
+    assert index["constrains"] == ["python 3.13.* *_cp313"]
+    (pytorch,) = _packages(tmp_path, "pytorch")  # pure, so one serves both
+    assert pytorch.combination is None
+
+
+def test_a_later_run_keeps_the_python_it_was_given_and_makes_nothing(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, python: Path
+) -> None:
+    first = _build(registries, tmp_path, progress, {"3.13": python})
+    for pythons in ({}, {"3.13": python}):
+        again = _build(registries, tmp_path, progress, pythons)
+        assert (again.made, again.record) == ((), first.record)
+    changed = ROWS.replace("python: {debs: [python3.11]}", "python: {debs: [python3.11], run_exports: {weak: [a]}}")
+    later = _build(registries, tmp_path, progress, {}, rows=changed)
+    assert f"linux-64/{python.name}" in later.kept
+
+
+def test_a_newer_python_takes_the_place_of_the_one_before(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, python: Path
+) -> None:
+    _build(registries, tmp_path, progress, {"3.13": python})
+    newer = toy_package(tmp_path / "channel", "python", {"bin/python3.13": "new"}, version="3.13.6")
+    result = _build(registries, tmp_path, progress, {"3.13": newer})
+    assert result.removed == (f"linux-64/{python.name}",)
+    assert [package.file_name for package in _packages(tmp_path, "python") if package.is_given] == [newer.name]
+
+
+def test_a_combination_without_its_python_says_what_builds_it(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    with pytest.raises(FoundationError, match=r"wants a Python 3\.13, which a recipe builds") as caught:
+        _build(registries, tmp_path, progress, {})
+    assert caught.value.hint == "channel_tools build --variant python, then foundation build again"
+
+
+def test_a_python_of_another_minor_version_is_refused(
+    registries: Registries, tmp_path: Path, progress: NotedProgress
+) -> None:
+    other = toy_package(tmp_path / "channel", "python", {"bin/python3.12": ""}, version="3.12.9")
+    with pytest.raises(FoundationError, match=r"is Python 3\.12\.9, and PyTorch 2\.13\.0 on Python 3\.13 wants 3\.13"):
+        _build(registries, tmp_path, progress, {"3.13": other})
+
+
+def test_a_dry_run_links_no_python(
+    registries: Registries, tmp_path: Path, progress: NotedProgress, python: Path
+) -> None:
+    result = _build(registries, tmp_path, progress, {"3.13": python}, dry_run=True)
+    assert any(name.startswith("noarch/pytorch-") for name in result.made)
+    assert not (tmp_path / "foundation").exists()
