@@ -6,12 +6,13 @@ A command expands a request once; all that it says or makes of the packages foll
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation, open_channel, published_packages
 from channel_tools.conda.addresses import channel_address
 from channel_tools.foundation.model import table_summary
+from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, variants_for
 from channel_tools.matrix.model import requirement_name
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
+    from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan
+    from channel_tools.plan.model import UnsatisfiablePackage
     from channel_tools.system.settings import Settings
 
 _CONDA_FORGE = "conda-forge"
@@ -82,14 +85,18 @@ class Expansion:
     @property
     def combinations(self) -> tuple[Combination, ...]:
         """The Pythons and PyTorches that the registry foundation makes only when asked, and variants are for."""
-        wanted = [dict(choice) for choice in choices(self.packages)]
+        wanted = choices(self.packages)
         default = table_summary().default
         return tuple(
             one
             for one in table_summary().combinations
-            if (self.makes_pythons or one.python == default.python)
-            and any(fits(choice["python"], one.python) and fits(choice["pytorch"], one.pytorch) for choice in wanted)
+            if (self.makes_pythons or one.python == default.python) and any(_is_for(choice, one) for choice in wanted)
         )
+
+
+def _is_for(choice: Choice, combination: Combination) -> bool:
+    versions = dict(choice)
+    return fits(versions["python"], combination.python) and fits(versions["pytorch"], combination.pytorch)
 
 
 def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
@@ -172,7 +179,7 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
         platform=current_platform(),
         optional=table_summary().optional if kind == "registry" else frozenset(),
     )
-    return make_plan(
+    plan = make_plan(
         expansion.packages,
         root=settings.tree.root,
         foundation=index,
@@ -180,6 +187,25 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
         virtual_packages=detect_virtual_packages(),
         force=expansion.request.force,
     )
+    return _with_unmade(settings, expansion, plan) if kind == "registry" else plan
+
+
+def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
+    """The plan; of a variant for a combination that the foundation was not asked for yet, that is the reason."""
+    recorded = (settings.foundation / RECORD_NAME).is_file()
+    made = {one.name for one in read_record(settings.foundation).combinations} if recorded else set()
+    unmade = [one for one in expansion.combinations if one.name not in made]
+
+    def explained(package: UnsatisfiablePackage) -> UnsatisfiablePackage:
+        for choice in choices([package.rendered]):
+            for one in unmade:
+                if _is_for(choice, one):
+                    how = f"channel_tools build does so, or: channel_tools foundation build --with {one.name}"
+                    reason = f"{one}: the registry foundation makes it only when it is asked for; {how}"
+                    return replace(package, reason=reason)
+        return package
+
+    return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable))) if unmade else plan
 
 
 def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:

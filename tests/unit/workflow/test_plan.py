@@ -67,3 +67,21 @@ def test_a_plan_is_judged_again_by_what_is_in_the_channel_now(tmp_path: Path) ->
     assert judge_again(plan, published).to_build == ()
     assert {package.reasons for package in judge_again(plan, published, force=True).to_build} == {("--force",)}
     assert judge_again(judge_again(plan, published), {}) == plan
+
+
+def test_a_variant_for_what_the_foundation_makes_only_when_asked_says_so(tmp_path: Path) -> None:
+    plugin = "recipes/toy-plugin/recipe.yaml"
+    changes = {
+        plugin: FILES[plugin].replace("torch", "pytorch"),
+        "variants/pins.yaml": FILES["variants/pins.yaml"] + 'pytorch: ["2.12"]\n',
+    }
+    settings = settings_of(tmp_path, changes)
+    write_foundation(settings.foundation, [*FOUNDATION, ("pytorch", "2.13.0", "cpu_0", ())])
+    plan = plan_request(settings, PlanRequest(stack="udp", all_variants=True))
+    reasons = {
+        str(item.rendered.variant["python"]): item.reason
+        for item in plan.unsatisfiable
+        if "python" in item.rendered.variant
+    }
+    assert "channel_tools foundation build --with python3.11-pytorch2.12" in reasons["3.11.*"]
+    assert reasons["3.12.*"] == "python 3.12.*: the registry foundation has only 3.11.2"
