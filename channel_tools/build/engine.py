@@ -8,15 +8,19 @@ from outside. Its log lines come through a callback and go to standard output as
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import rattler_build
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfiguration, VariantConfig
 
+from channel_tools.build.compiler_cache import CachedCompilers
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
+from channel_tools.system.errors import ChannelToolsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rattler_build import RenderedVariant
     from rattler_build.progress import (
         BuildStepEvent,
@@ -29,8 +33,20 @@ if TYPE_CHECKING:
     from channel_tools.build.model import FailureKind, WorkerSpec
 
 
+_ENVIRONMENTS_READY = "Successfully updated the host environment"
+"""What the engine logs between the last environment and the script."""
+
+
 class _LogToOutput:
-    """The engine's progress callback: every log line to standard output, at once."""
+    """The engine's progress callback: every log line to standard output, at once.
+
+    ``on_environments`` is called once, when sources and environments are in place and the script has not begun. The
+    engine ignores what a callback raises.
+    """
+
+    def __init__(self, on_environments: Callable[[], None]) -> None:
+        self._on_environments = on_environments
+        self.environments_seen = False
 
     def on_download_start(self, event: DownloadStartEvent) -> None:
         print(f"downloading {event.url}", flush=True)  # noqa: T201 - the worker's output is the build's log
@@ -47,10 +63,16 @@ class _LogToOutput:
     def on_log(self, event: LogEvent) -> None:
         prefix = "" if event.level == "info" else f"{event.level}: "
         print(prefix + event.message.strip("\n"), flush=True)  # noqa: T201
+        if _ENVIRONMENTS_READY in event.message and not self.environments_seen:
+            self.environments_seen = True
+            self._on_environments()
 
 
-def run_engine(spec: WorkerSpec) -> WorkerResult:
-    """Render the recipe folder, build it and run its tests; failures of the recipe come back as values."""
+def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:
+    """Render the recipe folder, build it and run its tests; failures of the recipe come back as values.
+
+    ``end`` ends the process with a result, where the engine must go no further.
+    """
     try:
         config = RenderConfig(platform=PlatformConfig(target_platform=spec.platform))
         recipe = Stage0Recipe.from_file(Path(spec.recipe_folder, RECIPE_FILE))
@@ -62,10 +84,12 @@ def run_engine(spec: WorkerSpec) -> WorkerResult:
             f"{Path(spec.recipe_folder, RECIPE_FILE)}: renders to {len(variants)} packages; expected one per folder"
         )
         return WorkerResult(failure="recipe", message=message)
-    return _build(variants[0], spec)
+    return _build(variants[0], spec, end)
 
 
-def _build(variant: RenderedVariant, spec: WorkerSpec) -> WorkerResult:
+def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:
+    preparation = _Preparation(spec, end)
+    callback = _LogToOutput(preparation.prepare)
     tools = ToolConfiguration(
         test_strategy="native",
         error_prefix_in_binary=spec.error_prefix_in_binary,
@@ -76,12 +100,45 @@ def _build(variant: RenderedVariant, spec: WorkerSpec) -> WorkerResult:
             tool_config=tools,
             output_dir=spec.output,
             channels=list(spec.channels),
-            progress_callback=_LogToOutput(),
+            progress_callback=callback,
             no_build_id=True,
         )
     except rattler_build.RattlerBuildError as err:
         return _failed(err, kind=None)
+    finally:
+        preparation.conclude()
+    if not callback.environments_seen:
+        return WorkerResult(failure="other", message=f"the engine did not log {_ENVIRONMENTS_READY!r}")
     return WorkerResult(packages=tuple(str(package) for package in built.packages))
+
+
+class _Preparation:
+    """What is done to a build between its environments and its script, and after it."""
+
+    def __init__(self, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> None:
+        self._spec = spec
+        self._end = end
+        self._compilers: CachedCompilers | None = None
+
+    def prepare(self) -> None:
+        """Prepare; where that fails, the build ends here."""
+        try:
+            (build_folder,) = Path(self._spec.output, "bld").iterdir()
+            if self._spec.compiler_cache is not None:
+                notes = Path(self._spec.output).parent
+                self._compilers = CachedCompilers(self._spec.compiler_cache, build_folder / "build_env", notes)
+                self._compilers.wrap()
+        except (ChannelToolsError, OSError, ValueError) as err:
+            print(f"error: {err}", flush=True)  # noqa: T201 - as above
+            self._end(WorkerResult(failure="other", message=str(err)))
+
+    def conclude(self) -> None:
+        """Say what the compiler cache did."""
+        if self._compilers is not None:
+            try:
+                print(self._compilers.statistics(), flush=True)  # noqa: T201 - as above
+            except ChannelToolsError as err:
+                print(f"warning: no statistics of the compiler cache: {err}", flush=True)  # noqa: T201
 
 
 def _variant_config(path: Path) -> VariantConfig:

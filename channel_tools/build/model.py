@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
 from channel_tools.matrix.model import BuildResources
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class BuildJob:
     ``recipe_folder`` is self-contained: recipe.yaml, its files and variants.yaml with the one variant. ``file_name``
     and ``subdir`` are what the build must give. ``waits_for`` are file names of packages that must be in the channel
     first; those that are not among the jobs count as being there. ``resources`` are what a scheduler is asked for,
-    ``expected_s`` is how long it took before; None: nobody knows.
+    ``expected_s`` is how long it took before; None: nobody knows. ``work_name`` is the same for all builds of a
+    package, version and variant, so that what a changed recipe does not touch is built under the same path as before.
     """
 
     file_name: str
@@ -46,6 +48,7 @@ class BuildJob:
     error_prefix_in_binary: bool = True
     resources: BuildResources = field(default_factory=BuildResources)
     expected_s: float | None = None
+    work_name: str = ""
 
     @property
     def stem(self) -> str:
@@ -54,11 +57,12 @@ class BuildJob:
 
     @property
     def folder_name(self) -> str:
-        """The name of the folder it is built in: ``stem``, cut short where paths in it would become too long."""
-        if len(self.stem) <= _MAX_FOLDER_NAME:
-            return self.stem
-        digits = hashlib.sha256(self.stem.encode()).hexdigest()[:_FOLDER_DIGITS]
-        return f"{self.stem[: _MAX_FOLDER_NAME - _FOLDER_DIGITS - 1]}-{digits}"
+        """The name of the folder it is built in: ``work_name`` or else ``stem``, cut short where paths get too long."""
+        name = self.work_name or self.stem
+        if len(name) <= _MAX_FOLDER_NAME:
+            return name
+        digits = hashlib.sha256(name.encode()).hexdigest()[:_FOLDER_DIGITS]
+        return f"{name[: _MAX_FOLDER_NAME - _FOLDER_DIGITS - 1]}-{digits}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +89,7 @@ class BuildOptions:
     """How packages are built: for which platform, at most ``max_jobs`` at once, which share ``cores``.
 
     Workers get of ``environ`` what child_environment says. ``conda_build`` is the program that builds, None for the
-    engine.
+    engine. ``compiler_cache`` None compiles everything.
     """
 
     platform: str
@@ -93,6 +97,7 @@ class BuildOptions:
     cores: int
     environ: Mapping[str, str]
     conda_build: Path | None = None
+    compiler_cache: CompilerCache | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +116,7 @@ class WorkerSpec:
     error_prefix_in_binary: bool
     compression_threads: int
     conda_build: str | None = None
+    compiler_cache: CompilerCache | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

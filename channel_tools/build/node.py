@@ -47,14 +47,22 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     folder = Path(builds.work, job.folder_name)
     results = results_of(builds_file, stem)
     with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
-        if (folder / FINISHED).is_file():
-            outcome = read_outcome(folder / FINISHED)
-        else:
+        outcome = finished_build(folder, job)
+        if outcome is None:
             shutil.rmtree(folder, ignore_errors=True)
             outcome = _build(builds, job, cores)
             if outcome.failure is None:
                 write_outcome(folder / FINISHED, outcome)
         write_outcome(results.built, outcome)
+
+
+def finished_build(folder: Path, job: BuildJob) -> Outcome | None:
+    """What a job for this package left there that ended well; None for builds of the package's other digests."""
+    try:
+        outcome = read_outcome(folder / FINISHED)
+    except FileNotFoundError:
+        return None
+    return outcome if Path(outcome.package or "").name == job.file_name else None
 
 
 def lock_of(folder: Path) -> Path:
@@ -77,6 +85,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         cores=cores,
         environ=os.environ,
         conda_build=None if builds.conda_build is None else Path(builds.conda_build),
+        compiler_cache=builds.compiler_cache,
     )
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
 from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage
 from channel_tools.matrix.model import BuildResources
 from channel_tools.system import errors
@@ -33,11 +34,17 @@ class RemoteJob:
     recipe_folder: str
     waits_for: tuple[str, ...]
     resources: BuildResources = field(default_factory=BuildResources)
+    work_name: str = ""
 
     @property
     def job(self) -> BuildJob:
         """What the build stage builds."""
-        return BuildJob(file_name=f"{self.stem}.conda", subdir=self.subdir, recipe_folder=Path(self.recipe_folder))
+        return BuildJob(
+            file_name=f"{self.stem}.conda",
+            subdir=self.subdir,
+            recipe_folder=Path(self.recipe_folder),
+            work_name=self.work_name,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +64,7 @@ class RemoteBuilds:
     channels: tuple[str, ...]
     conda_build: str | None
     jobs: tuple[RemoteJob, ...]
+    compiler_cache: CompilerCache | None = None
     attest: dict[str, str] | None = None
     """Whether and with what packages are signed as they enter the channel; the workflow stage reads it."""
 

@@ -100,6 +100,7 @@ def start_child(
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
             conda_build=None if options.conda_build is None else str(options.conda_build),
+            compiler_cache=options.compiler_cache,
         )
         write_bytes_atomically(folder / SPEC_FILE, msgspec.json.encode(spec))
         shutil.copytree(job.recipe_folder, recipe, symlinks=True)
@@ -206,7 +207,10 @@ def main(spec_file: Path) -> int:
 
 
 def _build(spec: WorkerSpec) -> int:
-    result = _run(spec)
+    return _finish(spec, _run(spec))
+
+
+def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
     write_bytes_atomically(Path(spec.result_file), msgspec.json.encode(result))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -221,7 +225,7 @@ def _run(spec: WorkerSpec) -> WorkerResult:
         return run_conda_build(spec, spec.conda_build)
     from channel_tools.build.engine import run_engine  # noqa: PLC0415
 
-    return run_engine(spec)
+    return run_engine(spec, end=lambda result: os._exit(_finish(spec, result)))
 
 
 if __name__ == "__main__":

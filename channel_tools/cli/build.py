@@ -30,6 +30,16 @@ _Engine = Annotated[
         "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
     ),
 ]
+# the same as CacheName of channel_tools.build.compiler_cache
+_CompilerCache = Annotated[
+    Literal["ccache", "sccache"] | None,
+    typer.Option(
+        "--compiler-cache",
+        help="Take what was compiled before from this program's cache (in CCACHE_DIR, SCCACHE_DIR); else "
+        "CHANNEL_TOOLS_COMPILER_CACHE names it.",
+        show_default="none",
+    ),
+]
 _Offline = Annotated[
     bool,
     typer.Option(
@@ -102,6 +112,7 @@ def build(
     update: options.Update = False,
     locked: options.Locked = None,
     offline: _Offline = False,
+    compiler_cache: _CompilerCache = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
@@ -122,6 +133,7 @@ def build(
         engine=engine,
         cluster=given.cluster(jobs),
         attest=given.attestation(),
+        compiler_cache=compiler_cache or settings.compiler_cache,
     )
     with shown_progress() as progress:
         outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)

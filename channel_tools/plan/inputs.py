@@ -64,6 +64,14 @@ def final_build_string(rendered: RenderedPackage, digest: str) -> str:
     return build_string_template(rendered).replace(_HASH_PLACE, digest[:HASH_DIGITS])
 
 
+def variant_name(rendered: RenderedPackage) -> str:
+    """``name-version-build string`` with the engine's hash: of all digests of one variant; ``""`` without a hash."""
+    if not rendered.engine_hash:
+        return ""
+    build_string = build_string_template(rendered).replace(_HASH_PLACE, rendered.engine_hash)
+    return f"{rendered.name}-{rendered.version}-{build_string}"
+
+
 def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
     """The evaluated recipe by section, its variant and its sources."""
     sections = {key: value for key, value in rendered.recipe.items() if key != "source"}

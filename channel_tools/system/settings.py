@@ -23,6 +23,7 @@ ROOT_VARIABLE = "CHANNEL_TOOLS_ROOT"
 OUTPUT_VARIABLE = "CHANNEL_TOOLS_OUTPUT"
 CACHE_VARIABLE = "CHANNEL_TOOLS_CACHE"
 SIGNING_KEY_VARIABLE = "CHANNEL_TOOLS_SIGNING_KEY"
+COMPILER_CACHE_VARIABLE = "CHANNEL_TOOLS_COMPILER_CACHE"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +97,15 @@ class Settings:
     def signing_keys(self) -> Path:
         """The key that signs attestations of what is built here: a file or folder of one; made where it is missing."""
         return _path_of(self.environ, SIGNING_KEY_VARIABLE) or self.output / "keys"
+
+    @property
+    def compiler_cache(self) -> Literal["ccache", "sccache"] | None:
+        """The compiler cache that builds use. Raises UsageError for one that is not known."""
+        name = self.environ.get(COMPILER_CACHE_VARIABLE, "")
+        known: dict[str, Literal["ccache", "sccache"]] = {"ccache": "ccache", "sccache": "sccache"}
+        if name and name not in known:
+            raise UsageError(f"{COMPILER_CACHE_VARIABLE}={name}: expected ccache or sccache", hint="or unset it")
+        return known.get(name)
 
     @property
     def downloads(self) -> Path:

