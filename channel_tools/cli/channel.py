@@ -76,6 +76,12 @@ def page(
     title: Annotated[
         str | None, typer.Option(help="What the page calls the channel.", show_default="its folder's name")
     ] = None,
+    with_logs: Annotated[
+        bool | None,
+        typer.Option(
+            "--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as said last, else not"
+        ),
+    ] = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
@@ -85,16 +91,16 @@ def page(
 
     settings = options.settings_if_any(root, output)
     folder = at or options.settings_from(root, output).channel
-    report = write_channel_page(folder, settings, address=address, title=title)
+    report = write_channel_page(folder, settings, address=address, title=title, with_logs=with_logs)
     if as_json:
         print_json(
             {
                 "schema": 1,
-                "index": str(report.index),
+                "index": str(folder / report.index),
                 "files": report.files,
                 "written": report.written,
                 "removed": report.removed,
             }
         )
     else:
-        print_line(f"{report.index}: {report.files} files, {report.written} written, {report.removed} removed")
+        print_line(f"{folder / report.index}: {report.files} files, {report.written} written, {report.removed} removed")

@@ -42,6 +42,7 @@ def publish(
 ) -> None:
     """Publish a stack from the local channel; readers see the whole set or nothing of it."""
     from channel_tools.publish.target import open_target  # noqa: PLC0415
+    from channel_tools.workflow.channel_page import remember_for_page  # noqa: PLC0415
     from channel_tools.workflow.publish import package_set  # noqa: PLC0415
 
     if files and (given.stack or given.every_stack or given.packages):
@@ -55,6 +56,8 @@ def publish(
     print_note(f"{place.address}, label {label}: {_summary(plan)}")
     for file in plan.upload:
         print_note(f"  {file.key} {_size(file.size_bytes)}")
+    if not files:
+        remember_for_page(place, label, given.settings, {file.file_name for file in chosen.files})
     with shown_progress() as progress:
         report = place.publish(plan, progress=progress)
     _show_report(report, as_json=as_json)

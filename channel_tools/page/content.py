@@ -14,8 +14,12 @@ from channel_tools.page.model import Build, Package
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from channel_tools.channel.state import LoadedChannel
+    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.info import JsonObject
+    from channel_tools.page.model import PageSettings, ShownRun
+
+    Rows = Mapping[str, Mapping[str, CachedPackage]]
 
 _NAME_OF_SPEC = re.compile(r"(?:[^\s:]*::)?([A-Za-z0-9_.-]+)")
 _AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
@@ -29,11 +33,11 @@ _VIRTUAL = {
 }
 
 
-def read_packages(loaded: LoadedChannel) -> dict[str, Package]:
-    """The packages of a channel by name, in order: everything that its last index read, hidden builds too."""
+def read_packages(listing: Listing, rows: Rows) -> dict[str, Package]:
+    """The packages of a channel by name, in order: everything in its record cache (``rows``), hidden builds too."""
     builds: defaultdict[str, list[Build]] = defaultdict(list)
     needed_by: defaultdict[str, set[str]] = defaultdict(set)
-    for build in _builds(loaded):
+    for build in _builds(listing, rows):
         name = build.row.name
         builds[name].append(build)
         if build.hidden is None:
@@ -45,13 +49,13 @@ def read_packages(loaded: LoadedChannel) -> dict[str, Package]:
     }
 
 
-def _builds(loaded: LoadedChannel) -> Iterator[Build]:
-    listing, hidden = loaded.listing, not_listed(loaded.listing)
+def _builds(listing: Listing, rows: Rows) -> Iterator[Build]:
+    hidden = not_listed(listing)
     foundation, incoming = {*listing.foundation, *listing.superseded}, {*listing.incoming}
-    for subdir, state in sorted(loaded.states.items()):
+    for subdir, packages in sorted(rows.items()):
         patch = listing.patches.get(subdir)
         changed = patch.names() if patch is not None else set()
-        for file_name, row in sorted(state.records.packages.items()):
+        for file_name, row in sorted(packages.items()):
             key = f"{subdir}/{file_name}"
             if key in incoming:
                 continue
@@ -68,6 +72,17 @@ def _builds(loaded: LoadedChannel) -> Iterator[Build]:
                 hidden=hidden.get(key),
                 yanked=listing.yanked.get(key),
             )
+
+
+def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun], ...]]:
+    """By NAME-VERSION-BUILD, of each stack the newest validation that passed with that build installed."""
+    found: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
+    for stack in settings.stacks:
+        for run in sorted(stack.runs, key=lambda run: run.started):
+            if run.passed:
+                for package in run.packages:
+                    found[package][stack.name] = run
+    return {package: tuple(sorted(runs.items(), key=lambda item: item[0])) for package, runs in found.items()}
 
 
 def _needed_names(record: JsonObject) -> tuple[str, ...]:
@@ -96,7 +111,7 @@ def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
         name, _space, condition = spec.partition(" ")
         least = _AT_LEAST.search(condition)
         found[_VIRTUAL.get(name, name)].add(f"{least[1]} or later" if least else condition or "any version")
-    return {name: tuple(sorted(found[name], key=_as_numbers)) for name in sorted(found)}
+    return {name: tuple(sorted(found[name], key=as_numbers)) for name in sorted(found)}
 
 
 def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
@@ -109,7 +124,7 @@ def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
         elif name in build.needs:
             specs.update(_conditions_on(build, name))
     found = {match[0] for spec in specs if (match := _FIRST_VERSION.search(spec))}
-    return tuple(sorted(found, key=_as_numbers))
+    return tuple(sorted(found, key=as_numbers))
 
 
 def _conditions_on(build: Build, name: str) -> list[str]:
@@ -120,7 +135,8 @@ def _conditions_on(build: Build, name: str) -> list[str]:
     ]
 
 
-def _as_numbers(text: str) -> tuple[list[int], str]:
+def as_numbers(text: str) -> tuple[list[int], str]:
+    """What sorts versions as people do."""
     return [int(part) for part in re.findall(r"[0-9]{1,9}", text)], text
 
 

@@ -8,6 +8,7 @@ recipe in a package is anybody's.
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ _PATHS, _RECIPE = "paths.json", "recipe/rendered_recipe.yaml"
 _REASON_CHARACTERS = 2000
 _PATCH_STARTS = ("---", "diff ", "Index: ", "+++ ")
 _SUBJECT = "Subject: "
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+"""Sequences that colour a terminal, move its cursor or set its title (ECMA-48)."""
+_LOG_BYTES = 1_000_000
 _HEADERS = ("From ", "From: ", "Date: ")
 
 
@@ -114,3 +118,18 @@ def patch_reason(content: bytes) -> str:
         if not line.startswith(_HEADERS):
             lines.append(line.removeprefix(_SUBJECT))
     return "\n".join(lines).strip()[:_REASON_CHARACTERS]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownLog:
+    """A log's text without what steers terminals; ``left_out`` are the bytes before it that are not shown."""
+
+    text: str
+    left_out: int
+
+
+def readable_log(content: bytes) -> ShownLog:
+    """The end of a log as text. Whatever its bytes are, it is shown: what is no UTF-8 is replaced."""
+    shown = content[-_LOG_BYTES:]
+    text = _TERMINAL.sub(b"", shown).decode(errors="replace")
+    return ShownLog(text=text.replace("\r\n", "\n").replace("\r", "\n"), left_out=len(content) - len(shown))

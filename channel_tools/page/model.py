@@ -7,12 +7,19 @@ neither clients nor indexers look there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.channel.results import BuildRecord  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.sidecar import RECORD_FIELD
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.info import JsonObject
@@ -21,29 +28,92 @@ INDEX_PAGE = "index.html"
 PAGE_FOLDER = "page"
 NAMES_FOLDER = f"{PAGE_FOLDER}/name"
 BUILDS_FOLDER = f"{PAGE_FOLDER}/build"
+STACKS_FOLDER = f"{PAGE_FOLDER}/stack"
+LOGS_FOLDER = f"{PAGE_FOLDER}/log"
 PAGE_SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ShownCheck:
+    """One promise of a stack, as a validation found it."""
+
+    name: str
+    passed: bool
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownBandwidth:
+    """The medians of one size: MB (10^6 bytes) of tensor per second and rank."""
+
+    dtype: str
+    size_bytes: int
+    transport_mb_s: float
+    baseline_mb_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownRun:
+    """One validation of a stack, without what names its machine; ``hosts`` is how many there were.
+
+    ``started`` is UTC in ISO 8601. ``packages`` are those installed, each as NAME-VERSION-BUILD.
+    """
+
+    started: str
+    seconds: float
+    passed: bool
+    ranks: int
+    hosts: int
+    processor: str
+    cores: int
+    python: str
+    pytorch: str
+    baseline: str
+    packages: tuple[str, ...]
+    checks: tuple[ShownCheck, ...]
+    bandwidth: tuple[ShownBandwidth, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ShownStack:
-    """A stack as the page shows it; ``install`` are its MatchSpecs."""
+    """A stack as the page shows it; ``install`` are its MatchSpecs, ``needs`` what its validation asks of a machine.
+
+    ``runs`` are its validations, oldest first; ``validated`` says whether there is anything to validate.
+    """
 
     name: str
     description: str
     install: tuple[str, ...]
+    validated: bool = False
+    needs: str = ""
+    runs: tuple[ShownRun, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSettings:
     """page.json below ``.channel_tools``: that the channel has a page, and what only its owner knows.
 
-    ``address`` is where clients find the channel, None when nobody said.
+    ``address`` is where clients find the channel, None when nobody said. ``builds`` are by file name; ``logs`` are the
+    sha256 of builds' logs, by file name, kept and shown where ``with_logs`` says so.
     """
 
     schema: int = PAGE_SCHEMA
     title: str
     address: str | None = None
     stacks: tuple[ShownStack, ...] = ()
+    builds: dict[str, BuildRecord] = field(default_factory=dict)
+    with_logs: bool = False
+    logs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeRecords:
+    """What a tree and its output know: stacks with their runs, and builds and logs by their packages' file names."""
+
+    stacks: tuple[ShownStack, ...]
+    builds: Mapping[str, BuildRecord]
+    logs: Mapping[str, Path]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +149,24 @@ class Build:
         return self.hidden or "available"
 
     @property
+    def stem(self) -> str:
+        """NAME-VERSION-BUILD."""
+        return self.file_name.removesuffix(PACKAGE_SUFFIX)
+
+    @property
     def page(self) -> str:
         """Where its page lies below the channel."""
-        return f"{BUILDS_FOLDER}/{self.subdir}/{self.file_name.removesuffix(PACKAGE_SUFFIX)}.html"
+        return f"{BUILDS_FOLDER}/{self.subdir}/{self.stem}.html"
+
+    @property
+    def log_page(self) -> str:
+        """Where the page of its log lies, if that is published."""
+        return f"{LOGS_FOLDER}/{self.subdir}/{self.stem}.html"
+
+    @property
+    def attested(self) -> bool:
+        """Whether its record names attestations."""
+        return isinstance(self.record.get(RECORD_FIELD), str)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,13 +190,27 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """A channel as its pages show it; ``packages`` by name, in order."""
+    """A channel as its pages show it; ``packages`` by name, in order.
+
+    ``validations`` are the newest runs that passed with a build, each with its stack's name, by NAME-VERSION-BUILD.
+    """
 
     settings: PageSettings
     foundation: Foundation
     packages: dict[str, Package]
+    validations: dict[str, tuple[tuple[str, ShownRun], ...]]
 
 
 def name_page(name: str) -> str:
     """Where the page of a package name lies below the channel."""
     return f"{NAMES_FOLDER}/{name}.html"
+
+
+def stack_page(name: str) -> str:
+    """Where the page of a stack lies below the channel."""
+    return f"{STACKS_FOLDER}/{quote(name, safe='')}.html"
+
+
+def log_file(file_name: str) -> str:
+    """Where the log of a build is kept, if it is published."""
+    return f"{RECORD_FOLDER}/logs/{file_name.removesuffix(PACKAGE_SUFFIX)}.log"

@@ -62,7 +62,11 @@ def _keys(builds: Sequence[Build]) -> list[str]:
     return first + sorted(key for key, found in values.items() if len(found) > 1 and key not in first)
 
 
-def _value(build: Build, key: str) -> str:
-    """``3.11.* *_cpython`` is 3.11 to people."""
+def variant_value(build: Build, key: str) -> str:
+    """The value of a variant key, "" where the build has none; ``3.11.* *_cpython`` is 3.11 to people."""
     value = (build.row.origin.variant or {}).get(key, "")
-    return (value.split(" ")[0].removesuffix(".*") or _NONE) if key else ""
+    return value.split(" ")[0].removesuffix(".*")
+
+
+def _value(build: Build, key: str) -> str:
+    return (variant_value(build, key) or _NONE) if key else ""

@@ -7,61 +7,95 @@ made of is kept as a digest in ``.channel_tools/state/page.msgpack``; without it
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
+import hashlib
 import logging
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import load_channel
 from channel_tools.conda.repodata import encode_json
-from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site
+from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
+from channel_tools.page.place import FolderPlace
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError
-from channel_tools.system.files import remove_leftovers, replace_files, write_bytes_atomically
+from channel_tools.system.files import write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.model import Channel, ChannelWriter
-    from channel_tools.page.model import ShownStack
-    from channel_tools.page.render import PageFile
+    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.model import Channel, ChannelWriter, Foundation
+    from channel_tools.page.content import Rows
+    from channel_tools.page.model import ShownRun, TreeRecords
+    from channel_tools.page.place import PagePlace
 
+SETTINGS = f"{RECORD_FOLDER}/page.json"
+_DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
+MOST_RUNS = 50
+"""Of a stack; the oldest are forgotten."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageReport:
-    """What was done: ``files`` the page has now, of which ``written`` are new or others than before."""
+    """What was done: ``files`` the page has now, of which ``written`` are new or others than before.
 
-    index: Path
+    ``index`` is the one that leads to all, below the channel.
+    """
+
+    index: str
     files: int
     written: int
     removed: int
 
 
 def add_page(
-    writer: ChannelWriter, *, title: str | None, address: str | None, stacks: Sequence[ShownStack] | None
+    writer: ChannelWriter,
+    *,
+    title: str | None = None,
+    address: str | None = None,
+    with_logs: bool | None = None,
+    known: TreeRecords | None = None,
 ) -> PageReport:
     """Give the channel a page, or write the one that it has again; what is None stays as it was said last.
 
     Raises ChannelError where a page that is not ours is in the way, DiskFullError.
     """
     channel = writer.channel
-    known = _read_settings(channel)
-    if known is None:
+    before = _read_settings(channel)
+    if before is None:
         _check_free(channel)
-        known = PageSettings(title=channel.path.name)
-    settings = PageSettings(
-        title=known.title if title is None else title,
-        address=known.address if address is None else address,
-        stacks=known.stacks if stacks is None else tuple(stacks),
+        before = PageSettings(title=channel.path.name)
+    said = dataclasses.replace(
+        before,
+        title=before.title if title is None else title,
+        address=before.address if address is None else address,
+        with_logs=before.with_logs if with_logs is None else with_logs,
     )
-    write_bytes_atomically(_settings_file(channel), encode_json(settings) + b"\n")
+    settings = said if known is None else _with_records(said, known)
+    settings = _with_logs(channel, settings, {} if known is None else known.logs)
+    _write_settings(channel, settings)
     return _write(writer, settings)
+
+
+def remember_records(writer: ChannelWriter, known: TreeRecords) -> None:
+    """Keep what is known of stacks, builds and validations for the channel's page, if it has one."""
+    before = _read_settings(writer.channel)
+    if before is None:
+        return
+    after = _with_logs(writer.channel, _with_records(before, known), known.logs)
+    if after != before:
+        _write_settings(writer.channel, after)
+
+
+def has_page(channel: Path) -> bool:
+    """Whether the channel folder ``channel`` was given a page."""
+    return (channel / SETTINGS).is_file()
 
 
 def refresh_page(writer: ChannelWriter) -> PageReport | None:
@@ -70,37 +104,70 @@ def refresh_page(writer: ChannelWriter) -> PageReport | None:
     return None if settings is None else _write(writer, settings)
 
 
+def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
+    """The settings with the stacks of now, each with its earlier runs, and with all builds that were ever known."""
+    earlier = {stack.name: stack.runs for stack in settings.stacks}
+    return dataclasses.replace(
+        settings,
+        stacks=tuple(
+            dataclasses.replace(stack, runs=_merged(earlier.get(stack.name, ()), stack.runs)) for stack in known.stacks
+        ),
+        builds=dict(sorted({**settings.builds, **known.builds}.items())),
+    )
+
+
+def _with_logs(channel: Channel, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
+    """The settings with the logs that are there now, copied beside them; without any where none are to be shown."""
+    if not settings.with_logs:
+        for name in settings.logs:
+            (channel.path / log_file(name)).unlink(missing_ok=True)
+        return dataclasses.replace(settings, logs={})
+    kept = dict(settings.logs)
+    for name, path in sorted(logs.items()):
+        content = path.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        if kept.get(name) != sha256:
+            write_bytes_atomically(channel.path / log_file(name), content, durable=False)
+            kept[name] = sha256
+    return dataclasses.replace(settings, logs=dict(sorted(kept.items())))
+
+
+def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[ShownRun, ...]:
+    runs = {(run.started, run.python, run.pytorch): run for run in (*earlier, *now)}
+    return tuple(sorted(runs.values(), key=lambda run: run.started)[-MOST_RUNS:])
+
+
 def _write(writer: ChannelWriter, settings: PageSettings) -> PageReport:
-    from channel_tools.page.content import read_packages  # noqa: PLC0415 - with jinja2, a quarter of a second to import
+    channel = writer.channel
+    loaded = load_channel(channel)
+    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
+    place = FolderPlace(root=channel.path)
+    return write_site(place, settings, channel.foundation, loaded.listing, rows)
+
+
+def write_site(
+    place: PagePlace, settings: PageSettings, foundation: Foundation, listing: Listing, rows: Rows
+) -> PageReport:
+    """Write those files of a page that are not there as they would be now, and remove those that are none of it."""
+    from channel_tools.page.content import passed_runs, read_packages  # noqa: PLC0415 - with jinja2, slow to import
+    from channel_tools.page.files import OWN_MARK  # noqa: PLC0415
     from channel_tools.page.render import page_files  # noqa: PLC0415
 
-    channel = writer.channel
-    site = Site(settings=settings, foundation=channel.foundation, packages=read_packages(load_channel(channel)))
-    files = page_files(site, channel.path)
-    before = _read_digests(channel)
-    folders = {file.path.rpartition("/")[0] for file in files}
-    present = {folder: _names_in(channel.path / folder) for folder in folders}
-    changed = [file for file in files if not _is_current(file, before, present)]
-    for folder, group in itertools.groupby(changed, key=lambda file: file.path.rpartition("/")[0]):
-        remove_leftovers(channel.path / folder)
-        replace_files(
-            channel.path / folder, ((PurePosixPath(file.path).name, file.render().encode()) for file in group)
-        )
+    packages = read_packages(listing, rows)
+    site = Site(settings=settings, foundation=foundation, packages=packages, validations=passed_runs(settings))
+    files = page_files(site, place)
+    before = _read_digests(place)
+    present = place.present([file.path for file in files])
+    if OWN_MARK.encode() not in (place.read(INDEX_PAGE) or b""):
+        present.discard(INDEX_PAGE)  # other indexers write a file of that name
+    changed = [file for file in files if before.get(file.path) != file.digest or file.path not in present]
+    place.write([(file.path, lambda file=file: file.render().encode()) for file in changed])  # type: ignore[misc]
     gone = before.keys() - {file.path for file in files}
-    for path in sorted(gone):
-        (channel.path / path).unlink(missing_ok=True)
+    place.remove(sorted(gone))
     if changed or gone:
-        _write_digests(channel, files)
-    return PageReport(index=channel.path / INDEX_PAGE, files=len(files), written=len(changed), removed=len(gone))
-
-
-def _is_current(file: PageFile, before: Mapping[str, str], present: Mapping[str, set[str]]) -> bool:
-    folder, _slash, name = file.path.rpartition("/")
-    return before.get(file.path) == file.digest and name in present[folder]
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        digests = msgspec.msgpack.encode({file.path: file.digest for file in files})
+        place.write([(_DIGESTS, lambda: digests)])
+    return PageReport(index=INDEX_PAGE, files=len(files), written=len(changed), removed=len(gone))
 
 
 def _check_free(channel: Channel) -> None:
@@ -125,24 +192,17 @@ def _read_settings(channel: Channel) -> PageSettings | None:
     return settings
 
 
-def _read_digests(channel: Channel) -> dict[str, str]:
-    try:
-        return decode_msgpack(_digests_file(channel).read_bytes(), dict[str, str])
-    except FileNotFoundError:
-        return {}
-    except msgspec.DecodeError as err:
-        _log.warning("%s: unreadable (%s); the whole page is written again", _digests_file(channel), err)
-        return {}
-
-
-def _write_digests(channel: Channel, files: Iterable[PageFile]) -> None:
-    digests = {file.path: file.digest for file in files}
-    write_bytes_atomically(_digests_file(channel), msgspec.msgpack.encode(digests), durable=False)
+def _write_settings(channel: Channel, settings: PageSettings) -> None:
+    write_bytes_atomically(_settings_file(channel), encode_json(settings) + b"\n")
 
 
 def _settings_file(channel: Channel) -> Path:
-    return channel.record_folder / "page.json"
+    return channel.path / SETTINGS
 
 
-def _digests_file(channel: Channel) -> Path:
-    return channel.record_folder / "state" / "page.msgpack"
+def _read_digests(place: PagePlace) -> dict[str, str]:
+    try:
+        return decode_msgpack(place.read(_DIGESTS) or b"\x80", dict[str, str])
+    except msgspec.DecodeError as err:
+        _log.warning("%s: unreadable (%s); the whole page is written again", _DIGESTS, err)
+        return {}

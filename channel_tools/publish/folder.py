@@ -118,27 +118,28 @@ class FolderTarget(ChannelTarget):
         open_channel(self.root)
         return True
 
-    def _place(self, label: str) -> Path:
+    def label_folder(self, label: str) -> Path:
+        """The folder of a label's channel, which may not be there yet. Raises UsageError for what names no label."""
         return self.root / label_path(label)
 
     def _content(self, label: str) -> FolderContent:
-        return FolderContent(open_channel(self._place(label)))
+        return FolderContent(open_channel(self.label_folder(label)))
 
     def _existing(self, label: str) -> tuple[FolderContent, Foundation] | None:
-        if not self._is_there() or not self._place(label).exists():
+        if not self._is_there() or not self.label_folder(label).exists():
             return None
         content = self._content(label)
         return content, content.channel.foundation
 
     def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
-        place, labels = self._place(label), self.labels()
+        place, labels = self.label_folder(label), self.labels()
         if labels:
             open_channel(self.root, foundation=foundation)
         return compare(
             wanted,
             self._content(label) if labels and place.exists() else None,
             {name: self._content(name) for name in labels if name != label},
-            address_of=lambda name, key: str(self._place(name) / key),
+            address_of=lambda name, key: str(self.label_folder(name) / key),
             label=label,
             heeded=(MAIN_LABEL,),  # what was yanked under a third label only may come under this one
         )
@@ -147,7 +148,7 @@ class FolderTarget(ChannelTarget):
         with self._writer(change.label, change.based_on) as writer:
             found = self._compare(change.wanted, change.label, change.based_on)  # again: others may have come between
             sources = {key: change.file(key).path for key in found.upload}
-            sources |= {key: self._place(found.elsewhere[key][0]) / key for key in found.link}
+            sources |= {key: self.label_folder(found.elsewhere[key][0]) / key for key in found.link}
             sources |= {key: _attested_file(change, key) or writer.channel.path / key for key in found.present}
             known = {key: row for key, row in change.rows.items() if row.sha256 == change.wanted.get(key)}
             known |= {key: found.elsewhere[key][1] for key in found.link}
@@ -165,13 +166,13 @@ class FolderTarget(ChannelTarget):
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
         from channel_tools.channel.maintenance import relist  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, open_channel(self._place(label)).foundation) as writer:
+        with self._writer(label, open_channel(self.label_folder(label)).foundation) as writer:
             relist(writer, lambda loaded: change(loaded.listing))
 
     def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
         from channel_tools.channel.maintenance import apply_retention  # noqa: PLC0415 - imports rattler
 
-        with self._writer(label, open_channel(self._place(label)).foundation) as writer:
+        with self._writer(label, open_channel(self.label_folder(label)).foundation) as writer:
             return apply_retention(writer, rule, elsewhere=elsewhere())
 
     @contextlib.contextmanager
@@ -181,7 +182,7 @@ class FolderTarget(ChannelTarget):
         When the block has ended without an error, the label's page follows, if it has one. Raises ChannelError when
         another publisher is at it for longer than ``wait_s``.
         """
-        place = self._place(label)
+        place = self.label_folder(label)
         with contextlib.ExitStack() as stack:
             for path in dict.fromkeys((self.root, place)):
                 channel = _opened(path, foundation)

@@ -17,14 +17,14 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SHARED = Path(__file__).parent / "templates"
+SHARED_TEMPLATES = Path(__file__).parent / "templates"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def page_templates(folder: Path) -> Environment:
     """The templates of ``folder`` and those that all pages share; a name that a template lacks is an error."""
     return Environment(
-        loader=FileSystemLoader([folder, _SHARED]),
+        loader=FileSystemLoader([folder, SHARED_TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -35,7 +35,7 @@ def page_templates(folder: Path) -> Environment:
 
 def shared_style() -> str:
     """The style sheet of all pages."""
-    return (_SHARED / "page.css").read_text(encoding="utf-8")
+    return (SHARED_TEMPLATES / "page.css").read_text(encoding="utf-8")
 
 
 def render(templates: Environment, name: str, values: Mapping[str, object]) -> str:

@@ -84,6 +84,16 @@ class KeptBandwidth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptCheck:
+    """One promise of the stack, and whether it was kept."""
+
+    name: str
+    passed: bool
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptRun:
     """What is read of a kept report."""
 
@@ -98,6 +108,8 @@ class KeptRun:
     baseline: str
     bandwidth: tuple[KeptBandwidth, ...]
     hosts: tuple[str, ...] = ()
+    seconds: float = 0.0
+    checks: tuple[KeptCheck, ...] = ()
 
 
 _RUN = TypeAdapter(KeptRun)
@@ -108,20 +120,21 @@ def read_history(folder: Path) -> tuple[KeptRun, ...]:
 
     Raises ConfigError for a file that is no report, or one of another schema.
     """
-    return tuple(_read_run(path) for path in sorted(folder.glob("*.json")))
+    return tuple(read_run(path) for path in sorted(folder.glob("*.json")))
 
 
-def _read_run(path: Path) -> KeptRun:
+def read_run(path: Path) -> KeptRun:
+    """The run that a report tells of. Raises ConfigError for a file that is no report, or one of another schema."""
     try:
         run = _RUN.validate_json(path.read_bytes())
     except PydanticValidationError as err:
         fault = err.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "the file"
         message = f"{path}: no report of a validation: {where}: {fault['msg']}"
-        raise ConfigError(message, hint="move it out of the history's folder") from None
+        raise ConfigError(message, hint="move it out of its folder") from None
     if run.schema_version != SCHEMA_VERSION:
         message = f"{path}: schema_version {run.schema_version}, this program knows {SCHEMA_VERSION}"
-        raise ConfigError(message, hint="move it out of the history's folder, or name another folder")
+        raise ConfigError(message, hint="move it out of its folder")
     return run
 
 

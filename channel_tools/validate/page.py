@@ -7,22 +7,24 @@ forbids all that it does not hold itself.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from channel_tools.system.charts import Bar, BarGroup, Line, bar_chart, line_chart, size_in_words
 from channel_tools.system.files import write_text_atomically
-from channel_tools.validate.charts import TEMPLATES, Bar, BarGroup, bar_chart, line_chart
+from channel_tools.system.pages import page_templates
 from channel_tools.validate.model import Verdict
-from channel_tools.validate.report import ReportTable, report_tables, size_in_words, spread_in_words
+from channel_tools.validate.report import ReportTable, report_tables, spread_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from markupsafe import Markup
 
     from channel_tools.validate.model import HistoryRow, ValidationReport
 
 _GIB = 1 << 30
+_TEMPLATES = page_templates(Path(__file__).parent / "templates")
 
 
 def write_page(report: ValidationReport, path: Path) -> None:
@@ -32,7 +34,7 @@ def write_page(report: ValidationReport, path: Path) -> None:
 
 def render_page(report: ValidationReport) -> str:
     """The page as HTML."""
-    return TEMPLATES.get_template("report.html.jinja").render(
+    return _TEMPLATES.get_template("report.html.jinja").render(
         report=report,
         summary=_summary(report),
         tables=(*report_tables(report), _run_table(report)),
@@ -121,8 +123,6 @@ def _history_chart(row: HistoryRow, name: str) -> Markup:
     return line_chart(
         name,
         f"{size}: {row.verdict}",
-        figures,
-        unit="MB/s",
-        limit=row.limit_mb_s,
+        Line(figures=figures, unit="MB/s", limit=row.limit_mb_s),
         description=f"Bandwidth of {size} in MB/s, earlier runs and now: {listed}{limit}.",
     )

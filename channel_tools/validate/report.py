@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor import finding_rows, findings_document
+from channel_tools.system.charts import size_in_words
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.validate.model import SCHEMA_VERSION, Verdict
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.validate.model import BandwidthRow, CaseResult, HistoryComparison, Spread, ValidationReport
-
-_KIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,10 +225,3 @@ def _history_table(history: HistoryComparison) -> ReportTable:
 def spread_in_words(spread: Spread) -> str:
     """``1200 (1100 to 1250)``."""
     return f"{spread.median:.0f} ({spread.lower:.0f} to {spread.upper:.0f})"
-
-
-def size_in_words(size_bytes: int) -> str:
-    """``64 KiB``, ``4 MiB``."""
-    if size_bytes < _KIB * _KIB:
-        return f"{size_bytes // _KIB} KiB"
-    return f"{size_bytes // (_KIB * _KIB)} MiB"

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = [make_conda(work, "small"), make_conda(work, "big", files={"share/big": payload})]
     with channel_writer(channel) as writer:
         add_packages(writer, made)
-        add_page(writer, title=None, address=None, stacks=None)
+        add_page(writer)
     (work / "secret").write_bytes(SECRET)
     (root / "secret").write_bytes(SECRET)
     (root / "ours" / "linux-64" / "link.json").symlink_to(work / "secret")

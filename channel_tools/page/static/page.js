@@ -13,8 +13,7 @@ function channelAddress() {
 }
 
 function sayAddress() {
-  const unsaid = document.getElementById("say-address");
-  if (unsaid) unsaid.hidden = true;
+  for (const unsaid of document.querySelectorAll(".say-address")) unsaid.hidden = true;
   for (const code of document.querySelectorAll(".commands code")) {
     code.textContent = code.textContent.replace(/ -c CHANNEL(?= )/, () => ` -c ${channelAddress()}`);
   }

@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from channel_tools.channel import add_packages, channel_writer
 from channel_tools.channel.model import Channel
-from channel_tools.page import PageReport, add_page, refresh_page
+from channel_tools.channel.results import BuildRecord
+from channel_tools.page import (
+    PageReport,
+    ShownBandwidth,
+    ShownCheck,
+    ShownRun,
+    ShownStack,
+    TreeRecords,
+    add_page,
+    refresh_page,
+)
 from tests.unit.channel.toys import make_conda, own
 
 RECIPE = {
@@ -25,10 +38,38 @@ RECIPE = {
 PATCH = b"From 0123 Mon\nSubject: Mend the build\n\nUpstream looks in /usr.\n---\n a.c | 2 +-\ndiff --git a/a.c b/a.c\n"
 
 
-def write_page(channel: Channel, **given: object) -> PageReport:
-    settings = {"title": None, "address": None, "stacks": None} | given
+def write_page(
+    channel: Channel,
+    *,
+    title: str | None = None,
+    address: str | None = None,
+    with_logs: bool | None = None,
+    stacks: tuple[ShownStack, ...] = (),
+    builds: Mapping[str, BuildRecord] = MappingProxyType({}),
+    logs: Mapping[str, Path] = MappingProxyType({}),
+) -> PageReport:
+    known = TreeRecords(stacks=stacks, builds=builds, logs=logs)
     with channel_writer(channel) as writer:
-        return add_page(writer, **settings)  # type: ignore[arg-type]
+        return add_page(writer, title=title, address=address, with_logs=with_logs, known=known)
+
+
+def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> ShownRun:
+    run = ShownRun(
+        started=f"2026-11-{day:02}T10:00:00+00:00",
+        seconds=38.6,
+        passed=True,
+        ranks=4,
+        hosts=1,
+        processor="A processor",
+        cores=2,
+        python="3.11.2",
+        pytorch="2.5.1",
+        baseline="gloo",
+        packages=packages,
+        checks=(ShownCheck(name="sums are exact", passed=True, found="0 wrong", expected="0 wrong"),),
+        bandwidth=(ShownBandwidth(dtype="int32", size_bytes=4 << 20, transport_mb_s=mb_s, baseline_mb_s=500.0),),
+    )
+    return dataclasses.replace(run, **others)  # type: ignore[arg-type]
 
 
 def publish(channel: Channel, *files: Path) -> PageReport | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from channel_tools.channel import channel_writer, verify_channel
 from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
-from channel_tools.page import ShownStack
+from channel_tools.channel.results import BuildRecord
+from channel_tools.page import ShownStack, TreeRecords, refresh_page, remember_records
 from channel_tools.system.errors import ChannelError
 from tests.unit.channel.toys import make_conda, new_channel, own
-from tests.unit.page.sites import publish, toys, write_page
+from tests.unit.page.sites import publish, run_of, toys, write_page
 
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;\u202e\x1b[31m"
-VOID = {"meta", "link", "input"}
+VOID = {"meta", "link", "input", "br"}
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Page(HTMLParser):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
+        self.words += " " if tag in {"dt", "td", "th"} else ""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
@@ -73,7 +76,7 @@ def channel(tmp_path: Path) -> Channel:
 def test_a_visitor_finds_what_it_is_whether_it_fits_and_how_to_install_it(channel: Channel) -> None:
     stack = ShownStack(name="toys", description="Toys for all", install=("toy * py11*", "libtoy"))
     missing = ShownStack(name="rdma", description="Not built here", install=("toy * rdma*",))
-    write_page(channel, title="Our toys", address="https://channel.example/ours", stacks=[stack, missing])
+    write_page(channel, title="Our toys", address="https://channel.example/ours", stacks=(stack, missing))
     words = pages(channel)["index.html"].words
     for said in (
         "Our toys",
@@ -85,11 +88,16 @@ def test_a_visitor_finds_what_it_is_whether_it_fits_and_how_to_install_it(channe
         "A library of toys",
     ):
         assert said in words
+    assert ("a", "href", "page/stack/toys.html") in pages(channel)["index.html"].attributes
+    assert "rdma" not in words
+    words = pages(channel)["page/stack/toys.html"].words
     command = "create -n toys --override-channels -c https://channel.example/ours 'toy * py11*' libtoy"
     assert f"conda {command}" in words
     assert f"mamba {command}" in words
     assert "pixi init -c https://channel.example/ours toys && cd toys && pixi add 'toy * py11*' libtoy" in words
-    assert "rdma" not in words
+    assert "conda list -n toys --explicit > toys.txt && conda create -n toys-again --file toys.txt" in words
+    for said in ("Toys for all", "linux-64", "2.28 or later", "Does it fit", "Can I trust it?", "These builds have no"):
+        assert said in words
 
 
 def test_variants_are_a_table_of_python_by_pytorch(channel: Channel) -> None:
@@ -98,7 +106,102 @@ def test_variants_are_a_table_of_python_by_pytorch(channel: Channel) -> None:
     write_page(channel)
     words = " ".join(pages(channel)["page/name/toy.html"].words.split())
     assert "Variants of 1.0: python by pytorch python pytorch 2.5 pytorch 2.6" in words
-    assert "3.11 py11_pt5: built py11_pt6: built 3.12 not built py12_pt6: yanked: wrong results" in words
+    assert "3.11 py11_pt5: built py11_pt6: built 3.12 not built py12_pt6: yanked: wrong results, built" in words
+
+
+def test_a_build_says_when_it_was_built_and_with_which_stack_it_was_validated(channel: Channel) -> None:
+    built = BuildRecord(file_name="toy-1.0-py11_pt5.conda", finished="2026-11-20T09:30:00+00:00", seconds=125.4)
+    runs = (run_of(20, "toy-1.0-py11_pt5"), run_of(21, "toy-1.0-py11_pt6", passed=False))
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=runs)
+    write_page(channel, stacks=(stack,), builds={built.file_name: built})
+    words = " ".join(pages(channel)["page/name/toy.html"].words.split())
+    assert "py11_pt5: built and tested 2026-11-20 in 2 min 5 s, validated 2026-11-20 in stack toys" in words
+    assert "py11_pt6: built 3.12 " in words
+    words = " ".join(pages(channel)["page/build/linux-64/toy-1.0-py11_pt5.html"].words.split())
+    assert "Built 2026-11-20 09:30 UTC, in 2 min 5 s" in words
+    assert "Validated 2026-11-20 in stack toys with 4 ranks" in words
+    words = pages(channel)["page/build/linux-64/toy-1.0-py11_pt6.html"].words
+    assert "not on record here when" in words
+    assert "Validated" not in words
+
+
+def test_a_stack_is_a_matrix_of_what_was_built_validated_and_withdrawn(channel: Channel) -> None:
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, ["linux-64/toy-1.0-py12_pt6.conda"], "wrong results"))
+    names = ("toy-1.0-py11_pt5", "toy-1.0-py11_pt6")
+    builds = {
+        f"{name}.conda": BuildRecord(file_name=f"{name}.conda", finished="2026-11-19", seconds=60) for name in names
+    }
+    runs = (
+        run_of(20, names[0]),
+        run_of(21, "toy-1.0-other", pytorch="2.6.0"),
+        run_of(22, names[0], passed=False, hosts=2),
+    )
+    write_page(
+        channel,
+        stacks=(ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=runs),),
+        builds=builds,
+    )
+    words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
+    assert "Python PyTorch 2.5 PyTorch 2.6 3.11 built and tested by 2026-11-19, in 1 min 0 s" in words
+    assert "validation failed: 2026-11-22, 4 ranks on 2 hosts in 39 s" in words
+    assert "validation passed: 2026-11-21, 4 ranks in 39 s, with earlier builds 3.12 not built" in words
+    assert "toy-1.0-py12_pt6 yanked: wrong results not validated yet" in words
+    assert "failed validation on 2026-11-22" in pages(channel)["index.html"].words
+
+
+def test_bandwidth_over_time_is_drawn_for_runs_of_one_machine_only(channel: Channel) -> None:
+    runs = [run_of(day, mb_s=1000.0 + day) for day in (20, 21, 22)]
+    others = [run_of(23, mb_s=9.0, cores=64), run_of(24, mb_s=8.0, ranks=2)]
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(*runs, *others))
+    write_page(channel, stacks=(stack,))
+    page = pages(channel)["page/stack/toys.html"]
+    assert page.tags["svg"] == 1
+    assert page.tags["style"] == 0  # the page allows none
+    assert "2026-11-20 1020 beside 500, 2026-11-21 1021 beside 500, 2026-11-22 1022 beside 500." in page.words
+    assert ".chart .beside" in (channel.path / "page" / "page.css").read_text()
+
+
+def test_runs_and_builds_are_remembered_until_something_newer_is_said(channel: Channel) -> None:
+    stack = ShownStack(name="toys", description="Toys", install=("toy",), validated=True, runs=(run_of(20),))
+    write_page(channel, stacks=(stack,))
+    with channel_writer(channel) as writer:
+        remember_records(
+            writer, TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={})
+        )
+        refresh_page(writer)
+    words = pages(channel)["page/stack/toys.html"].words
+    assert words.index("2026-11-21 10:00") < words.index("2026-11-20 10:00")
+
+
+def test_logs_are_shown_only_where_that_was_asked_for_and_steer_nothing(channel: Channel, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(
+        b"\x1b[31mred\x1b]0;title\x07\x1b[2J </pre><script>alert(1)</script>\xff \x00\xe2\x80\xae 10%\r20%\r\n"
+    )
+    logs = {"libtoy-1.0-0.conda": log}
+    path, kept = "page/log/linux-64/libtoy-1.0-0.html", channel.path / ".channel_tools/logs/libtoy-1.0-0.log"
+    write_page(channel, logs=logs)
+    assert path not in pages(channel)
+    assert not kept.exists()
+    write_page(channel, logs=logs, with_logs=True)
+    page = pages(channel)[path]
+    assert "red </pre><script>alert(1)</script>\ufffd \ufffd\ufffd 10%\n20%\n" in page.words
+    assert page.tags["script"] == 1
+    log.write_bytes(b"a" * 1_000_000 + b"the end")
+    assert write_page(channel, logs=logs).written == 1  # it stays asked for
+    assert "the end" in pages(channel)[path].words
+    assert "7 B before it are left out" in pages(channel)[path].words
+    write_page(channel, logs=logs, with_logs=False)
+    assert path not in pages(channel)
+    assert not kept.exists()
+
+
+def test_an_index_that_another_indexer_has_written_over_the_page_is_replaced(channel: Channel) -> None:
+    write_page(channel)
+    (channel.path / "index.html").write_text("<title>an indexer's list of files</title>")
+    assert write_page(channel).written == 1
+    assert "A conda channel" in pages(channel)["index.html"].words
 
 
 def test_dependencies_lead_both_ways(channel: Channel) -> None:
@@ -119,8 +222,13 @@ def test_a_build_shows_its_files_sources_and_the_reasons_of_its_patches(channel:
     assert "a.c | 2" not in words
 
 
-def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(channel: Channel) -> None:
-    write_page(channel)
+def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(channel: Channel, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"built")
+    runs = tuple(run_of(day, "libtoy-1.0-0") for day in (20, 21))
+    stack = ShownStack(name="toys", description="Toys", install=("libtoy",), validated=True, runs=runs)
+    build = BuildRecord(file_name="libtoy-1.0-0.conda", finished="2026-11-20T09:00:00+00:00", seconds=3.2)
+    known = {build.file_name: build}
+    write_page(channel, stacks=(stack,), builds=known, logs={build.file_name: tmp_path / "log"}, with_logs=True)
     for path, page in pages(channel).items():
         place = channel.path / path
         ids = {value for _tag, name, value in page.attributes if name == "id"}
@@ -128,7 +236,7 @@ def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(chan
             assert not name.startswith("on")
             assert name not in {"style", "srcset", "action"}
             if name == "aria-labelledby":
-                assert value in ids
+                assert set(value.split()) <= ids
             if name not in {"href", "src"}:
                 continue
             parts = urlsplit(value)
@@ -157,7 +265,7 @@ def test_nothing_of_a_package_becomes_markup(channel: Channel, tmp_path: Path) -
         files={f"share/{HOSTILE[:-6].replace('/', '')}": b"x"},
     )
     publish(channel, build)
-    write_page(channel, title=HOSTILE, stacks=[ShownStack(name=HOSTILE, description=HOSTILE, install=("bad",))])
+    write_page(channel, title=HOSTILE, stacks=(ShownStack(name=HOSTILE, description=HOSTILE, install=("bad",)),))
     for page in pages(channel).values():
         assert page.tags["script"] == 1
         assert page.tags["img"] == 0

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Charts as SVG, for pages and as files of their own: bars with their spread, and figures over time.
 
-A chart carries its own style, light and dark, loads nothing, and has a title and a description for screen readers; what
-it shows is in its labels as well, never in colour alone. All text is escaped by the templates.
+A chart carries its own style, light and dark (without ``styled``, the page's style sheet has ``chart_style``), loads
+nothing, and has a title and a description for screen readers; what it shows is in its labels as well, never in colour
+alone. All text is escaped by the templates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from markupsafe import Markup
 
-from channel_tools.system.pages import page_templates
+from channel_tools.system.pages import SHARED_TEMPLATES, page_templates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from channel_tools.validate.model import Spread
-
 WIDTH = 460
+_KIB = 1024
 _LABELS = 96
 _FIGURES = 90
 _BAR_HEIGHT = 15
@@ -28,8 +27,21 @@ _GROUP_HEIGHT = 22
 _TOP = 40
 _LINE_HEIGHT = 150
 _LINE_TOP, _LINE_BOTTOM = 34, 118
-TEMPLATES = page_templates(Path(__file__).parent / "templates")
-"""All templates of reports: every value is escaped, a name that is not there is an error."""
+_TEMPLATES = page_templates(SHARED_TEMPLATES)
+
+
+class Spread(Protocol):
+    """The quartiles of a value."""
+
+    @property
+    def lower(self) -> float:
+        """Below a quarter of the figures."""
+        ...
+
+    @property
+    def upper(self) -> float:
+        """Above three quarters."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +79,7 @@ def bar_chart(
             y += _BAR_HEIGHT + 3
     return _render(
         "bars.svg.jinja",
+        styled=True,
         name=name,
         title=title,
         description=description,
@@ -87,18 +100,35 @@ def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
     return round(_LABELS + bar.spread.lower * scale, 1), round(_LABELS + bar.spread.upper * scale, 1)
 
 
-def line_chart(
-    name: str, title: str, figures: Sequence[float], *, unit: str, limit: float | None, description: str
-) -> Markup:
-    """Figures from the oldest to the one of now, which is marked, and a dashed line at ``limit``."""
-    largest = max([*figures, limit or 0.0]) or 1.0
-    step = (WIDTH - _LABELS - 30) / max(len(figures) - 1, 1)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """Figures from the oldest to the newest, which is marked, others beside them (dashed), and a dashed ``limit``.
+
+    ``first`` and ``last`` are what stands below the ends.
+    """
+
+    figures: Sequence[float]
+    others: Sequence[float] = ()
+    unit: str
+    limit: float | None = None
+    first: str = "earlier runs, oldest first"
+    last: str = "now"
+
+
+def line_chart(name: str, title: str, line: Line, *, description: str, styled: bool = True) -> Markup:
+    """Figures over time; ``name`` is unique on the page."""
+    largest = max([*line.figures, *line.others, line.limit or 0.0]) or 1.0
+    step = (WIDTH - _LABELS - 30) / max(len(line.figures) - 1, 1)
 
     def height(value: float) -> float:
         return round(_LINE_BOTTOM - (_LINE_BOTTOM - _LINE_TOP) * value / largest, 1)
 
+    def points(figures: Sequence[float]) -> list[tuple[float, float]]:
+        return [(round(_LABELS + number * step, 1), height(figure)) for number, figure in enumerate(figures)]
+
     return _render(
         "line.svg.jinja",
+        styled=styled,
         name=name,
         title=title,
         description=description,
@@ -107,12 +137,27 @@ def line_chart(
         left=_LABELS,
         top=_LINE_TOP,
         bottom=_LINE_BOTTOM,
-        largest=f"{largest:.0f} {unit}",
-        points=[(round(_LABELS + number * step, 1), height(figure)) for number, figure in enumerate(figures)],
-        limit=None if limit is None else height(limit),
+        largest=f"{largest:.0f} {line.unit}",
+        points=points(line.figures),
+        others=points(line.others),
+        limit=None if line.limit is None else height(line.limit),
+        first=line.first,
+        last=line.last,
     )
+
+
+def size_in_words(size_bytes: int) -> str:
+    """``64 KiB``, ``4 MiB``: a tensor's size."""
+    if size_bytes < _KIB:
+        return f"{size_bytes} bytes"
+    return f"{size_bytes // _KIB} KiB" if size_bytes < _KIB * _KIB else f"{size_bytes // (_KIB * _KIB)} MiB"
+
+
+def chart_style() -> str:
+    """The style sheet of charts that do not carry it."""
+    return (SHARED_TEMPLATES / "chart.css").read_text(encoding="utf-8")
 
 
 def _render(template: str, **values: object) -> Markup:
     # the template has escaped every value
-    return Markup(TEMPLATES.get_template(template).render(values))  # noqa: S704
+    return Markup(_TEMPLATES.get_template(template).render(values))  # noqa: S704

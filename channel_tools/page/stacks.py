@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the page of a stack says: which builds it installs, on which Python and PyTorch, and how validations went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from channel_tools.page.content import as_numbers
+from channel_tools.page.files import duration
+from channel_tools.page.variants import variant_value
+from channel_tools.system.charts import Line, line_chart, size_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from markupsafe import Markup
+
+    from channel_tools.page.model import Build, ShownRun, ShownStack, Site
+
+_PLOTTED_RUNS = 20
+_FEWEST_PLOTTED = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackVariant:
+    """A stack on one Python and PyTorch ("" where it is for none): the builds that it installs and its last run."""
+
+    python: str
+    pytorch: str
+    builds: tuple[Build, ...]
+    run: ShownRun | None
+
+    @property
+    def is_of_these_builds(self) -> bool:
+        """Whether the run had a build that is offered now of each name."""
+        names = {build.row.name for build in self.builds if build.hidden is None}
+        installed = set(self.run.packages) if self.run is not None else set()
+        return names == {build.row.name for build in self.builds if build.hidden is None and build.stem in installed}
+
+
+def is_installable(site: Site, stack: ShownStack) -> bool:
+    """Whether the channel lists a build for each of the stack's MatchSpecs."""
+    return all(any(build.hidden is None for build in builds_for(site, spec)) for spec in stack.install)
+
+
+def builds_for(site: Site, spec: str) -> list[Build]:
+    """The builds that meet a MatchSpec, newest first, hidden ones too."""
+    from rattler import BuildString, MatchSpec, PackageRecord  # noqa: PLC0415 - slow to import, and only stacks need it
+
+    package = site.packages.get(spec.partition(" ")[0])
+    wanted = MatchSpec(spec)
+    return [
+        build
+        for build in (package.builds if package is not None else ())
+        if wanted.matches(
+            PackageRecord(
+                name=build.row.name,
+                version=build.version,
+                build=BuildString(build.build),
+                build_number=int(str(build.record["build_number"])),
+                subdir=build.subdir,
+            )
+        )
+    ]
+
+
+def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
+    """The stack on each Python and PyTorch that it was built for, in order; superseded builds are left out."""
+    found: dict[tuple[str, str], list[Build]] = {}
+    for spec in stack.install:
+        for build in builds_for(site, spec):
+            if not build.foundation and (build.hidden is None or build.yanked is not None):
+                found.setdefault((variant_value(build, "python"), variant_value(build, "pytorch")), []).append(build)
+    pairs = sorted((pair for pair in found if all(pair)), key=lambda pair: [as_numbers(part) for part in pair])
+    shared = [build for pair, builds in found.items() if not all(pair) for build in builds]
+    return [
+        StackVariant(
+            python=python,
+            pytorch=pytorch,
+            builds=(*found.get((python, pytorch), ()), *shared),
+            run=_last_run(stack, python, pytorch),
+        )
+        for python, pytorch in pairs or [("", "")]
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackTable:
+    """The variants as a matrix: Pythons by PyTorches, None where there is no such variant."""
+
+    pythons: tuple[str, ...]
+    pytorches: tuple[str, ...]
+    cells: dict[tuple[str, str], VariantState]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantState:
+    """What is known of a variant, in words: its builds (``faulty``: one was yanked) and its last validation."""
+
+    built: str
+    faulty: bool
+    validated: str
+    passed: bool | None
+
+
+def stack_table(site: Site, variants: Sequence[StackVariant]) -> StackTable:
+    """The matrix of a stack's variants; one cell where it is for no Python and PyTorch."""
+    return StackTable(
+        pythons=tuple(dict.fromkeys(one.python for one in variants)),
+        pytorches=tuple(sorted({one.pytorch for one in variants}, key=as_numbers)),
+        cells={(one.python, one.pytorch): _state_of(site, one) for one in variants},
+    )
+
+
+def _state_of(site: Site, variant: StackVariant) -> VariantState:
+    records = [site.settings.builds.get(build.file_name) for build in variant.builds]
+    known = [record for record in records if record is not None]
+    yanked = [build for build in variant.builds if build.yanked is not None]
+    if yanked:
+        built = "; ".join(f"{build.stem} yanked: {build.yanked}" for build in yanked)
+    elif known and len(known) == len(records):
+        last, seconds = max(record.finished for record in known), sum(record.seconds for record in known)
+        built = f"built and tested by {last[:10]}, in {duration(seconds)}"
+    else:
+        built = "built, no record of when" if variant.builds else "not built"
+    run = variant.run
+    return VariantState(
+        built=built,
+        faulty=bool(yanked),
+        validated="" if run is None else _run_in_words(run, earlier=not variant.is_of_these_builds),
+        passed=None if run is None else run.passed,
+    )
+
+
+def _run_in_words(run: ShownRun, *, earlier: bool) -> str:
+    hosts = f" on {run.hosts} hosts" if run.hosts > 1 else ""
+    took = f" in {duration(run.seconds)}" if run.seconds else ""
+    return f"{run.started[:10]}, {run.ranks} ranks{hosts}{took}{', with earlier builds' if earlier else ''}"
+
+
+def _last_run(stack: ShownStack, python: str, pytorch: str) -> ShownRun | None:
+    runs = [run for run in stack.runs if _is_of(run.python, python) and _is_of(run.pytorch, pytorch)]
+    return max(runs, key=lambda run: run.started, default=None)
+
+
+def _is_of(version: str, series: str) -> bool:
+    """Whether ``3.11.2`` is of the series ``3.11``; every version is of the series ""."""
+    return not series or f"{version}.".startswith(f"{series}.")
+
+
+def stack_charts(stack: ShownStack) -> Iterator[Markup]:
+    """For each size on each kind of machine that measured it twice or more, its bandwidth over time."""
+    machines = dict.fromkeys(_machine(run) for run in stack.runs if run.bandwidth)
+    for number, machine in enumerate(machines):
+        runs = [run for run in stack.runs if _machine(run) == machine and run.bandwidth][-_PLOTTED_RUNS:]
+        if len(runs) >= _FEWEST_PLOTTED:
+            yield from _charts_of(stack.name, runs, f"plot-{number}")
+
+
+def _machine(run: ShownRun) -> tuple[object, ...]:
+    return run.processor, run.cores, run.ranks, run.hosts, run.python, run.pytorch, run.baseline
+
+
+def _charts_of(stack: str, runs: Sequence[ShownRun], name: str) -> Iterator[Markup]:
+    sizes = dict.fromkeys((row.dtype, row.size_bytes) for row in runs[-1].bandwidth)
+    where = f"{runs[-1].ranks} ranks on {runs[-1].cores} cores of {runs[-1].processor or 'an unknown processor'}"
+    for number, (dtype, size_bytes) in enumerate(sizes):
+        rows = [
+            (run, row) for run in runs for row in run.bandwidth if (row.dtype, row.size_bytes) == (dtype, size_bytes)
+        ]
+        listed = ", ".join(
+            f"{run.started[:10]} {row.transport_mb_s:.0f} beside {row.baseline_mb_s:.0f}" for run, row in rows
+        )
+        yield line_chart(
+            f"{name}-{number}",
+            f"{dtype}, {size_in_words(size_bytes)}: {stack}, and {runs[-1].baseline} (dotted)",
+            Line(
+                figures=[row.transport_mb_s for _run, row in rows],
+                others=[row.baseline_mb_s for _run, row in rows],
+                unit="MB/s",
+                first=rows[0][0].started[:10],
+                last=rows[-1][0].started[:10],
+            ),
+            description=f"MB/s with {where}, the baseline {runs[-1].baseline} beside it: {listed}.",
+            styled=False,
+        )

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a tree knows of a channel's packages comes onto the channel's page, and nothing of the machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel.model import Channel
+from channel_tools.channel.results import BuildRecord, record_build
+from channel_tools.publish.folder import FolderTarget
+from channel_tools.system.errors import ConfigError
+from channel_tools.system.settings import Settings, make_settings
+from channel_tools.workflow.channel_page import remember_for_page, write_channel_page
+from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.unit.matrix.toytree import write_tree
+from tests.unit.page.sites import publish
+
+STACKS = """\
+default_stack: udp
+stacks:
+  udp:
+    description: over UDP
+    packages: [libtoy]
+    install: [libtoy]
+    validate: {method: switchml, needs: [gpu, switch]}
+"""
+REPORT = Path(__file__).parents[1] / "validate" / "golden" / "report.json"
+BUILT = BuildRecord(file_name="libtoy-1.0-0.conda", finished="2026-11-20T09:30:00+00:00", seconds=34.0)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    tree = write_tree(tmp_path / "tree")
+    tree.stacks_file.write_text(STACKS)
+    made = make_settings(root=tree.root, output=tmp_path / "output", environ={}, cwd=tmp_path)
+    (made.channel / ".channel_tools").mkdir(parents=True)
+    record_build(made.channel, BUILT)
+    (made.reports / "history" / "udp").mkdir(parents=True)
+    (made.reports / "udp.json").write_bytes(REPORT.read_bytes())
+    earlier = json.loads(REPORT.read_bytes()) | {"started": "2026-01-01T00:00:00+00:00"}
+    (made.reports / "history" / "udp" / "one.json").write_text(json.dumps(earlier))
+    made.logs.mkdir()
+    (made.logs / "libtoy-1.0-0.log").write_text("made it")
+    (made.logs / "libtoy-0.9-0.log").write_text("an older one")
+    return made
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    channel = new_channel(tmp_path)
+    publish(channel, make_conda(tmp_path / "made", "libtoy", about=own("d1")))
+    return channel
+
+
+def write(channel: Channel, settings: Settings | None, *, with_logs: bool | None = None) -> None:
+    write_channel_page(channel.path, settings, address=None, title=None, with_logs=with_logs)
+
+
+def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name(
+    channel: Channel, settings: Settings
+) -> None:
+    write(channel, settings, with_logs=True)
+    stack = (channel.path / "page/stack/udp.html").read_text()
+    assert "2026-01-02 03:04" in stack
+    assert "2026-01-01 00:00" in stack
+    assert "it needs gpu, switch" in stack
+    assert "in 34 s" in (channel.path / "page/build/linux-64/libtoy-1.0-0.html").read_text()
+    assert "made it" in (channel.path / "page/log/linux-64/libtoy-1.0-0.html").read_text()
+    texts = [path.read_bytes() for path in channel.path.rglob("*") if path.suffix in {".html", ".json", ".log"}]
+    assert b"node7" in REPORT.read_bytes()
+    assert not any(b"node7" in text or b"an older one" in text for text in texts)
+
+
+def test_what_is_published_brings_what_the_tree_knows_of_it(channel: Channel, settings: Settings) -> None:
+    target = FolderTarget(root=channel.path)
+    remember_for_page(target, "main", settings, {BUILT.file_name})
+    assert not (channel.path / ".channel_tools/page.json").exists()  # it has no page
+    write(channel, None)
+    remember_for_page(target, "main", settings, {BUILT.file_name})
+    publish(channel)
+    assert "in 34 s" in (channel.path / "page/build/linux-64/libtoy-1.0-0.html").read_text()
+    assert (channel.path / "page/stack/udp.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no report of a validation"),
+        (b"[1]", "no report of a validation"),
+        (b"\xff", "no report of a validation"),
+        (b'{"schema_version": 1, "stack": "udp"}', "no report of a validation: .*Field required"),
+        (REPORT.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2'), "schema_version 2"),
+    ],
+    ids=["empty", "list", "binary", "cut", "newer"],
+)
+def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings, content: bytes, message: str) -> None:
+    (settings.reports / "other.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"other\.json: {message}"):
+        write(channel, settings)
+    assert not (channel.path / "index.html").exists()
