@@ -59,6 +59,8 @@ class BundleOptions:
         list[str] | None,
         typer.Option("--variant", "-V", help="A stack; may be repeated.", show_default="the default stack"),
     ] = None
+    python: options.Python = None
+    pytorch: options.Pytorch = None
     platforms: Annotated[
         list[str] | None,
         typer.Option("--platform", help="For this platform; may be repeated.", show_default="this machine's"),
@@ -111,13 +113,18 @@ class BundleOptions:
     as_json: options.Json = False
 
     def request(self, to: Path, *, since: Path | None = None) -> MirrorRequest:
-        """What is to be made. Raises UsageError for a ``--tool-python`` that is not a version of Python 3."""
+        """What is to be made. Raises UsageError for options that do not go together or are wrong."""
         from channel_tools.workflow.mirror import MirrorRequest  # noqa: PLC0415
 
+        if self.locks and (self.python or self.pytorch):
+            message = "--python or --pytorch with --lock: a lock says what it is of"
+            raise UsageError(message, hint="lock for it first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER")
         return MirrorRequest(
             destination=to,
             keys=mirror_keys.keys_folder(self.keys),
             stacks=tuple(self.stacks or ()),
+            python=self.python,
+            pytorch=self.pytorch,
             platforms=tuple(self.platforms or ()),
             channels=tuple(self.channels or ()),
             virtual_packages=tuple(self.virtual_packages or ()),

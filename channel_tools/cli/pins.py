@@ -74,6 +74,8 @@ def pins(
     packages: _Names = None,
     *,
     stack: options.Stack = None,
+    python: options.Python = None,
+    pytorch: options.Pytorch = None,
     platforms: _Platforms = None,
     formats: _Formats = None,
     folder: _Folder = None,
@@ -97,7 +99,7 @@ def pins(
         raise UsageError(f"{' '.join(packages)}: packages are named for --update", hint="add --update, or --variant")
     named = {one.value for one in formats or [_Format.ALL]}
     request = PinRequest(
-        install=InstallRequest(stack=stack, channels=tuple(channels or ())),
+        install=InstallRequest(stack=stack, channels=tuple(channels or ()), python=python, pytorch=pytorch),
         formats=FORMATS if "all" in named else tuple(one for one in FORMATS if one in named),
         platforms=tuple(platforms or ()),
         folder=folder,

@@ -79,6 +79,15 @@ def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, 
     return request.channels or channels_of(open_channel(settings.channel))
 
 
+def install_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
+    """The MatchSpecs that an environment of the request is solved for.
+
+    Raises as load_tree, and UsageError for a stack that does not exist, or a Python or PyTorch that it is not for.
+    """
+    variants = variants_of(settings, request.stack)
+    return variants.stack.install + specs_of(variants.choose(request))
+
+
 def install_stack(
     settings: Settings,
     request: InstallRequest,
@@ -91,11 +100,10 @@ def install_stack(
 
     Raises as create_environment, and UsageError for a Python or PyTorch that the stack is not for.
     """
-    variants = variants_of(settings, request.stack)
     channels = install_channels(settings, request)
     return create_environment(
         prefix,
-        variants.stack.install + specs_of(variants.choose(request)),
+        install_specs(settings, request),
         channels,
         check=attestation_check(request.trusted_keys, channels, settings.environ),
         package_cache=settings.package_cache,

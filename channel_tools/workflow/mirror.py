@@ -37,7 +37,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http import RateLimit
 from channel_tools.system.keys import read_passphrase
-from channel_tools.workflow.environment import InstallRequest, install_channels
+from channel_tools.workflow.environment import InstallRequest, install_channels, install_specs
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from channel_tools.workflow.sources import SourceRequest, fetch_needed, needed_by_tree
 
@@ -61,6 +61,8 @@ _INPUT = "foundation:"
 class MirrorRequest:
     """What is to be mirrored to ``destination``: stacks (none: the default one) for platforms (none: this machine's).
 
+    ``python`` and ``pytorch`` choose among their variants as in InstallRequest.
+
     ``channels`` are addresses or folders in order of priority, ours first (none: the local channel and its
     foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks`` these files say what
     is mirrored, and nothing is solved. ``since`` is a received.json or the last bundle, which say what the importing
@@ -72,6 +74,8 @@ class MirrorRequest:
     destination: Path
     keys: Path
     stacks: tuple[str, ...] = ()
+    python: str | None = None
+    pytorch: str | None = None
     platforms: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     virtual_packages: tuple[str, ...] = ()
@@ -136,17 +140,25 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
     loaded = load_tree(settings.tree)
     platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
-    stacks = [find_stack(loaded, name) for name in request.stacks or (None,)]
+    installs = [
+        InstallRequest(
+            stack=find_stack(loaded, name).name,
+            channels=request.channels,
+            python=request.python,
+            pytorch=request.pytorch,
+        )
+        for name in request.stacks or (None,)
+    ]
     return [
         solve_lock(
-            stack.name,
-            stack.install,
+            install.stack or "",
+            install_specs(settings, install),
             _addresses(settings, request),
             platforms,
             virtual_packages=virtual,
             package_cache=settings.package_cache,
         )
-        for stack in stacks
+        for install in installs
     ]
 
 
@@ -172,7 +184,8 @@ def _plan(
     needed = locked_packages(locks) | pip_for_conda(locks, addresses, package_cache=settings.package_cache)
     if request.with_sources:
         stacks = [lock.stack for lock in locks]
-        needed |= set(_build_packages(settings, stacks, channels, platforms, client))
+        variant = PlanRequest(python=request.python, pytorch=request.pytorch)
+        needed |= set(_build_packages(settings, variant, stacks, channels, platforms, client))
     parts = plan_packages(needed, channels, platforms=platforms, client=client, since=since)
     small = index_files(locks, parts, complete=since is None, now=datetime.now(UTC)) | attestation_files(parts, client)
     if tool is not None:
@@ -207,6 +220,7 @@ def _source_files(
 
 def _build_packages(
     settings: Settings,
+    variant: PlanRequest,
     stacks: Iterable[str],
     channels: Sequence[SourceChannel],
     platforms: Sequence[str],
@@ -223,7 +237,7 @@ def _build_packages(
         return _whole_foundation(own, local, platforms)
     names = {}
     for stack in stacks:
-        for package in plan_request(settings, PlanRequest(stack=stack)).packages:
+        for package in plan_request(settings, replace(variant, stack=stack)).packages:
             for key, value in package.inputs.items():
                 if key.startswith(_INPUT):
                     version, build, sha256 = value.split()

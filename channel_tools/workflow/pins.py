@@ -18,7 +18,7 @@ from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
-from channel_tools.workflow.environment import InstallRequest, install_channels
+from channel_tools.workflow.environment import install_channels, install_specs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from channel_tools.pins.files import PinFormat
     from channel_tools.pins.lock import PinChange
     from channel_tools.system.settings import Settings
+    from channel_tools.workflow.environment import InstallRequest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,7 @@ class _Wanted:
     """A request with every default filled in; ``published`` gives addresses by local channel."""
 
     stack: Stack
+    specs: tuple[str, ...]
     channels: tuple[str, ...]
     platforms: tuple[str, ...]
     virtual_packages: dict[str, tuple[str, ...]]
@@ -125,6 +127,7 @@ def _fill_in(settings: Settings, request: PinRequest, stack: Stack, earlier: Loc
     platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
     return _Wanted(
         stack=stack,
+        specs=install_specs(settings, request.install),
         channels=channels,
         platforms=platforms,
         virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),
@@ -144,7 +147,7 @@ def _holds(lock: Lock, wanted: _Wanted) -> bool:
     """Whether the lock is the answer to the same question."""
     return (
         lock.stack == wanted.stack.name
-        and lock.specs == wanted.stack.install
+        and lock.specs == wanted.specs
         and lock.channels == wanted.written_channels
         and {one.platform: one.virtual_packages for one in lock.platforms} == wanted.virtual_packages
     )
@@ -156,7 +159,7 @@ def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lo
         raise UsageError(message, hint="run the command without --update first, or name its folder with -o")
     lock = solve_lock(
         wanted.stack.name,
-        wanted.stack.install,
+        wanted.specs,
         wanted.channels,
         wanted.platforms,
         virtual_packages=wanted.virtual_packages,

@@ -9,7 +9,12 @@ from channel_tools.matrix.choice import version_of
 from channel_tools.system.errors import UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
-from channel_tools.workflow.environment import InstallRequest, ValidateRequest, validate_installed, variants_of
+from channel_tools.workflow.environment import (
+    InstallRequest,
+    ValidateRequest,
+    install_specs,
+    validate_installed,
+)
 from tests.unit.matrix.toytree import FILES, write_tree
 
 ROOT = Path(__file__).parents[3]
@@ -38,5 +43,6 @@ def test_an_installation_is_of_one_python_and_pytorch(
     tmp_path: Path, given: dict[str, str], expected: dict[str, str]
 ) -> None:
     settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
-    choice = variants_of(settings, "cray-mpich").choose(InstallRequest(**given))  # type: ignore[arg-type]
-    assert {key: version_of(value) for key, value in choice} == expected
+    specs = install_specs(settings, InstallRequest(stack="cray-mpich", **given))  # type: ignore[arg-type]
+    chosen = {key: version_of(value) for key, _, value in (spec.partition(" ") for spec in specs)}
+    assert {key: value for key, value in chosen.items() if key in {"python", "pytorch"}} == expected
