@@ -26,7 +26,7 @@ from channel_tools.system.archives import AR_MAGIC
 from channel_tools.system.byte_search import find_paths, find_texts
 from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC, read_elf, search_folders
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

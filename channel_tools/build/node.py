@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from channel_tools.build.model import BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.worker import package_of, start_child, usage_of, was_killed
-from channel_tools.system.cgroups import count_oom_kills
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock
+from channel_tools.system.kernel import count_oom_kills
 from channel_tools.system.processes import end_process_group
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import Retired, not_listed
 from channel_tools.channel.state import LoadedChannel, load_channel, read_listing, write_listing
 from channel_tools.conda.closure import Closures
-from channel_tools.conda.package import PackageKey
-from channel_tools.conda.sidecar import remove_sidecars
+from channel_tools.conda.package import PackageKey, remove_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

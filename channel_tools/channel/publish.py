@@ -19,8 +19,14 @@ from channel_tools.channel.records import CachedPackage, cached_package, changed
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.sidecar import RECORD_FIELD, link_sidecar, sidecar_of, sidecar_sha256
+from channel_tools.conda.package import (
+    PACKAGE_SUFFIX,
+    RECORD_FIELD,
+    PackageKey,
+    link_sidecar,
+    sidecar_of,
+    sidecar_sha256,
+)
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import link_or_copy, sha256_of_file
 

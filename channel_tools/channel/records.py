@@ -21,9 +21,8 @@ from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.contents import damaged_package
 from channel_tools.conda.info import JsonObject
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
-from channel_tools.conda.package import PACKAGE_SUFFIX
+from channel_tools.conda.package import PACKAGE_SUFFIX, RECORD_FIELD, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
-from channel_tools.conda.sidecar import RECORD_FIELD, sidecar_sha256
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
 

@@ -25,12 +25,11 @@ from channel_tools.channel.state import (
     write_channel_record,
     write_listing,
 )
-from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
+from channel_tools.conda.package import NOARCH, PackageKey, PackageRef, remove_sidecars
 from channel_tools.conda.repodata import SHARDS_FOLDER
-from channel_tools.conda.sidecar import remove_sidecars
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import disk_full_reported, exclusive_lock, remove_leftovers
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -262,7 +262,7 @@ def import_(
     as_json: options.Json = False,
 ) -> None:
     """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or nothing."""
-    from channel_tools.conda.credentials import make_http_client  # noqa: PLC0415
+    from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
     from channel_tools.mirror.bundle.files import open_bundle  # noqa: PLC0415
     from channel_tools.mirror.importing.importer import ImportOptions, import_bundle  # noqa: PLC0415
     from channel_tools.mirror.importing.target import import_target  # noqa: PLC0415

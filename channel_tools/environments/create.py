@@ -20,11 +20,18 @@ from rattler.exceptions import IoError
 from channel_tools.conda.addresses import channel_address
 from channel_tools.conda.clients import make_client
 from channel_tools.conda.solving import make_gateway, parse_spec, solve_specs
-from channel_tools.environments.failures import check_local_archives, damaged_package_error
-from channel_tools.environments.transaction import Target, apply_solution, install_records, uncached, usable_target
+from channel_tools.environments.transaction import (
+    Target,
+    apply_solution,
+    check_local_archives,
+    damaged_package_error,
+    install_records,
+    uncached,
+    usable_target,
+)
 from channel_tools.pins.lock import in_installation_order, repodata_record
 from channel_tools.system.errors import SolveError
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from channel_tools.system.cpus import Core
+    from channel_tools.system.kernel import Core
 
 _CORES_PER_WORKER = 4
 _MAX_WORKERS = 4

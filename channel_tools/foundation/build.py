@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.archive import read_index_json, read_info_json
-from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.conda.sidecar import link_sidecar, remove_sidecars
+from channel_tools.conda.package import NOARCH, PackageKey, link_sidecar, remove_sidecars
 from channel_tools.foundation.acquire import (
     Sources,
     UnavailableError,

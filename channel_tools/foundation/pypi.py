@@ -25,7 +25,7 @@ from channel_tools.foundation.apt import OTHER_FOUNDATION
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
 from channel_tools.system.processes import run_command, watch_command
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

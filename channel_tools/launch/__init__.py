@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Starts a user's script as the ranks of a stack, with the launcher, the environment and the programs that it needs."""
 
-from channel_tools.launch.jobscript import JobOptions, job_script
+from channel_tools.launch.jobs import JobOptions, job_script
 from channel_tools.launch.model import LaunchPlan, LaunchRequest
 from channel_tools.launch.plan import plan_launch
 from channel_tools.launch.run import run_launch

@@ -24,8 +24,8 @@ from channel_tools.launch.launchers import (
     torchrun_commands,
 )
 from channel_tools.launch.model import SWITCH_PORT, Host, LaunchPlan
-from channel_tools.system.cpus import usable_cores
 from channel_tools.system.errors import UsageError
+from channel_tools.system.kernel import usable_cores
 from channel_tools.validate.distributed.options import filled, read_distributed_options
 from channel_tools.validate.distributed.services import choose_port
 from channel_tools.validate.nccl.method import nccl_variables

@@ -11,7 +11,7 @@ from channel_tools.matrix.load import files_of_stack
 from channel_tools.matrix.model import Pin, RenderedPackage, Source, TestRequirements
 from channel_tools.matrix.variants import merge_variant_files
 from channel_tools.system.errors import UsageError, nearest_names_hint
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 from channel_tools.system.workers import may_fork
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import BuildRecord  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.package import PACKAGE_SUFFIX
-from channel_tools.conda.sidecar import RECORD_FIELD
+from channel_tools.conda.package import PACKAGE_SUFFIX, RECORD_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ from channel_tools.pins.lock import (
 )
 from channel_tools.pins.virtual import split_virtual_package
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from channel_tools.channel.listing import admitted, not_listed, with_patch, with_yanked, without_yanked
 from channel_tools.channel.publish import check_package
 from channel_tools.conda.package import PackageKey, PackageRef
-from channel_tools.publish.labels import label_address
-from channel_tools.publish.model import LabelPackage, PublishPlan, PublishReport
+from channel_tools.publish.model import LabelPackage, PublishPlan, PublishReport, label_address
 from channel_tools.publish.store import NEVER_CHANGE_HINT
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 

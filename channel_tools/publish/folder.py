@@ -17,11 +17,10 @@ from channel_tools.channel import add_set, channel_writer, create_channel, index
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
-from channel_tools.conda.package import PackageKey
-from channel_tools.conda.sidecar import sidecar_of
+from channel_tools.conda.package import PackageKey, sidecar_of
 from channel_tools.page import refresh_page
 from channel_tools.publish.channels import ChannelTarget, compare
-from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, label_path
+from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, label_path
 from channel_tools.system.errors import ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path

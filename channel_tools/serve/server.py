@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.publish.labels import is_label
+from channel_tools.publish.model import is_label
 from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
 from channel_tools.serve.access.guard import parse_public
 from channel_tools.serve.access.tokens import default_tokens_file

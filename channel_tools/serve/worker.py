@@ -23,8 +23,8 @@ from channel_tools.serve.reads.application import ChannelServer, make_routes
 from channel_tools.serve.reads.file_cache import FileCache
 from channel_tools.serve.uploads.api import UploadApi, UploadContext
 from channel_tools.serve.uploads.checks import Limits
-from channel_tools.serve.uploads.documents import Documents
 from channel_tools.serve.uploads.jobs import JobRunner
+from channel_tools.serve.uploads.receive import Documents
 from channel_tools.serve.uploads.store import JobStore, jobs_folder
 from channel_tools.serve.uploads.third_party import ThirdPartyUploads
 from channel_tools.system.workers import end_with_parent, signals_released

@@ -22,7 +22,7 @@ from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported
 from channel_tools.system.http import Cancelled, Download, Retry, download
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -23,7 +23,7 @@ from channel_tools.sources.git import git_environment
 from channel_tools.system.archives import check_member_path
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -21,7 +21,7 @@ from channel_tools.sources.store import SourceStore, check_entry, files_in
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported, sha256_of_file
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

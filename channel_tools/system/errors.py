@@ -215,3 +215,16 @@ def signals_raised() -> Iterator[None]:
 
 def _raise_terminated(number: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated(number)
+
+
+NO_MEANS_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EIO, errno.ESTALE})
+
+
+class WithoutMeansError(Exception):
+    """There is no descriptor or memory left for it, or the disk fails: that says nothing about the file."""
+
+
+def raise_without_means(error: OSError) -> None:
+    """Raise WithoutMeansError for an error that is one of the system and not of the file."""
+    if error.errno in NO_MEANS_ERRNOS:
+        raise WithoutMeansError(str(error)) from error

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from channel_tools.system.errors import ChannelError, DiskFullError, FileAccessError, error_from_os
-from channel_tools.system.temporary import PREFIX, temporary_folder
+from channel_tools.system.work_folder import PREFIX, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -30,8 +30,7 @@ from channel_tools.environments import (
 )
 from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.system.processes import Deadline
-from channel_tools.system.temporary import temporary_folder
-from channel_tools.system.work_folder import make_work_folder
+from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.method import MethodContext, ValidationMethod
 from channel_tools.validate.model import Check, HostFacts, ValidationReport

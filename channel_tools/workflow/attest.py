@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.sidecar import sidecar_of, write_sidecar
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, sidecar_of, write_sidecar
 from channel_tools.foundation.record import read_record
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.system.errors import UsageError

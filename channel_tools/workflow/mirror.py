@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, PackageRef
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.mirror.bundle.format import BOOTSTRAP

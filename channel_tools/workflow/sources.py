@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.foundation.apt import DEB_ARCHITECTURES
 from channel_tools.foundation.table import load_table
 from channel_tools.matrix import expand_stacks, find_stack, load_tree

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.environments import user_variables
 from channel_tools.launch.hosts import address_towards, hosts_of_the_job
-from channel_tools.launch.jobs import JobFolder, run_job_script
-from channel_tools.launch.jobscript import JobOptions, job_script, recorded_job_script
+from channel_tools.launch.jobs import JobFolder, JobOptions, job_script, recorded_job_script, run_job_script
 from channel_tools.launch.launchers import pick_launcher
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import write_text_atomically

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
-from channel_tools.conda.credentials import make_http_client
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.sidecar import LIMIT_BYTES, SUFFIX, read_sidecar, sidecar_of
+from channel_tools.conda.clients import make_http_client
+from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, SUFFIX, PackageKey, read_sidecar, sidecar_of
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file

@@ -31,7 +31,7 @@ def main() -> None:
     import atheris  # noqa: PLC0415 - of the extra "fuzz"
 
     with atheris.instrument_imports(include=["channel_tools"]):
-        from channel_tools.system.temporary import temporary_folder  # noqa: PLC0415
+        from channel_tools.system.work_folder import temporary_folder  # noqa: PLC0415
         from tests.fuzz import requests, targets  # noqa: PLC0415
     corpus, found = given.corpus / given.target / "corpus", given.corpus / given.target / "findings"
     for folder in (corpus, found):

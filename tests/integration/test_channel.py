@@ -20,7 +20,7 @@ from securesystemslib.signer import CryptoSigner
 
 from channel_tools.channel import Channel, add_packages, channel_writer, index_channel
 from channel_tools.channel import records as refresh
-from channel_tools.conda.sidecar import sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_sha256, write_sidecar
 from channel_tools.provenance.attestations import signed_sidecar
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.maintenance import hotfix, yank

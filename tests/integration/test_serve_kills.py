@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.publish import PackageSet
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddress, ServerConnection
 from channel_tools.publish.server.target import ServerTarget

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.archive import read_info_json
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.foundation.apt import DEB_ARCHITECTURES
 from channel_tools.foundation.table import load_table
 from channel_tools.plan import current_platform

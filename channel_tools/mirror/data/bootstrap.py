@@ -259,7 +259,7 @@ def install(wheels: Path, version: str, environment: Path) -> Path:
 def temporary_folder(stack: contextlib.ExitStack) -> Path:
     """A folder that goes with the stack; if this process is killed, the next run of channel_tools removes it.
 
-    That knows it by its name and by its lock: channel_tools/system/temporary.py.
+    That knows it by its name and by its lock: channel_tools/system/work_folder.py.
     """
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".channel_tools-tmp-"))
     descriptor = os.open(folder, os.O_RDONLY)

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.conda.addresses import local_path, without_credentials
-from channel_tools.conda.package import NOARCH, PackageKey, PackageRef
-from channel_tools.conda.sidecar import LIMIT_BYTES, RECORD_FIELD, hashed_name, read_sidecar
+from channel_tools.conda.package import (
+    LIMIT_BYTES,
+    NOARCH,
+    RECORD_FIELD,
+    PackageKey,
+    PackageRef,
+    hashed_name,
+    read_sidecar,
+)
 from channel_tools.mirror.bundle.files import bundle_damaged, open_bundle
 from channel_tools.mirror.bundle.format import (
     METADATA_FOLDER,

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import Foundation
 from channel_tools.channel.patches import Patch
 from channel_tools.conda.archive import stream_component
-from channel_tools.conda.package import OLD_SUFFIX
+from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
 from channel_tools.conda.repodata import REPODATA
-from channel_tools.conda.sidecar import HASHED_NAME, sidecar_of
 from channel_tools.mirror.bundle.format import channel_path, package_at
 from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index, read_plain
 from channel_tools.mirror.upstream import read_records

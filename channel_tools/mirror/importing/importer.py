@@ -34,10 +34,10 @@ from channel_tools.mirror.importing.channels import (
     publish_channel,
     update_third_party,
 )
-from channel_tools.mirror.importing.held import check_held
 from channel_tools.mirror.importing.verify import (
     VERIFY_THREADS,
     check_content,
+    check_held,
     check_received,
     open_trusted,
     present_files,

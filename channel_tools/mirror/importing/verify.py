@@ -2,6 +2,9 @@
 """Verifying a bundle: signed metadata first, then the list of what is there against the list of what was signed for.
 
 Sizes and names are judged before a byte of a target is read, so a bundle with too much in it costs no time.
+
+A bundle of what is new relies on what earlier ones brought, and a complete one is not copied over it. So what the
+importing site holds of a bundle already is read as well, unless the user knows that its disk keeps what it is given.
 """
 
 from __future__ import annotations
@@ -11,16 +14,21 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.mirror.bundle.format import (
+    CHANNELS_FOLDER,
     COPY_AGAIN,
+    LOCKS_FOLDER,
     MANIFEST,
     METADATA_FOLDER,
     BundleFile,
     BundleRejectedError,
     Manifest,
     decode_manifest,
+    package_at,
     sha256_of,
 )
 from channel_tools.mirror.trust.metadata import TrustedBundle, verify_metadata
+from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 
     from channel_tools.mirror.bundle.files import BundleReader
     from channel_tools.mirror.bundle.format import Fault
+    from channel_tools.mirror.importing.target import ImportTarget
     from channel_tools.system.progress import Progress
 
 _CHUNK_BYTES = 1 << 20
@@ -167,3 +176,47 @@ def _metadata_names(bundle: TrustedBundle) -> set[str]:
 def _listed(paths: list[str]) -> str:
     shown = ", ".join(paths[:_NAMED_FILES])
     return shown if len(paths) <= _NAMED_FILES else f"{shown} and {len(paths) - _NAMED_FILES} more"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldReport:
+    """How many files of the bundle the site holds already, and how many of these were read and found right."""
+
+    files: int = 0
+    verified: int = 0
+
+
+def check_held(
+    target: ImportTarget, bundle: TrustedBundle, received: Mapping[str, str], *, trust: bool, progress: Progress
+) -> HeldReport:
+    """Read the files of the bundle that the site holds as they were signed; none of them with ``trust``.
+
+    Indexes and locks, which are written anew here, are none of these, and packages on a server cannot be read from
+    here: their bytes are compared whenever they are published. Raises IntegrityError for a file that has changed.
+    """
+    known = [file for path, file in sorted(bundle.targets.items()) if received.get(path) == file.sha256]
+    held = [file for file in known if _stays_as_signed(file.path)]
+    here = [file for file in held if target.server is None or not file.path.startswith(f"{CHANNELS_FOLDER}/")]
+    if trust or not here:
+        return HeldReport(files=len(held))
+
+    with progress.task("reading what is here", total=sum(file.size_bytes for file in here), unit="bytes") as task:
+
+        def check(file: BundleFile) -> None:
+            path = target.files / file.path
+            if (found := sha256_of_file(path)) != file.sha256:
+                message = f"{path}: its sha256 is {found}, but {file.sha256} was imported here"
+                hint = (
+                    "delete it, then import a bundle that brings it: channel_tools mirror create makes a complete one"
+                )
+                raise IntegrityError(message, hint=hint)
+            task.advance(file.size_bytes)
+
+        run_in_threads(check, here, threads=VERIFY_THREADS)
+    return HeldReport(files=len(held), verified=len(here))
+
+
+def _stays_as_signed(path: str) -> bool:
+    if path.startswith(f"{CHANNELS_FOLDER}/"):
+        return package_at(path) is not None
+    return not path.startswith(f"{LOCKS_FOLDER}/")

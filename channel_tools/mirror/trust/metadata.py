@@ -37,7 +37,7 @@ from channel_tools.mirror.bundle.format import (
     sha256_of,
 )
 from channel_tools.system.errors import IntegrityError, UsageError
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -17,12 +17,12 @@ import msgspec
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import Stamp
-from channel_tools.conda.sidecar import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
+from channel_tools.conda.package import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
 from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
 from channel_tools.publish.bucket.records import apply_retention, with_packages
 from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
-from channel_tools.publish.labels import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
+from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
 from channel_tools.publish.store import ASK_AGAIN, FOREVER, Served, Upload, copy_package, in_parallel, sha256_of_object
 from channel_tools.system.progress import SilentProgress
 

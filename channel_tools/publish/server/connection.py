@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from channel_tools.conda.clients import split_credential
-from channel_tools.conda.credentials import RATTLER_FILE, RATTLER_VARIABLE, stored_authorization
+from channel_tools.conda.clients import RATTLER_FILE, RATTLER_VARIABLE, split_credential, stored_authorization
 from channel_tools.publish.server.protocol import ErrorResponse, decode, encode, from_error_response
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
 from channel_tools.system.http import TEMPORARY_STATUSES, Timeouts, TransientError, retry_after_s

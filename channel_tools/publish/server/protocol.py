@@ -15,8 +15,11 @@ import msgspec
 
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
 from channel_tools.channel.patches import INSTRUCTIONS_VERSION
-from channel_tools.conda.package import PackageRef  # noqa: TC001 - likewise
-from channel_tools.conda.sidecar import read_sidecar, sidecar_of
+from channel_tools.conda.package import (
+    PackageRef,
+    read_sidecar,
+    sidecar_of,
+)
 from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 from channel_tools.system import errors
 from channel_tools.system.document import decode_json

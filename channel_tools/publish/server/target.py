@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
-from channel_tools.conda.credentials import make_http_client
-from channel_tools.publish.labels import check_label, label_address
-from channel_tools.publish.model import PublishPlan, PublishReport
+from channel_tools.conda.clients import make_http_client
+from channel_tools.publish.model import PublishPlan, PublishReport, check_label, label_address
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerConnection, TemporaryError, server_address
 from channel_tools.publish.server.protocol import (
     API,

@@ -22,10 +22,10 @@ from rattler.package_streaming import download_to_path
 from channel_tools.conda.addresses import parse_address
 from channel_tools.conda.package import PackageKey
 from channel_tools.conda.solving import gateway_error, one_line
-from channel_tools.publish.labels import MAIN_LABEL
+from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.system.errors import NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

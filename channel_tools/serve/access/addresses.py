@@ -11,9 +11,9 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 
-from channel_tools.conda.sidecar import HASHED_NAME
+from channel_tools.conda.package import HASHED_NAME
 from channel_tools.page.model import BUILDS_FOLDER, INDEX_PAGE, NAMES_FOLDER, PAGE_FOLDER
-from channel_tools.publish.labels import LABEL_NAME, MAIN_LABEL
+from channel_tools.publish.model import LABEL_NAME, MAIN_LABEL
 
 RESERVED = frozenset({"api", "health", "metrics", "t"})
 """First parts of addresses that cannot be a channel's name."""

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from channel_tools.publish.labels import MAIN_LABEL
+from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import ErrorResponse, encode
-from channel_tools.serve.access.means import raise_without_means
 from channel_tools.serve.access.tokens import TokenTable, digest_of, id_of, is_token, read_token_file
 from channel_tools.serve.spooled import IN_MEMORY_LIMIT_BYTES, SpooledResponse
 from channel_tools.system.errors import (
@@ -33,6 +32,7 @@ from channel_tools.system.errors import (
     IntegrityError,
     UsageError,
     VerificationError,
+    raise_without_means,
 )
 
 if TYPE_CHECKING:

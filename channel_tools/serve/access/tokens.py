@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from channel_tools.channel.model import RECORD_FOLDER
-from channel_tools.publish.labels import is_label
+from channel_tools.publish.model import is_label
 from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os

@@ -26,11 +26,16 @@ from channel_tools.serve.access.guard import (
     error_response,
     tokens_of,
 )
-from channel_tools.serve.access.means import NO_MEANS_ERRNOS, WithoutMeansError
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.reads.responses import ByteRange, FileReplacedError, respond_to_read, send_response
 from channel_tools.serve.spooled import ResponseCutError
-from channel_tools.system.errors import ChannelToolsError, DiskFullError, error_from_os
+from channel_tools.system.errors import (
+    NO_MEANS_ERRNOS,
+    ChannelToolsError,
+    DiskFullError,
+    WithoutMeansError,
+    error_from_os,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

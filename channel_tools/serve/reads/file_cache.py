@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.serve.access.means import raise_without_means
+from channel_tools.system.errors import raise_without_means
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.serve.access.means import raise_without_means
 from channel_tools.serve.reads.file_cache import CachedFile, Headers, signature_of
+from channel_tools.system.errors import raise_without_means
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import Route
 
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.labels import check_label
+from channel_tools.publish.model import check_label
 from channel_tools.publish.server.protocol import (
     API,
     LabelsResponse,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from channel_tools.publish.server.protocol import JobKind
     from channel_tools.serve.access.guard import Guard
     from channel_tools.serve.uploads.checks import Limits
-    from channel_tools.serve.uploads.documents import Documents
     from channel_tools.serve.uploads.jobs import JobRunner
+    from channel_tools.serve.uploads.receive import Documents
     from channel_tools.serve.uploads.store import Job, JobStore
 
 _NO_JOB = "there is no such set or job; open the set again"

@@ -22,9 +22,8 @@ from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import read_listing, read_state
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_info_files, read_info_json
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.sidecar import LIMIT_BYTES
-from channel_tools.publish.labels import check_label
+from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, PackageKey
+from channel_tools.publish.model import check_label
 from channel_tools.publish.server.protocol import (
     PROTOCOL_SCHEMA,
     HotfixRequest,

@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.patches import INSTRUCTIONS_FILE, read_patch
-from channel_tools.conda.sidecar import sidecar_of
+from channel_tools.conda.package import sidecar_of
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.labels import label_path
-from channel_tools.publish.model import PackageFile, PackageSet
+from channel_tools.publish.model import PackageFile, PackageSet, label_path
 from channel_tools.publish.server.protocol import (
     ErrorResponse,
     HotfixRequest,

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_index_json
 from channel_tools.conda.package import PackageRef
-from channel_tools.publish.labels import MAIN_LABEL
+from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import SetRequest, from_error_response
 from channel_tools.serve.access.guard import json_response
 from channel_tools.serve.connection import connection_of

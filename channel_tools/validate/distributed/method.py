@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
-from channel_tools.system.cpus import usable_cores
 from channel_tools.system.errors import UsageError, ValidationError
+from channel_tools.system.kernel import usable_cores
 from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.checks import judge_distributed
 from channel_tools.validate.distributed.options import read_distributed_options

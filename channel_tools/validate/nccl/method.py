@@ -4,10 +4,20 @@
 NCCL falls back to its own sockets where it cannot use a plugin, and takes shared memory between GPUs of one host. So
 the latter is switched off, and NCCL's log has to name the plugin for every connection. Without a GPU the two libraries
 are compared, and libfabric's providers listed: what can be wrong before a job starts.
+
+The lines of NCCL's log (``NCCL_DEBUG=INFO``) that are read are printed by src/init.cc, src/plugin/net/net_v*.cc and
+src/transport/*.cc of NCCL 2.12 to 2.32:
+
+    NET/Plugin: Loaded net plugin Libfabric (v11)
+    Using network Libfabric
+    Channel 00/0 : 0[0] -> 1[1] [send] via NET/Libfabric/0/GDRDMA
+    Channel 00 : 0[0] -> 1[1] via SHM/direct/direct
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,16 +25,22 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.dataclasses import dataclass as model_dataclass
 
-from channel_tools.doctor.libraries import FABRIC, NCCL, load_libraries
+from channel_tools.doctor.libraries import (
+    FABRIC,
+    NCCL,
+    PluginAbis,
+    in_words,
+    known_abis,
+    load_libraries,
+    shared_net_abi,
+)
 from channel_tools.doctor.model import Subject
-from channel_tools.environments.nccl_plugin import PluginAbis, in_words, known_abis, shared_net_abi
 from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.judging import problems_check
 from channel_tools.validate.method import read_method_options
 from channel_tools.validate.model import Check, MethodResult, OmittedCase
-from channel_tools.validate.nccl.log import NcclLog, read_nccl_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -219,3 +235,36 @@ def _problems(logs: Sequence[NcclLog], network: str, abi: int) -> Iterator[str]:
         yield from (f"log {number}: {count} connections via {way}" for way, count in sorted(others.items()))
         if not log.connections:
             yield f"log {number}: no connection"
+
+
+_LOADED = re.compile(r"NCCL INFO NET/Plugin: Loaded net plugin (.+) \(v(\d+)\)\s*$", re.MULTILINE)
+_NETWORK = re.compile(r"NCCL INFO Using network (.+?)\s*$", re.MULTILINE)
+_CHANNEL = re.compile(
+    r"NCCL INFO Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[(?:send|receive)\])? via (\S.*?)\s*$", re.MULTILINE
+)
+# the number of the device, then perhaps the rank whose proxy is used and what the device does
+_DEVICE = re.compile(r"/\d+(\(\d+\))?(/.*)?$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NcclLog:
+    """What one rank's log says: the networks it used, the plugin's ABI, its connections by transport."""
+
+    networks: tuple[str, ...]
+    abi: int | None
+    connections: Mapping[str, int]
+    """``NET/Libfabric`` or ``SHM``, ``P2P`` ... and how many connections went that way."""
+
+
+def read_nccl_log(text: str) -> NcclLog:
+    """Read a rank's log; a log without such lines has no network, ABI and connections."""
+    loaded = _LOADED.findall(text)
+    return NcclLog(
+        networks=tuple(sorted(set(_NETWORK.findall(text)))),
+        abi=int(loaded[-1][1]) if loaded else None,
+        connections=Counter(_transport(way) for way in _CHANNEL.findall(text)),
+    )
+
+
+def _transport(way: str) -> str:
+    return _DEVICE.sub("", way) if way.startswith("NET/") else way.partition("/")[0]

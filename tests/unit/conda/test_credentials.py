@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.conda.credentials import ChannelCredentials
+from channel_tools.conda.clients import ChannelCredentials
 from channel_tools.system.errors import ConfigError
 
 

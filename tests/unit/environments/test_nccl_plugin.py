@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.environments.nccl_plugin import PluginAbis, known_abis, shared_net_abi
+from channel_tools.doctor.libraries import PluginAbis, known_abis, shared_net_abi
 from channel_tools.system.errors import ValidationError
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from channel_tools.environments.oneccl_affinity import RankCpus, plan_oneccl_affinity
-from channel_tools.system.cpus import Core
+from channel_tools.system.kernel import Core
 
 
 def cores(*nodes: int) -> tuple[Core, ...]:

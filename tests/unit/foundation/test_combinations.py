@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.conda.archive import read_index_json
-from channel_tools.conda.sidecar import sidecar_of, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationRequest, FoundationResult, build_foundation
 from channel_tools.foundation.record import read_record

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from channel_tools.foundation.acquire import DownloadStore
 from channel_tools.foundation.model import LockedArtifact
-from channel_tools.foundation.store import DownloadStore
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:

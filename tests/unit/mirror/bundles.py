@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.mirror.bundle.files import open_bundle
 from channel_tools.mirror.bundle.format import Received
 from channel_tools.mirror.exporting.create import CreateReport, create_bundle

@@ -25,7 +25,7 @@ import channel_tools.mirror
 from channel_tools.mirror.bundle.format import ToolWheels
 from channel_tools.mirror.trust.keys import Role
 from channel_tools.mirror.trust.rotation import Rotation, rotate_keys
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
 
 SCRIPT = Path(channel_tools.mirror.__file__).parent / "data" / "bootstrap.py"

@@ -17,7 +17,7 @@ from securesystemslib.exceptions import VerificationError as BadSignatureError
 
 from channel_tools.channel import add_packages, channel_writer, verify_channel
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.sidecar import hashed_name, sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.conda.package import hashed_name, sidecar_of, sidecar_sha256, write_sidecar
 from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed_sidecar, verify_sidecar
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys

@@ -19,7 +19,7 @@ from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.patches import Patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
-from channel_tools.conda.sidecar import write_sidecar
+from channel_tools.conda.package import write_sidecar
 from channel_tools.publish import MaintainedTarget, PackageSet, PublishReport, maintained
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (

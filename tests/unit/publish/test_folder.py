@@ -10,7 +10,7 @@ import pytest
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
-from channel_tools.conda.sidecar import sidecar_of, write_sidecar
+from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page import add_page
 from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.folder import FolderTarget

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system.cgroups import count_oom_kills
+from channel_tools.system.kernel import count_oom_kills
 
 
 @pytest.mark.parametrize(

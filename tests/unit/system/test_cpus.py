@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.system.cpus import Core, parse_cpu_list, usable_cores
+from channel_tools.system.kernel import Core, parse_cpu_list, usable_cores
 
 
 def write_sys(folder: Path, *, siblings: dict[int, str], nodes: dict[int, str]) -> Path:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from channel_tools.conda.credentials import make_http_client
+from channel_tools.conda.clients import make_http_client
 from channel_tools.system.errors import NetworkError
 from channel_tools.system.http import (
     Download,

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.files import atomic_path
-from channel_tools.system.temporary import PREFIX, temporary_folder
+from channel_tools.system.work_folder import PREFIX, temporary_folder
 
 _WAITING = """
 import sys
 from pathlib import Path
-from channel_tools.system.temporary import temporary_folder
+from channel_tools.system.work_folder import temporary_folder
 with temporary_folder(Path(sys.argv[1])) as folder:
     (folder / "file").touch()
     print(folder, flush=True)

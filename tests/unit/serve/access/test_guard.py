@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.serve.access.guard import Gatekeeper, GuessLimit, TooManyGuesses, parse_public, tokens_of
-from channel_tools.serve.access.means import WithoutMeansError
 from channel_tools.serve.access.tokens import Access, create_token, revoke_token
+from channel_tools.system.errors import WithoutMeansError
 
 WRONG = "ct-00000000-" + "0" * 48
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.conda.sidecar import sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.conda.package import sidecar_of, sidecar_sha256, write_sidecar
 from channel_tools.publish.server.protocol import YankRequest, set_request
 from channel_tools.serve.metrics import Metrics
 from channel_tools.serve.uploads import jobs

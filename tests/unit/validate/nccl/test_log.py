@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from channel_tools.validate.nccl.log import NcclLog, read_nccl_log
+from channel_tools.validate.nccl.method import NcclLog, read_nccl_log
 
 # 2.21 with the plugin 1.6.0 on one host of Slingshot, both of its NICs
 CLASSIC = """\

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.environments.nccl_plugin import PluginAbis
+from channel_tools.doctor.libraries import PluginAbis
 from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.options import read_distributed_options
 from channel_tools.validate.method import MethodContext
-from channel_tools.validate.nccl.log import NcclLog, read_nccl_log
 from channel_tools.validate.nccl.method import (
+    NcclLog,
     NcclMethod,
     NcclOptions,
     PluginFacts,
     allreduce_options,
     judge_logs,
     judge_plugin,
+    read_nccl_log,
 )
 from tests.unit.validate.nccl.test_log import CLASSIC
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The processor cores that this process may use, as Linux describes them below /sys."""
+"""What Linux says of this process: the cores that it may use (/sys), and its control group (cgroups(7)).
+
+Schedulers put their jobs into control groups.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,3 +57,26 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The numbers of a list as the kernel writes it (cpuset(7)): ``0-3,8`` is 0, 1, 2, 3, 8."""
     parts = (part.partition("-") for part in text.strip().split(",") if part)
     return tuple(number for first, _, last in parts for number in range(int(first), int(last or first) + 1))
+
+
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_MOUNTED = Path("/sys/fs/cgroup")
+_OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def count_oom_kills(*, membership: Path = _MEMBERSHIP, mounted: Path = _MOUNTED) -> int:
+    """How many processes of this process's group the kernel has killed for want of memory; 0 where it does not say.
+
+    Version 2 counts in ``memory.events`` of the group, version 1 in ``memory.oom_control`` of the memory controller's.
+    """
+    for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
+        _number, controllers, place = line.split(":", 2)
+        if not controllers:
+            counted = mounted / place.lstrip("/") / "memory.events"
+        elif "memory" in controllers.split(","):
+            counted = mounted / "memory" / place.lstrip("/") / "memory.oom_control"
+        else:
+            continue
+        if counted.is_file() and (found := _OOM_KILL.search(counted.read_text(encoding="ascii"))):
+            return int(found[1])
+    return 0
