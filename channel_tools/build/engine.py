@@ -16,7 +16,8 @@ from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, ToolConfig
 from channel_tools.build.compiler_cache import CachedCompilers
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
-from channel_tools.system.errors import ChannelToolsError
+from channel_tools.build.resume import take_over
+from channel_tools.system.errors import BuildError, ChannelToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +125,8 @@ class _Preparation:
         """Prepare; where that fails, the build ends here."""
         try:
             (build_folder,) = Path(self._spec.output, "bld").iterdir()
+            if self._spec.kept is not None:
+                self._take_over(Path(self._spec.kept), build_folder / "work")
             if self._spec.compiler_cache is not None:
                 notes = Path(self._spec.output).parent
                 self._compilers = CachedCompilers(self._spec.compiler_cache, build_folder / "build_env", notes)
@@ -131,6 +134,13 @@ class _Preparation:
         except (ChannelToolsError, OSError, ValueError) as err:
             print(f"error: {err}", flush=True)  # noqa: T201 - as above
             self._end(WorkerResult(failure="other", message=str(err)))
+
+    def _take_over(self, kept: Path, fresh: Path) -> None:
+        try:
+            take_over(kept, fresh)
+        except BuildError as err:
+            self._end(WorkerResult(failure="changed", message=err.message))
+        print("the build goes on in the work folder of the failed one", flush=True)  # noqa: T201 - as above
 
     def conclude(self) -> None:
         """Say what the compiler cache did."""

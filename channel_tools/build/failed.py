@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.build.model import RECIPE_FILE
-from channel_tools.build.worker import SPEC_FILE, child_environment
+from channel_tools.build.model import RECIPE_FILE, SPEC_FILE
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import BuildError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 _ENGINE_LOG = Path("out", "rattler-build-log.txt")
 _ENVIRONMENT = "build_env.sh"
@@ -78,12 +77,6 @@ def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
     if command:
         return ["/bin/bash", "--noprofile", "--norc", "-c", _RUN, environment, *command]
     return ["/bin/bash", "--noprofile", "--rcfile", environment, "-i"]
-
-
-def shell_environment(build: FailedBuild, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
-    """What a build begins with, and the user's terminal."""
-    inherited = child_environment(environ, cores=cores, temporary=build.folder / "tmp", cache=cache)
-    return inherited | {name: environ[name] for name in ("TERM",) if name in environ}
 
 
 def _kept_in(work: Path) -> Iterator[FailedBuild]:

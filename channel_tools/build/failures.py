@@ -67,7 +67,16 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
         "no space is left on the device",
         "free space, or choose another place with --output; then run the same command again: what is complete is kept",
     ),
-    "killed": (BuildError, "it was killed", "if memory ran out: build fewer packages at once with --jobs 1"),
+    "changed": (
+        BuildError,
+        "it cannot go on where it failed",
+        "run the same command without --from-failed: it begins anew",
+    ),
+    "killed": (
+        BuildError,
+        "it was killed",
+        "if memory ran out: build fewer packages at once with --jobs 1; with --from-failed it goes on where it was",
+    ),
     "other": (BuildError, "the build engine failed", "the log says what it was doing"),
 }
 

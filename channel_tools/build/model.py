@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
     from channel_tools.system.errors import ChannelToolsError
 
-FailureKind = Literal["script", "test", "solve", "install", "recipe", "source", "network", "disk", "killed", "other"]
+FailureKind = Literal[
+    "script", "test", "solve", "install", "recipe", "source", "network", "disk", "changed", "killed", "other"
+]
 EngineName = Literal["rattler-build", "conda-build"]
 Status = Literal["built", "failed", "not_started"]
 
 RECIPE_FILE = "recipe.yaml"
 VARIANTS_FILE = "variants.yaml"
+SPEC_FILE = "spec.json"
+"""In the folder of a build: its WorkerSpec, and the sign that the folder is a build's."""
 _MAX_FOLDER_NAME = 64
 _FOLDER_DIGITS = 12
 
@@ -89,7 +93,7 @@ class BuildOptions:
     """How packages are built: for which platform, at most ``max_jobs`` at once, which share ``cores``.
 
     Workers get of ``environ`` what child_environment says. ``conda_build`` is the program that builds, None for the
-    engine. ``compiler_cache`` None compiles everything.
+    engine. ``compiler_cache`` None compiles everything. ``from_failed`` goes on in the folders of failed builds.
     """
 
     platform: str
@@ -98,13 +102,15 @@ class BuildOptions:
     environ: Mapping[str, str]
     conda_build: Path | None = None
     compiler_cache: CompilerCache | None = None
+    from_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
     """What one worker process is to build; ``parent_pid`` is the process without which it must not go on.
 
-    ``conda_build`` is the program that builds it, None for the engine of this package's own requirements.
+    ``conda_build`` is the program that builds it, None for the engine of this package's own requirements. ``kept`` is
+    the work folder of a failed build that the build goes on in.
     """
 
     parent_pid: int
@@ -117,6 +123,7 @@ class WorkerSpec:
     compression_threads: int
     conda_build: str | None = None
     compiler_cache: CompilerCache | None = None
+    kept: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
+from channel_tools.build.resume import can_resume
 from channel_tools.build.worker import package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError
 from channel_tools.system.files import exclusive_lock
@@ -49,7 +50,8 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
         outcome = finished_build(folder, job)
         if outcome is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not (builds.from_failed and can_resume(folder, job)):
+                shutil.rmtree(folder, ignore_errors=True)
             outcome = _build(builds, job, cores)
             if outcome.failure is None:
                 write_outcome(folder / FINISHED, outcome)
@@ -70,9 +72,14 @@ def lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def clear_builds(work: Path, *, keep: Collection[str]) -> None:
-    """Remove the build folders in ``work``, except those that a job still builds in, and finished ones in ``keep``."""
+def clear_builds(work: Path, *, keep: Collection[str], failed: Collection[str] = ()) -> None:
+    """Remove the build folders in ``work``, except those that a job still builds in.
+
+    Of ``keep`` the finished ones stay, and all of ``failed``, which builds go on in.
+    """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
+        if folder.name in failed:
+            continue
         if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
             with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
                 shutil.rmtree(folder)
@@ -86,6 +93,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         environ=os.environ,
         conda_build=None if builds.conda_build is None else Path(builds.conda_build),
         compiler_cache=builds.compiler_cache,
+        from_failed=builds.from_failed,
     )
     started_s, oom_kills = time.monotonic(), count_oom_kills()
     killed = False

@@ -65,6 +65,7 @@ class RemoteBuilds:
     conda_build: str | None
     jobs: tuple[RemoteJob, ...]
     compiler_cache: CompilerCache | None = None
+    from_failed: bool = False
     attest: dict[str, str] | None = None
     """Whether and with what packages are signed as they enter the channel; the workflow stage reads it."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.resume import resumable_builds
 from channel_tools.build.usage import record_usage
 from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child, usage_of
 from channel_tools.channel.publish import add_set, check_package, prefer_packages
@@ -73,7 +74,8 @@ def build_packages(
         share = max(1, options.cores // at_once)
         return start_child(job, options, places=places, channels=channels_of(writer.channel), cores=share)
 
-    clear_work(places.work)
+    resumed = resumable_builds(places.work, jobs, note=progress.note) if options.from_failed else []
+    clear_work(places.work, keep=[job.folder_name for job in resumed])
     results = []
 
     def enter(package: Path) -> Path:

@@ -27,17 +27,23 @@ class BuildTools:
 
 
 def find_tools(
-    engine: EngineName, compiler_cache: CacheName | None, environ: Mapping[str, str], *, cache: Path
+    engine: EngineName,
+    compiler_cache: CacheName | None,
+    environ: Mapping[str, str],
+    *,
+    cache: Path,
+    from_failed: bool = False,
 ) -> BuildTools:
     """The programs on the caller's PATH; a compiler cache keeps what it has in ``cache``, unless its user says where.
 
-    Raises CommandError for one that is missing or too old, UsageError for a compiler cache with conda-build, which
-    leaves no place for it.
+    Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
+    conda-build, which leaves no place for them.
     """
     conda_build = find_conda_build(environ) if engine == "conda-build" else None
+    if conda_build is not None and (compiler_cache is not None or from_failed):
+        option = "--from-failed" if from_failed else "--compiler-cache"
+        message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
+        raise UsageError(message, hint="leave one of the two out")
     if compiler_cache is None:
         return BuildTools(conda_build=conda_build)
-    if conda_build is not None:
-        message = "--compiler-cache works with the engine that comes with this program, not with --engine conda-build"
-        raise UsageError(message, hint="leave one of the two out")
     return BuildTools(compiler_cache=find_compiler_cache(compiler_cache, environ, cache=cache))

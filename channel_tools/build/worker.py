@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.failures import failure_of, not_the_expected
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
+from channel_tools.build.model import SPEC_FILE, BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
+from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.files import disk_full_reported, write_bytes_atomically
 from channel_tools.system.processes import start_command
@@ -29,11 +30,10 @@ from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from channel_tools.build.model import BuildOptions
 
-SPEC_FILE = "spec.json"
 _RESULT = "result.json"
 _USAGE = "usage.json"
 _OUTPUT = "out"
@@ -79,6 +79,12 @@ def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path
     }
 
 
+def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
+    """What a build in ``folder`` begins with, and the user's terminal; a shell keeps no history there."""
+    inherited = child_environment(environ, cores=cores, temporary=folder / "tmp", cache=cache)
+    return inherited | {"HISTFILE": os.devnull} | {name: environ[name] for name in ("TERM",) if name in environ}
+
+
 def start_child(
     job: BuildJob, options: BuildOptions, *, places: BuildPlaces, channels: Sequence[str], cores: int
 ) -> Child:
@@ -89,6 +95,7 @@ def start_child(
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
         temporary, recipe = folder / "tmp", folder / "recipe"
+        kept = set_aside(folder, job) if options.from_failed and can_resume(folder, job) else None
         temporary.mkdir(parents=True)
         spec = WorkerSpec(
             parent_pid=os.getpid(),
@@ -101,9 +108,10 @@ def start_child(
             compression_threads=cores,
             conda_build=None if options.conda_build is None else str(options.conda_build),
             compiler_cache=options.compiler_cache,
+            kept=None if kept is None else str(kept.absolute()),
         )
         write_bytes_atomically(folder / SPEC_FILE, msgspec.json.encode(spec))
-        shutil.copytree(job.recipe_folder, recipe, symlinks=True)
+        shutil.copytree(job.recipe_folder, recipe, symlinks=True, dirs_exist_ok=kept is not None)
         log = _new_log(places.logs, job.stem)
         environment = child_environment(
             options.environ, cores=cores, temporary=temporary.absolute(), cache=places.cache
@@ -157,10 +165,10 @@ def usage_of(child: Child) -> BuildUsage | None:
         return None
 
 
-def clear_work(work: Path) -> None:
-    """Remove the folders of earlier builds, failed or killed. Call it only while no build runs there."""
+def clear_work(work: Path, *, keep: Collection[str] = ()) -> None:
+    """Remove the folders of earlier builds but ``keep``, failed or killed. Call it only while no build runs there."""
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if (folder / SPEC_FILE).is_file():
+        if (folder / SPEC_FILE).is_file() and folder.name not in keep:
             shutil.rmtree(folder)
 
 
@@ -195,7 +203,7 @@ def main(spec_file: Path) -> int:
     spec = msgspec.json.decode(spec_file.read_bytes(), type=WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
     status = supervise(lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed)
-    if status == 0:
+    if status == 0 and spec.kept is None:  # what the rest of a build takes says nothing of the next
         usage = BuildUsage(
             seconds=time.monotonic() - started_s,
             cpu_s=consumed.cpu_s,

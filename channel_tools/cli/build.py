@@ -46,6 +46,13 @@ _Offline = Annotated[
         "--offline", help="Download nothing: sources from the source store, the foundation from kept downloads."
     ),
 ]
+_FromFailed = Annotated[
+    bool,
+    typer.Option(
+        "--from-failed",
+        help="Go on where builds failed (memory, disk, time), in their folders; refused where sources were changed.",
+    ),
+]
 _MB = 1e6
 
 
@@ -113,6 +120,7 @@ def build(
     locked: options.Locked = None,
     offline: _Offline = False,
     compiler_cache: _CompilerCache = None,
+    from_failed: _FromFailed = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
@@ -134,6 +142,7 @@ def build(
         cluster=given.cluster(jobs),
         attest=given.attestation(),
         compiler_cache=compiler_cache or settings.compiler_cache,
+        from_failed=from_failed,
     )
     with shown_progress() as progress:
         outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)

@@ -71,6 +71,7 @@ class BuildRequest:
     made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
     downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine,
     ``attest`` None signs nothing. ``compiler_cache`` is looked for on the PATH, too; None compiles everything.
+    ``from_failed`` goes on where builds failed.
     """
 
     plan: PlanRequest
@@ -81,6 +82,7 @@ class BuildRequest:
     cluster: ClusterRequest | None = None
     attest: AttestRequest | None = None
     compiler_cache: CacheName | None = None
+    from_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +109,9 @@ def build_stacks(
     failed after all others are done.
     """
     expansion = expand_request(settings, request.plan)
-    tools = find_tools(request.engine, request.compiler_cache, request.environ, cache=settings.cache)
+    tools = find_tools(
+        request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
+    )
     command = () if request.cluster is None else command_for(settings, request.cluster, request.environ)
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
@@ -133,8 +137,9 @@ def build_stacks(
                 write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
                 workflow = write(
                     environ=request.environ,
-                    conda_build=tools.conda_build,
-                    compiler_cache=tools.compiler_cache,
+                    tools=tools,
+                    from_failed=request.from_failed,
+                    note=progress.note,
                     force=request.plan.force,
                     attest=request.attest,
                 )
@@ -218,6 +223,7 @@ def _build_here(
             environ=request.environ,
             conda_build=tools.conda_build,
             compiler_cache=tools.compiler_cache,
+            from_failed=request.from_failed,
         ),
         writer=writer,
         places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),

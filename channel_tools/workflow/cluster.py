@@ -16,6 +16,7 @@ from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildPlaces
 from channel_tools.build.node import clear_builds
 from channel_tools.build.remote import RemoteBuilds, RemoteJob
+from channel_tools.build.resume import resumable_builds
 from channel_tools.build.schedule import channels_of, check_order
 from channel_tools.build.snakemake import (
     check_workflow_folder,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.compiler_cache import CompilerCache
     from channel_tools.build.model import BuildJob, BuildResult
+    from channel_tools.build.tools import BuildTools
     from channel_tools.channel import Channel
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -128,8 +129,9 @@ def workflow_of(
     *,
     command: tuple[str, ...],
     environ: Mapping[str, str],
-    conda_build: Path | None,
-    compiler_cache: CompilerCache | None,
+    tools: BuildTools,
+    from_failed: bool,
+    note: Callable[[str], None],
     force: bool,
     attest: AttestRequest | None,
 ) -> Workflow:
@@ -142,15 +144,20 @@ def workflow_of(
     folder = request.workflow_folder(settings)
     check_order(jobs)
     check_paths(jobs, places)
-    clear_builds(places.work, keep=() if force else [job.folder_name for job in jobs])
-    builds = _builds(settings, channel, jobs, places, conda_build)
+    failed = resumable_builds(places.work, jobs, note=note) if from_failed else []
+    clear_builds(
+        places.work,
+        keep=() if force else [job.folder_name for job in jobs],
+        failed=[job.folder_name for job in failed],
+    )
+    builds = _builds(settings, channel, jobs, places, tools)
     signing = None if attest is None else attest.as_texts()
-    write_workflow(folder, replace(builds, attest=signing, compiler_cache=compiler_cache))
+    write_workflow(folder, replace(builds, attest=signing, from_failed=from_failed))
     return Workflow(folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ)
 
 
 def _builds(
-    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], places: BuildPlaces, conda_build: Path | None
+    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], places: BuildPlaces, tools: BuildTools
 ) -> RemoteBuilds:
     stems = {job.file_name: job.stem for job in jobs}
     return RemoteBuilds(
@@ -162,7 +169,8 @@ def _builds(
         logs=str(places.logs),
         platform=current_platform(),
         channels=channels_of(channel),
-        conda_build=None if conda_build is None else str(conda_build),
+        conda_build=None if tools.conda_build is None else str(tools.conda_build),
+        compiler_cache=tools.compiler_cache,
         jobs=tuple(
             RemoteJob(
                 stem=job.stem,

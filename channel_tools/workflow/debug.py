@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from channel_tools.build.failed import find_failed, shell_command, shell_environment, work_folder_of
+from channel_tools.build.failed import find_failed, shell_command, work_folder_of
+from channel_tools.build.resume import mark_opened
 from channel_tools.build.schedule import locked_builds
+from channel_tools.build.worker import shell_environment
 from channel_tools.system.processes import run_in_foreground
 from channel_tools.workflow.cluster import nodes_folder
 
@@ -35,5 +37,6 @@ def debug_build(
         build = find_failed([settings.work, nodes_folder(settings)], package)
         folder = work_folder_of(build)
         on_found(folder)
-        environment = shell_environment(build, environ, cores=cores, cache=settings.cache)
+        mark_opened(build.folder)
+        environment = shell_environment(build.folder, environ, cores=cores, cache=settings.cache)
         return run_in_foreground(shell_command(folder, command), cwd=folder, env=environment)

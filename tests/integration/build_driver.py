@@ -40,6 +40,7 @@ def build(
     conda_build: Path | None = None,
     work: Path | None = None,
     compiler_cache: CompilerCache | None = None,
+    from_failed: bool = False,
 ) -> list[BuildResult]:
     """Build ``jobs`` into ``folder/channel``; returns every job's result, in the order in which they came."""
     results: list[BuildResult] = []
@@ -59,6 +60,7 @@ def build(
                 environ=os.environ,
                 conda_build=conda_build,
                 compiler_cache=compiler_cache,
+                from_failed=from_failed,
             ),
             writer=writer,
             places=places,

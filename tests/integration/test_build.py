@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from channel_tools.build.failed import find_failed, shell_command, work_folder_o
 from channel_tools.build.model import BuildJob
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
+from channel_tools.conda.archive import stream_component
 from channel_tools.system.errors import BuildError, ChannelError, ConfigError, DiskFullError, SolveError
 from channel_tools.system.work_folder import choose_work_folder
 from tests.integration.build_driver import BUILD, build, toy_job
@@ -46,11 +47,13 @@ def toy(
     test: str | None = None,
     build_string: str = BUILD,
     extra: dict[str, object] | None = None,
+    sources: Sequence[Mapping[str, str]] = (),
 ) -> BuildJob:
     """Write a recipe that needs no compiler and no foundation; its job."""
     recipe = {
         "schema_version": 1,
         "package": {"name": name, "version": "1.0"},
+        "source": [*sources],
         "build": {
             "number": 0,
             "noarch": "generic",
@@ -217,6 +220,32 @@ def test_a_mended_recipe_builds_after_a_failure(folder: Path) -> None:
     )
     assert [result.status for result in build(folder, [bad])] == ["built"]
     assert (folder / "logs" / "toy-1.0-h_0.previous.log").is_file()
+
+
+def test_a_failed_build_goes_on_with_what_it_had_done_if_its_sources_are_the_recipes(folder: Path) -> None:
+    go = folder / "go"
+    script = (
+        f"test -e done || {{ echo made by run $$ >> done; test -e {go}; }}; "
+        "mkdir -p $PREFIX/share; cat source.txt done > $PREFIX/share/toy"
+    )
+    job = toy(folder, "toy", script=script, sources=[{"path": "source.txt"}])
+    (job.recipe_folder / "source.txt").write_text("as it was\n")
+    with pytest.raises(BuildError):
+        build(folder, [job])
+    work = work_folder_of(find_failed([folder / "work"], "toy"))
+    first = (work / "done").read_text()
+
+    (work / "source.txt").write_text("by hand\n")
+    with pytest.raises(BuildError, match=r"no longer those of the recipe: source\.txt"):
+        build(folder, [job], from_failed=True)
+    (folder / "work" / job.folder_name / "kept" / "source.txt").write_text("as it was\n")
+    go.touch()
+
+    (result,) = build(folder, [job], from_failed=True)
+    assert (result.status, result.usage) == ("built", None)
+    members = stream_component(folder / "channel" / "noarch" / job.file_name, "pkg")
+    (made,) = [stream.read() for member, stream in members if member.name == "share/toy" and stream is not None]
+    assert made.decode() == f"as it was\n{first}"
 
 
 def test_building_a_published_package_again_keeps_its_bytes(folder: Path) -> None:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``--from-failed``: a build goes on in the work folder of the one that failed, with what that had compiled.
+
+The engine begins each build with an empty folder. So the failed build's work folder is set aside, the engine unpacks
+and patches the sources anew and installs the environments, and before the script begins the new work folder gives way
+to the old one, if every file that the engine unpacked is in the old one as it is in the new. A package therefore comes
+of the recipe's sources, or not at all. Only a build of the same rendered recipe is gone on with.
+
+What ``channel_tools debug`` leaves is not the recipe's either: it marks the folder that it opens, and one in which
+anything has changed since then is refused.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.build.failed import FailedBuild, work_folder_of
+from channel_tools.build.model import RECIPE_FILE, SPEC_FILE
+from channel_tools.system.errors import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from channel_tools.build.model import BuildJob
+
+KEPT = "kept"
+"""The work folder of the failed build, in the folder of the build that goes on with it."""
+_OPENED = "opened"
+_NAMED_AT_MOST = 5
+_HINT = "run the same command without --from-failed: it begins anew"
+
+
+def resumable_builds(work: Path, jobs: Iterable[BuildJob], *, note: Callable[[str], None]) -> list[BuildJob]:
+    """Those of ``jobs`` whose failed builds are kept in ``work``, while no build runs there; ``note`` hears of them.
+
+    Raises BuildError for one that was changed after ``channel_tools debug`` had opened it.
+    """
+    found = [job for job in jobs if can_resume(work / job.folder_name, job)]
+    for job in found:
+        _check_unchanged(work / job.folder_name, job)
+        note(f"{job.stem}: goes on where it failed")
+    if not found:
+        note("no failed build of these packages is kept: all of them begin anew")
+    return found
+
+
+def can_resume(folder: Path, job: BuildJob) -> bool:
+    """Whether the build's folder is that of a failed build of the same recipe and variant, whose script had begun."""
+    recipe, wanted = folder / "recipe" / RECIPE_FILE, job.recipe_folder / RECIPE_FILE
+    if not (recipe.is_file() and recipe.read_bytes() == wanted.read_bytes()):
+        return False
+    return (folder / KEPT).is_dir() or _work_folder(folder, job) is not None
+
+
+def set_aside(folder: Path, job: BuildJob) -> Path:
+    """Keep the work folder of a failed build that can_resume accepts, and nothing else that it made; where it is."""
+    kept = folder / KEPT
+    if (work := _work_folder(folder, job)) is not None:
+        if kept.is_dir():  # of a build that failed before its script began again
+            shutil.rmtree(kept)
+        work.rename(kept)
+    for path in [*folder.iterdir()]:
+        if path.name not in {KEPT, SPEC_FILE, "recipe"}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return kept
+
+
+def take_over(kept: Path, fresh: Path) -> None:
+    """Put the work folder ``kept`` in the place of ``fresh``, which holds the recipe's sources.
+
+    Raises BuildError, having changed nothing, where a file of ``fresh`` is missing in ``kept``, or is another.
+    """
+    if differing := [*_differing(fresh, kept)]:
+        more = len(differing) - _NAMED_AT_MOST
+        names = ", ".join(differing[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+        raise BuildError(f"sources in the kept folder are no longer those of the recipe: {names}")
+    shutil.rmtree(fresh)
+    kept.rename(fresh)
+
+
+def mark_opened(folder: Path) -> None:
+    """Note that somebody looks into the folder of a failed build: what is changed from now on is theirs."""
+    (folder / _OPENED).touch()
+
+
+def _work_folder(folder: Path, job: BuildJob) -> Path | None:
+    try:
+        return work_folder_of(FailedBuild(name=job.stem, folder=folder))
+    except BuildError:
+        return None
+
+
+def _check_unchanged(folder: Path, job: BuildJob) -> None:
+    mark, work = folder / _OPENED, _work_folder(folder, job)
+    if work is None or not mark.exists():
+        return
+    opened_ns = mark.stat().st_ctime_ns  # of the same file system's clock, and nobody can set it
+    for path in _below(work):
+        if path.lstat().st_ctime_ns > opened_ns:
+            message = f"{job.stem}: {path} was changed after channel_tools debug had opened the folder"
+            raise BuildError(f"{message}, so a package made there would not be the recipe's", hint=_HINT)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    yield folder
+    for place, folders, files in os.walk(folder):
+        yield from (Path(place, name) for name in (*folders, *files))
+
+
+def _differing(fresh: Path, kept: Path) -> Iterator[str]:
+    """Paths in ``fresh`` that are not the same in ``kept``, sorted."""
+    for path in sorted(_below(fresh)):
+        within = path.relative_to(fresh)
+        if not _is_same(path, kept / within):
+            yield str(within)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.is_symlink() or other.is_symlink():
+        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
+    if one.is_dir() or other.is_dir():
+        return one.is_dir() and other.is_dir()
+    executable = os.access(one, os.X_OK)
+    return other.is_file() and executable == os.access(other, os.X_OK) and filecmp.cmp(one, other, shallow=False)
