@@ -2,14 +2,16 @@
 """Finds what in an environment names or links to places that it must not depend on.
 
 Every regular file is read in chunks and searched for the bytes of the forbidden paths; every symbolic link must end
-inside the prefix. Three kinds of mention are right and left out: the prefix itself (which may lie below a forbidden
-path), and, in ``conda-meta`` only, the channel and the package cache that a package came from, which the records name
-by conda's own rules. Hard links need no look: they are files of the prefix.
+inside the prefix. Some mentions are right and left out: the prefix itself (which may lie below a forbidden path), and,
+in ``conda-meta`` only, what the records name by conda's own rules: the channel and the package cache that a package came
+from, and the prefix that it was built in, which its files had until they were installed. Hard links need no look: they
+are files of the prefix.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _META = "conda-meta"
+_PLACEHOLDER = re.compile(rb'"prefix_placeholder": *"([^"\\]+)"')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -51,7 +54,8 @@ def find_outside_paths(
         if entry.is_symlink():
             findings += _link_findings(Path(entry.path), name, prefix)
         elif entry.is_file():
-            allowed = recorded if name.startswith(_META + "/") else own
+            is_record = name.startswith(_META + "/")
+            allowed = (*recorded, *_placeholders(Path(entry.path))) if is_record else own
             hits = _mentions(Path(entry.path), needles, allowed)
             findings += (OutsidePath(file=name, names=hit, is_link=False) for hit in hits)
     return tuple(sorted(findings))
@@ -77,6 +81,11 @@ def _link_findings(path: Path, name: str, prefix: Path) -> list[OutsidePath]:
         return []
     outside = ends[0] if not ends[0].is_relative_to(prefix) else ends[1]
     return [OutsidePath(file=name, names=str(outside), is_link=True)]
+
+
+def _placeholders(record: Path) -> set[bytes]:
+    """The prefixes that a package's record says were replaced in its files (CEP 34's ``prefix_placeholder``)."""
+    return set(_PLACEHOLDER.findall(record.read_bytes()))
 
 
 def _mentions(path: Path, needles: Sequence[bytes], allowed: Sequence[bytes]) -> Iterator[str]:

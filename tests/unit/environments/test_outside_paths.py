@@ -66,6 +66,16 @@ def test_records_may_name_channel_and_cache_and_nothing_else_may(prefix: Path) -
     assert [finding.file for finding in found] == ["conda-meta/b.json", "share/a.json"]
 
 
+def test_records_may_name_the_prefix_that_a_package_was_built_in(prefix: Path) -> None:
+    built = f"{CLONE}/output/work/a/host_env_placehold_placehold"
+    replaced = f'{{"paths": [{{"_path": "bin/a", "prefix_placeholder": "{built}"}}]}}'
+    write(prefix / "conda-meta/a.json", replaced.encode())
+    write(prefix / "bin/a", built.encode())
+    write(prefix / "conda-meta/b.json", replaced.replace("]", f', "{CLONE}/recipes"]').encode())
+    found = find_outside_paths(prefix, [CLONE])
+    assert [finding.file for finding in found] == ["bin/a", "conda-meta/b.json"]
+
+
 def test_links_must_end_inside(prefix: Path, tmp_path: Path) -> None:
     write(tmp_path / "outside/file", b"")
     write(prefix / "lib/real", b"")
