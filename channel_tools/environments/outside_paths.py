@@ -3,9 +3,9 @@
 
 Every regular file is read in chunks and searched for the bytes of the forbidden paths; every symbolic link must end
 inside the prefix. Some mentions are right and left out: the prefix itself (which may lie below a forbidden path), and,
-in ``conda-meta`` only, what the records name by conda's own rules: the channel and the package cache that a package came
-from, and the prefix that it was built in, which its files had until they were installed. Hard links need no look: they
-are files of the prefix.
+in ``conda-meta`` only, what the records name by conda's own rules: the channel and the package cache that a package
+came from, and the prefix that it was built in, which its files had until they were installed. Hard links need no look:
+they are files of the prefix.
 """
 
 from __future__ import annotations
