@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +69,13 @@ def verify(
 @handled
 def page(
     *,
-    at: At = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option("--label", help="Of which label: main is the target's own address.")] = "main",
     address: Annotated[
         str | None,
         typer.Option(help="Where clients find the channel; the page's commands say it.", show_default="as said last"),
@@ -87,20 +94,21 @@ def page(
     as_json: options.Json = False,
 ) -> None:
     """Write the channel as a page for browsers into its folder; from then on it is kept in step when publishing."""
-    from channel_tools.workflow.channel_page import write_channel_page  # noqa: PLC0415
+    from channel_tools.workflow.channel_page import PageRequest, write_channel_page  # noqa: PLC0415
 
     settings = options.settings_if_any(root, output)
-    folder = at or options.settings_from(root, output).channel
-    report = write_channel_page(folder, settings, address=address, title=title, with_logs=with_logs)
+    place = str(options.settings_from(root, output).channel) if at is None else at
+    request = PageRequest(label=label, address=address, title=title, with_logs=with_logs)
+    index, report = write_channel_page(place, settings, request, environ=os.environ)
     if as_json:
         print_json(
             {
                 "schema": 1,
-                "index": str(folder / report.index),
+                "index": index,
                 "files": report.files,
                 "written": report.written,
                 "removed": report.removed,
             }
         )
     else:
-        print_line(f"{folder / report.index}: {report.files} files, {report.written} written, {report.removed} removed")
+        print_line(f"{index}: {report.files} files, {report.written} written, {report.removed} removed")

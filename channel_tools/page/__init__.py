@@ -2,17 +2,29 @@
 """The page stage: a channel folder as a static site, beside the files that conda clients read."""
 
 from channel_tools.page.model import ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
-from channel_tools.page.write import PageReport, add_page, has_page, refresh_page, remember_records
+from channel_tools.page.write import (
+    SETTINGS,
+    PagedChannel,
+    PageReport,
+    add_page,
+    follow_change,
+    paged_folder,
+    refresh_page,
+    remember_records,
+)
 
 __all__ = [
+    "SETTINGS",
     "PageReport",
+    "PagedChannel",
     "ShownBandwidth",
     "ShownCheck",
     "ShownRun",
     "ShownStack",
     "TreeRecords",
     "add_page",
-    "has_page",
+    "follow_change",
+    "paged_folder",
     "refresh_page",
     "remember_records",
 ]

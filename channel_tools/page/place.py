@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
-from channel_tools.system.files import remove_leftovers, replace_files
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.system.files import remove_leftovers, replace_files, write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 class PagePlace(Protocol):
     """A channel that a page is written into; all names are relative to it."""
 
+    def url(self, name: str) -> str:
+        """A file's path or address in messages."""
+        ...
+
     def read(self, name: str) -> bytes | None:
         """A whole file, None where there is none."""
         ...
 
     def present(self, names: Collection[str]) -> set[str]:
-        """Which of the files are there."""
+        """Which of the files, or folders with files in them, are there."""
         ...
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
@@ -48,6 +53,10 @@ class FolderPlace:
     """A channel folder."""
 
     root: Path
+
+    def url(self, name: str) -> str:
+        """As PagePlace."""
+        return str(self.root / name)
 
     def read(self, name: str) -> bytes | None:
         """As PagePlace."""
@@ -70,6 +79,10 @@ class FolderPlace:
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
         """As PagePlace."""
         for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
+            if folder.partition("/")[0] == RECORD_FOLDER:  # which others write to at the same time
+                for name, content in group:
+                    write_bytes_atomically(self.root / name, content())
+                continue
             remove_leftovers(self.root / folder)
             replace_files(self.root / folder, ((PurePosixPath(name).name, content()) for name, content in group))
 

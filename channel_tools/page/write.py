@@ -21,15 +21,14 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
 from channel_tools.page.place import FolderPlace
 from channel_tools.system.document import decode_json, decode_msgpack
-from channel_tools.system.errors import ChannelError
-from channel_tools.system.files import write_bytes_atomically
+from channel_tools.system.errors import ChannelError, ChannelToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.channel.listing import Listing
-    from channel_tools.channel.model import Channel, ChannelWriter, Foundation
+    from channel_tools.channel.model import ChannelWriter, Foundation
     from channel_tools.page.content import Rows
     from channel_tools.page.model import ShownRun, TreeRecords
     from channel_tools.page.place import PagePlace
@@ -54,8 +53,33 @@ class PageReport:
     removed: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PagedChannel:
+    """A channel whose page may be written, since its writer's lock or lease is held.
+
+    ``load`` reads its listing and the rows of its packages, ``name`` is what the page is called if nobody says.
+    """
+
+    place: PagePlace
+    name: str
+    foundation: Foundation
+    load: Callable[[], tuple[Listing, Rows]]
+
+
+def paged_folder(writer: ChannelWriter) -> PagedChannel:
+    """The channel in a folder."""
+
+    def load() -> tuple[Listing, Rows]:
+        loaded = load_channel(writer.channel)
+        return loaded.listing, {subdir: state.records.packages for subdir, state in loaded.states.items()}
+
+    channel = writer.channel
+    place = FolderPlace(root=channel.path)
+    return PagedChannel(place=place, name=channel.path.name, foundation=channel.foundation, load=load)
+
+
 def add_page(
-    writer: ChannelWriter,
+    channel: PagedChannel,
     *,
     title: str | None = None,
     address: str | None = None,
@@ -66,11 +90,10 @@ def add_page(
 
     Raises ChannelError where a page that is not ours is in the way, DiskFullError.
     """
-    channel = writer.channel
-    before = _read_settings(channel)
+    before = _read_settings(channel.place)
     if before is None:
-        _check_free(channel)
-        before = PageSettings(title=channel.path.name)
+        _check_free(channel.place)
+        before = PageSettings(title=channel.name)
     said = dataclasses.replace(
         before,
         title=before.title if title is None else title,
@@ -78,30 +101,33 @@ def add_page(
         with_logs=before.with_logs if with_logs is None else with_logs,
     )
     settings = said if known is None else _with_records(said, known)
-    settings = _with_logs(channel, settings, {} if known is None else known.logs)
-    _write_settings(channel, settings)
-    return _write(writer, settings)
+    settings = _with_logs(channel.place, settings, {} if known is None else known.logs)
+    _write_settings(channel.place, settings)
+    return _write(channel, settings)
 
 
-def remember_records(writer: ChannelWriter, known: TreeRecords) -> None:
+def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
     """Keep what is known of stacks, builds and validations for the channel's page, if it has one."""
-    before = _read_settings(writer.channel)
+    before = _read_settings(channel.place)
     if before is None:
         return
-    after = _with_logs(writer.channel, _with_records(before, known), known.logs)
+    after = _with_logs(channel.place, _with_records(before, known), known.logs)
     if after != before:
-        _write_settings(writer.channel, after)
+        _write_settings(channel.place, after)
 
 
-def has_page(channel: Path) -> bool:
-    """Whether the channel folder ``channel`` was given a page."""
-    return (channel / SETTINGS).is_file()
-
-
-def refresh_page(writer: ChannelWriter) -> PageReport | None:
+def refresh_page(channel: PagedChannel) -> PageReport | None:
     """Bring the page of a channel in step with its indexes; None when it has no page. Raises as add_page."""
-    settings = _read_settings(writer.channel)
-    return None if settings is None else _write(writer, settings)
+    settings = _read_settings(channel.place)
+    return None if settings is None else _write(channel, settings)
+
+
+def follow_change(channel: PagedChannel) -> None:
+    """As refresh_page, after a change of the channel; an error says that the change itself was made."""
+    try:
+        refresh_page(channel)
+    except ChannelToolsError as err:
+        raise type(err)(f"the change is in the channel, but not on its page: {err.message}", hint=err.hint) from None
 
 
 def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
@@ -116,20 +142,16 @@ def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
     )
 
 
-def _with_logs(channel: Channel, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
+def _with_logs(place: PagePlace, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
     """The settings with the logs that are there now, copied beside them; without any where none are to be shown."""
     if not settings.with_logs:
-        for name in settings.logs:
-            (channel.path / log_file(name)).unlink(missing_ok=True)
+        place.remove([log_file(name) for name in settings.logs])
         return dataclasses.replace(settings, logs={})
-    kept = dict(settings.logs)
-    for name, path in sorted(logs.items()):
-        content = path.read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        if kept.get(name) != sha256:
-            write_bytes_atomically(channel.path / log_file(name), content, durable=False)
-            kept[name] = sha256
-    return dataclasses.replace(settings, logs=dict(sorted(kept.items())))
+    contents = {name: path.read_bytes() for name, path in logs.items()}
+    now = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    fresh = sorted(name for name in now if settings.logs.get(name) != now[name])
+    place.write([(log_file(name), lambda name=name: contents[name]) for name in fresh])  # type: ignore[misc]
+    return dataclasses.replace(settings, logs=dict(sorted((settings.logs | now).items())))
 
 
 def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[ShownRun, ...]:
@@ -137,24 +159,15 @@ def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[Shown
     return tuple(sorted(runs.values(), key=lambda run: run.started)[-MOST_RUNS:])
 
 
-def _write(writer: ChannelWriter, settings: PageSettings) -> PageReport:
-    channel = writer.channel
-    loaded = load_channel(channel)
-    rows = {subdir: state.records.packages for subdir, state in loaded.states.items()}
-    place = FolderPlace(root=channel.path)
-    return write_site(place, settings, channel.foundation, loaded.listing, rows)
-
-
-def write_site(
-    place: PagePlace, settings: PageSettings, foundation: Foundation, listing: Listing, rows: Rows
-) -> PageReport:
+def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     """Write those files of a page that are not there as they would be now, and remove those that are none of it."""
     from channel_tools.page.content import passed_runs, read_packages  # noqa: PLC0415 - with jinja2, slow to import
     from channel_tools.page.files import OWN_MARK  # noqa: PLC0415
     from channel_tools.page.render import page_files  # noqa: PLC0415
 
+    place, (listing, rows) = channel.place, channel.load()
     packages = read_packages(listing, rows)
-    site = Site(settings=settings, foundation=foundation, packages=packages, validations=passed_runs(settings))
+    site = Site(settings=settings, foundation=channel.foundation, packages=packages, validations=passed_runs(settings))
     files = page_files(site, place)
     before = _read_digests(place)
     present = place.present([file.path for file in files])
@@ -170,34 +183,33 @@ def write_site(
     return PageReport(index=INDEX_PAGE, files=len(files), written=len(changed), removed=len(gone))
 
 
-def _check_free(channel: Channel) -> None:
+def _check_free(place: PagePlace) -> None:
     for name in (INDEX_PAGE, PAGE_FOLDER):
-        if (channel.path / name).exists():
-            message = f"{channel.path / name}: is there already, and was not written by channel_tools channel page"
+        if place.present([name]):
+            message = f"{place.url(name)}: is there already, and was not written by channel_tools channel page"
             raise ChannelError(message, hint="move it elsewhere, or do without a page")
 
 
-def _read_settings(channel: Channel) -> PageSettings | None:
-    path = _settings_file(channel)
-    try:
-        settings = decode_json(path.read_bytes(), PageSettings)
-    except FileNotFoundError:
+def _read_settings(place: PagePlace) -> PageSettings | None:
+    content = place.read(SETTINGS)
+    if content is None:
         return None
+    try:
+        settings = decode_json(content, PageSettings)
     except msgspec.DecodeError as err:
-        message = f"{path}: not the settings of a page ({err})"
+        message = f"{place.url(SETTINGS)}: not the settings of a page ({err})"
         raise ChannelError(message, hint="delete it, then run channel_tools channel page again") from None
     if settings.schema != PAGE_SCHEMA:
-        message = f"{path}: has schema {settings.schema}; this version of channel_tools reads schema {PAGE_SCHEMA}"
+        message = (
+            f"{place.url(SETTINGS)}: has schema {settings.schema}; this version of channel_tools reads {PAGE_SCHEMA}"
+        )
         raise ChannelError(message, hint="use the version of channel_tools that made the page")
     return settings
 
 
-def _write_settings(channel: Channel, settings: PageSettings) -> None:
-    write_bytes_atomically(_settings_file(channel), encode_json(settings) + b"\n")
-
-
-def _settings_file(channel: Channel) -> Path:
-    return channel.path / SETTINGS
+def _write_settings(place: PagePlace, settings: PageSettings) -> None:
+    content = encode_json(settings) + b"\n"
+    place.write([(SETTINGS, lambda: content)])
 
 
 def _read_digests(place: PagePlace) -> dict[str, str]:

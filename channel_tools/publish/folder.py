@@ -18,10 +18,10 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
 from channel_tools.conda.package import PackageKey, sidecar_of
-from channel_tools.page import refresh_page
+from channel_tools.page import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, label_path
-from channel_tools.system.errors import ChannelError, ChannelToolsError, UsageError
+from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import check_replaceable
 from channel_tools.system.settings import user_path
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
+    from channel_tools.page import PagedChannel
     from channel_tools.publish.channels import Change, Comparison
     from channel_tools.system.progress import Progress
 
@@ -121,6 +122,17 @@ class FolderTarget(ChannelTarget):
         """The folder of a label's channel, which may not be there yet. Raises UsageError for what names no label."""
         return self.root / label_path(label)
 
+    def has_page(self, label: str) -> bool:
+        """Whether the label's channel was given a page."""
+        return (self.label_folder(label) / SETTINGS).is_file()
+
+    @contextlib.contextmanager
+    def paged(self, label: str) -> Iterator[PagedChannel]:
+        """The label's channel with its lock held, for what only its page needs. Raises as open_channel."""
+        channel = open_channel(self.label_folder(label))
+        with channel_writer(channel, clock=self.clock, wait_s=self.wait_s) as writer:
+            yield paged_folder(writer)
+
     def _content(self, label: str) -> FolderContent:
         return FolderContent(open_channel(self.label_folder(label)))
 
@@ -187,20 +199,13 @@ class FolderTarget(ChannelTarget):
                 channel = _opened(path, foundation)
                 writer = stack.enter_context(channel_writer(channel, clock=self.clock, wait_s=self.wait_s))
             yield writer
-            _refresh_page(writer)
+            follow_change(paged_folder(writer))
 
 
 def _attested_file(change: Change, key: str) -> Path | None:
     """The file to be published, if it is at hand with attestations that the label may lack."""
     file = change.files.get(key)
     return file.path if file is not None and file.path.is_file() and sidecar_of(file.path).is_file() else None
-
-
-def _refresh_page(writer: ChannelWriter) -> None:
-    try:
-        refresh_page(writer)
-    except ChannelToolsError as err:
-        raise type(err)(f"the change is in the channel, but not on its page: {err.message}", hint=err.hint) from None
 
 
 def _opened(path: Path, foundation: Foundation) -> Channel:

@@ -10,9 +10,11 @@ from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.patches import Patch
+    from channel_tools.page import PagedChannel
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
     from channel_tools.system.progress import Progress
 
@@ -94,6 +96,22 @@ class MaintainedTarget(Target, Protocol):
         ...
 
 
+@runtime_checkable
+class PagedTarget(Target, Protocol):
+    """A target whose channels can have a page for browsers, which follows each change; ``channel_tools.page``."""
+
+    def has_page(self, label: str) -> bool:
+        """Whether the label's channel was given a page."""
+        ...
+
+    def paged(self, label: str) -> AbstractContextManager[PagedChannel]:
+        """The label's channel with its lock or lease held, for what only its page needs.
+
+        Raises UsageError or ChannelError where there is no channel.
+        """
+        ...
+
+
 def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
     """The target that ``address`` names: a path, or a URL whose scheme says what kind of place it is.
 
@@ -107,6 +125,14 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
         raise UsageError(message, hint=f"give a folder, or an address that begins with one of: {known}")
     module, function = KINDS[scheme]
     return cast("Opener", getattr(importlib.import_module(module), function))(address, environ)
+
+
+def with_pages(target: Target) -> PagedTarget:
+    """The target as one whose channels can have a page. Raises UsageError for servers, which write it themselves."""
+    if isinstance(target, PagedTarget):
+        return target
+    message = f"{target.address}: its page cannot be written from here"
+    raise UsageError(message, hint="with our server, run channel_tools channel page --at FOLDER where it runs")
 
 
 def maintained(target: Target) -> MaintainedTarget:

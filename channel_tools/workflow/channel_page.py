@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.channel import channel_writer, open_channel
 from channel_tools.channel.results import read_builds
-from channel_tools.channel.state import subdirs_of
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.matrix.load import read_stacks
 from channel_tools.page import (
+    PagedChannel,
     PageReport,
     ShownBandwidth,
     ShownCheck,
@@ -20,15 +20,15 @@ from channel_tools.page import (
     ShownStack,
     TreeRecords,
     add_page,
-    has_page,
     remember_records,
 )
-from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.model import MAIN_LABEL
+from channel_tools.publish.target import PagedTarget, open_target, with_pages
 from channel_tools.system.errors import UsageError
 from channel_tools.validate.history import read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from channel_tools.matrix.model import Stack
@@ -37,35 +37,47 @@ if TYPE_CHECKING:
     from channel_tools.validate.history import KeptRun
 
 
-def write_channel_page(
-    folder: Path, settings: Settings | None, *, address: str | None, title: str | None, with_logs: bool | None
-) -> PageReport:
-    """Write the page of the channel at ``folder``; without ``settings``, the stacks shown are those of the last time.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageRequest:
+    """What is said of a page; None: as it was said last. ``label`` is one of the channels at an address or folder."""
 
-    Raises ChannelError where there is no channel, it is in use, or a page of somebody else is in the way; ConfigError
-    for a stacks.yaml or a report that cannot be read, UsageError for an address that is none or has credentials.
+    label: str = MAIN_LABEL
+    address: str | None = None
+    title: str | None = None
+    with_logs: bool | None = None
+
+
+def write_channel_page(
+    at: str, settings: Settings | None, request: PageRequest, *, environ: Mapping[str, str]
+) -> tuple[str, PageReport]:
+    """Write the page of the channel ``at`` a folder or a bucket's address; returns where it begins, and what was done.
+
+    Without ``settings``, the stacks shown are those of the last time. Raises ChannelError where there is no channel, it
+    is in use, or a page of somebody else is in the way; ConfigError for a stacks.yaml or a report that cannot be read,
+    UsageError for an address that is none or has credentials.
     """
-    if address is not None:
-        address = _shown_address(address)
-    channel = open_channel(folder)
-    known = None if settings is None else _tree_records(settings, _package_names(channel.path))
-    with channel_writer(channel) as writer:
-        return add_page(writer, title=title, address=address, with_logs=with_logs, known=known)
+    address = None if request.address is None else _shown_address(request.address)
+    target = with_pages(open_target(at, environ=environ))
+    with target.paged(request.label) as channel:
+        known = None if settings is None else _tree_records(settings, _package_names(channel))
+        report = add_page(channel, title=request.title, address=address, with_logs=request.with_logs, known=known)
+        return channel.place.url(report.index), report
 
 
 def remember_for_page(target: Target, label: str, settings: Settings, file_names: Collection[str]) -> None:
-    """Before packages are published into a folder whose channel has a page: keep what the tree knows of them.
+    """Before packages are published where the channel has a page: keep what the tree knows of them for it.
 
-    Other places have no page yet, or keep what their own owner said. Raises as write_channel_page.
+    Servers keep what their own owner said. Raises as write_channel_page.
     """
-    folder = target.label_folder(label) if isinstance(target, FolderTarget) else None
-    if folder is not None and has_page(folder):
-        with channel_writer(open_channel(folder)) as writer:
-            remember_records(writer, _tree_records(settings, file_names))
+    if isinstance(target, PagedTarget) and target.has_page(label):
+        known = _tree_records(settings, file_names)
+        with target.paged(label) as channel:
+            remember_records(channel, known)
 
 
-def _package_names(channel: Path) -> set[str]:
-    return {path.name for subdir in subdirs_of(channel) for path in (channel / subdir).glob(f"*{PACKAGE_SUFFIX}")}
+def _package_names(channel: PagedChannel) -> set[str]:
+    _listing, rows = channel.load()
+    return {name for packages in rows.values() for name in packages}
 
 
 def _shown_address(address: str) -> str:

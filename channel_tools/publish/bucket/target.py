@@ -8,6 +8,7 @@ the new packages; after it any later writer completes what this one did not.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from dataclasses import dataclass, field
@@ -18,22 +19,27 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import Stamp
 from channel_tools.conda.package import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
+from channel_tools.page import follow_change
 from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
+from channel_tools.publish.bucket.page import has_page, paged_label
 from channel_tools.publish.bucket.records import apply_retention, with_packages
 from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
 from channel_tools.publish.store import ASK_AGAIN, FOREVER, Served, Upload, copy_package, in_parallel, sha256_of_object
+from channel_tools.system.errors import UsageError
 from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
+    from channel_tools.page import PagedChannel
     from channel_tools.publish.bucket.lease import Lease
     from channel_tools.publish.bucket.records import LabelRecords
     from channel_tools.publish.channels import Change
@@ -100,6 +106,27 @@ class BucketTarget(ChannelTarget):
         """Where the label lies. Raises UsageError for what is not a label's name."""
         path = self._key(label_path(label)).rstrip("/")
         return LabelPlace(store=self.store, base=f"{path}/" if path else "")
+
+    def has_page(self, label: str) -> bool:
+        """Whether the label was given a page."""
+        return has_page(self._place(label))
+
+    @contextlib.contextmanager
+    def paged(self, label: str) -> Iterator[PagedChannel]:
+        """The label with the lease held, for what only its page needs. Raises UsageError where there is no label."""
+        place = self._place(label)
+        foundation = place.foundation()
+        if foundation is None:
+            message = f"{self.store.url(place.base)}: no channel here"
+            raise UsageError(message, hint="publish to it first: channel_tools publish --to")
+        with self._lease(SilentProgress()) as lease:
+            yield paged_label(place, lease, foundation)
+
+    def _follow(self, label: str, lease: Lease, files: Mapping[str, Path] | None = None) -> None:
+        """Bring the label's page in step, if it has one; ``files`` are packages that need not be fetched for it."""
+        place = self._place(label)
+        if has_page(place) and (foundation := place.foundation()) is not None:
+            follow_change(paged_label(place, lease, foundation, files))
 
     def _existing(self, label: str) -> tuple[LabelRecords, Foundation] | None:
         place = self._place(label)
@@ -193,6 +220,7 @@ class BucketTarget(ChannelTarget):
             recover=change.label in unfinished,
         )
         self._clear(lease, {key: item for key, item in left.items() if key not in begun})
+        self._follow(change.label, lease, {str(key): file.path for key, file in change.files.items()})
 
     def _checked(self, file: PackageFile, label: str) -> _Entry:
         """What a package file becomes in the bucket. Raises IntegrityError for a damaged or changed one."""
@@ -283,6 +311,7 @@ class BucketTarget(ChannelTarget):
             self._complete(unfinished - {label}, unfinished, lease)
             self._commit(label, lease, change, recover=label in unfinished)
             self._clear(lease, left | doomed)
+            self._follow(label, lease)
 
     def _lease(self, progress: Progress) -> AbstractContextManager[Lease]:
         key = self._key(_LEASE)

@@ -20,6 +20,7 @@ from channel_tools.page import (
     ShownStack,
     TreeRecords,
     add_page,
+    paged_folder,
     refresh_page,
 )
 from tests.unit.channel.toys import make_conda, own
@@ -50,7 +51,7 @@ def write_page(
 ) -> PageReport:
     known = TreeRecords(stacks=stacks, builds=builds, logs=logs)
     with channel_writer(channel) as writer:
-        return add_page(writer, title=title, address=address, with_logs=with_logs, known=known)
+        return add_page(paged_folder(writer), title=title, address=address, with_logs=with_logs, known=known)
 
 
 def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> ShownRun:
@@ -75,7 +76,7 @@ def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> 
 def publish(channel: Channel, *files: Path) -> PageReport | None:
     with channel_writer(channel) as writer:
         add_packages(writer, files)
-        return refresh_page(writer)
+        return refresh_page(paged_folder(writer))
 
 
 def toys(folder: Path) -> list[Path]:

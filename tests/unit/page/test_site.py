@@ -18,7 +18,7 @@ from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
-from channel_tools.page import ShownStack, TreeRecords, refresh_page, remember_records
+from channel_tools.page import ShownStack, TreeRecords, paged_folder, refresh_page, remember_records
 from channel_tools.system.errors import ChannelError
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
@@ -167,9 +167,10 @@ def test_runs_and_builds_are_remembered_until_something_newer_is_said(channel: C
     write_page(channel, stacks=(stack,))
     with channel_writer(channel) as writer:
         remember_records(
-            writer, TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={})
+            paged_folder(writer),
+            TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={}),
         )
-        refresh_page(writer)
+        refresh_page(paged_folder(writer))
     words = pages(channel)["page/stack/toys.html"].words
     assert words.index("2026-11-21 10:00") < words.index("2026-11-20 10:00")
 

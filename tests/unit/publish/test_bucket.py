@@ -20,6 +20,7 @@ from channel_tools.channel.patches import Patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar
+from channel_tools.page import add_page
 from channel_tools.publish import MaintainedTarget, PackageSet, PublishReport, maintained
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (
@@ -328,3 +329,38 @@ def test_attestations_are_deleted_with_their_package(target: BucketTarget, store
     publish(target, make_set([old, make_conda(tmp_path, "one", version="2.0")]))
     assert target.retain(Retention(grace_s=0.0), label="main", dry_run=False).delete
     assert not list(store.keys(f"chan/{ONE}"))
+
+
+def test_a_label_with_a_page_keeps_it_in_step(target: BucketTarget, store: MemoryStore, tmp_path: Path) -> None:
+    publish(target, make_set([make_conda(tmp_path, "toy", about=own("1"))]))
+    with target.paged("main") as channel:  # the package is fetched for it
+        report = add_page(channel, title="Ours")
+    assert (report.written, target.has_page("main")) == (report.files, True)
+    assert b"share/toy.txt" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]
+    assert store.objects["chan/page/name/toy.html"][1].content_type == "text/html; charset=utf-8"
+    publish(target, make_set([make_conda(tmp_path, "new", about=own("2"))]))
+    publish(target, make_set([make_conda(tmp_path, "other", about=own("3"))]), label="testing")
+    assert b"page/name/new.html" in store.objects["chan/index.html"][0]
+    target.yank(("linux-64/new-1.0-0.conda",), label="main", reason="it sums wrongly")
+    assert b"yanked: it sums wrongly" in store.objects["chan/page/build/linux-64/new-1.0-0.html"][0]
+    assert not target.has_page("testing")
+    assert "chan/label/testing/index.html" not in store.objects
+
+
+def test_the_page_of_a_damaged_bucket_says_so_and_one_of_others_stays(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UsageError, match="memory://toys/chan/: no channel here"), target.paged("main"):
+        pass
+    publish(target, make_set([make_conda(tmp_path, "toy", about=own("1"))]))
+    store.put("chan/index.html", b"mine", served=Served(), replaces=None)
+    with (
+        target.paged("main") as channel,
+        pytest.raises(ChannelError, match=r"memory://toys/chan/index\.html: is there already"),
+    ):
+        add_page(channel)
+    store.delete(["chan/index.html", "chan/linux-64/toy-1.0-0.conda"])
+    with target.paged("main") as channel:
+        add_page(channel)
+    assert "memory://toys/chan/linux-64/toy-1.0-0.conda: is gone" in caplog.text
+    assert b"is damaged or gone" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]

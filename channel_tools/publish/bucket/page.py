@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page of a channel in a bucket: objects beside the packages, written while the writer's lease is held."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.page import SETTINGS, PagedChannel
+from channel_tools.publish.store import ASK_AGAIN, Served, in_parallel
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from channel_tools.channel import Foundation
+    from channel_tools.channel.listing import Listing
+    from channel_tools.page.content import Rows
+    from channel_tools.page.model import Build
+    from channel_tools.publish.bucket.label import LabelPlace
+    from channel_tools.publish.bucket.lease import Lease
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketPlace:
+    """A label of a bucket as PagePlace; ``files`` are packages (``subdir/file name``) that are at hand here."""
+
+    label: LabelPlace
+    lease: Lease
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def url(self, name: str) -> str:
+        """As PagePlace."""
+        return self.label.store.url(self.label.base + name)
+
+    def read(self, name: str) -> bytes | None:
+        """As PagePlace."""
+        found = self.label.store.get(self.label.base + name)
+        return None if found is None else found[0]
+
+    def present(self, names: Collection[str]) -> set[str]:
+        """As PagePlace."""
+        base, found = self.label.base, set()
+        for first in {name.partition("/")[0] for name in names}:
+            for key in self.label.store.keys(base + first):
+                name = key.removeprefix(base)
+                found |= {name, *map(str, Path(name).parents)}
+        return found & set(names)
+
+    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
+        """As PagePlace. Raises ChannelError when another writer took over."""
+        in_parallel(self._put, files[:-1])
+        for last in files[-1:]:
+            self._put(last)
+
+    def _put(self, file: tuple[str, Callable[[], bytes]]) -> None:
+        name, content = file
+        kind = _TYPES.get(posixpath.splitext(name)[1], "application/octet-stream")
+        served = Served(content_type=kind, cache_control=ASK_AGAIN)
+        body = content()
+        self.lease.check()
+        self.label.store.put(self.label.base + name, body, served=served, replaces=None, conditional=False)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """As PagePlace."""
+        if keys := [self.label.base + name for name in names]:
+            self.lease.check()
+            self.label.store.delete(keys)
+
+    @contextlib.contextmanager
+    def package(self, build: Build) -> Iterator[Path]:
+        """As PagePlace; one that is not at hand is fetched."""
+        key = f"{build.subdir}/{build.file_name}"
+        if (at_hand := self.files.get(key)) is not None:
+            yield at_hand
+            return
+        store = self.label.store
+        if store.head(self.label.base + key) is None:
+            raise IntegrityError(f"{self.url(key)}: is gone", hint="publish it again from where it is sound")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / posixpath.basename(key)
+            with path.open("wb") as stream:
+                stream.writelines(store.stream(self.label.base + key))
+            yield path
+
+
+def has_page(label: LabelPlace) -> bool:
+    """Whether the label was given a page."""
+    return label.store.head(label.base + SETTINGS) is not None
+
+
+def paged_label(
+    label: LabelPlace, lease: Lease, foundation: Foundation, files: Mapping[str, Path] | None = None
+) -> PagedChannel:
+    """A label as a channel with a page; ``files`` as of BucketPlace."""
+
+    def load() -> tuple[Listing, Rows]:
+        records = label.read()
+        return records.listing, records.rows()
+
+    name = label.store.url(label.base).rstrip("/").rpartition("/")[2]
+    place = BucketPlace(label=label, lease=lease, files=files or {})
+    return PagedChannel(place=place, name=name, foundation=foundation, load=load)
