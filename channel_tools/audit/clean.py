@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import yaml
 
 from channel_tools.audit.package import PATHS, RENDERED_RECIPE
-from channel_tools.conda.writer import rewrite_info
+from channel_tools.conda.rewrite import rewrite_info
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml

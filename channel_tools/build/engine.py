@@ -92,7 +92,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
     preparation = _Preparation(spec, end)
     callback = _LogToOutput(preparation.prepare)
     tools = ToolConfiguration(
-        test_strategy="native",
+        test_strategy="native" if spec.tests else "skip",
         error_prefix_in_binary=spec.error_prefix_in_binary,
         compression_threads=spec.compression_threads,
     )
@@ -103,6 +103,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
             channels=list(spec.channels),
             progress_callback=callback,
             no_build_id=True,
+            package_format="conda:min",  # it is packed again, by settle_package
         )
     except rattler_build.RattlerBuildError as err:
         return _failed(err, kind=None)

@@ -103,6 +103,8 @@ class BuildOptions:
     conda_build: Path | None = None
     compiler_cache: CompilerCache | None = None
     from_failed: bool = False
+    tests: bool = True
+    """Whether the engine runs the tests of what it has built."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +126,7 @@ class WorkerSpec:
     conda_build: str | None = None
     compiler_cache: CompilerCache | None = None
     kept: str | None = None
+    tests: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ import msgspec
 from channel_tools.build.failures import failure_of, not_the_expected
 from channel_tools.build.model import SPEC_FILE, BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
 from channel_tools.build.resume import can_resume, set_aside
-from channel_tools.system.errors import ConfigError
+from channel_tools.system.errors import ChannelToolsError, ConfigError
 from channel_tools.system.files import disk_full_reported, write_bytes_atomically
 from channel_tools.system.processes import start_command
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
@@ -109,6 +109,7 @@ def start_child(
             conda_build=None if options.conda_build is None else str(options.conda_build),
             compiler_cache=options.compiler_cache,
             kept=None if kept is None else str(kept.absolute()),
+            tests=options.tests,
         )
         write_bytes_atomically(folder / SPEC_FILE, msgspec.json.encode(spec))
         shutil.copytree(job.recipe_folder, recipe, symlinks=True, dirs_exist_ok=kept is not None)
@@ -219,10 +220,22 @@ def _build(spec: WorkerSpec) -> int:
 
 
 def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
+    result = _settled(result, spec)
     write_bytes_atomically(Path(spec.result_file), msgspec.json.encode(result))
     sys.stdout.flush()
     sys.stderr.flush()
     return 0
+
+
+def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
+    from channel_tools.build.settle import settle_built  # noqa: PLC0415 - as in _run
+
+    try:
+        for package in result.packages:
+            settle_built(Path(package), Path(spec.recipe_folder), threads=spec.compression_threads)
+    except ChannelToolsError as err:
+        return WorkerResult(failure="other", message=err.message)
+    return result
 
 
 def _run(spec: WorkerSpec) -> WorkerResult:

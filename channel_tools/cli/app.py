@@ -26,6 +26,7 @@ from channel_tools.cli import (
     pins,
     plan,
     publish,
+    rebuild,
     render,
     serve,
     sources,
@@ -76,6 +77,7 @@ app.command("launch", context_settings={"allow_interspersed_args": False})(launc
 app.command("audit")(audit.audit)
 app.add_typer(attest.app, name="attest")
 app.command("verify")(attest.verify)
+app.command("rebuild")(rebuild.rebuild)
 app.command("sbom")(inventory.sbom)
 app.command("licenses")(inventory.licenses)
 app.command("pins")(pins.pins)

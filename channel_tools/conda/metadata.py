@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # Written into files in place of the installation prefix; clients replace it when they install (CEP 34, paths.json).
 # Long, as in conda-build, so that binary files can hold it too.
 PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
+SOURCE_DATE = "SOURCE_DATE_EPOCH"
+"""What tells build scripts the date of what they build (reproducible-builds.org)."""
+UNDATED_S = 1_577_836_800
+"""2020-01-01, in seconds since 1970: the date of a package that is made of nothing that has one."""
 PLATFORMS: Mapping[str, tuple[str, str]] = {"linux-64": ("linux", "x86_64"), "linux-aarch64": ("linux", "aarch64")}
 _LARGEST = 2**53
 """Above it, numbers are no longer exact in every JSON reader."""

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -23,13 +22,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import zstandard
 
-from channel_tools.conda.archive import stream_component
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import atomic_path, sha256_of_file, walk_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from channel_tools.conda.metadata import PackageMetadata
 
@@ -37,13 +35,13 @@ WRITER_VERSION = 1
 """Raised when the bytes written for the same tree and metadata change."""
 DEFAULT_LEVEL = 6
 """Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
-INFO_LEVEL = 15
-"""Metadata is small and read more often than written; the engine's own level."""
+ENGINE_LEVEL = 15
+"""What py-rattler-build packs with unless it is told."""
 _PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
 _CHUNK_BYTES = 1 << 20
 _TEXT_PROBE_BYTES = 1 << 13
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,10 +75,10 @@ def write_conda_package(
             _write_member(archive, "metadata.json", _json({"conda_pkg_format_version": 2}))
             stem = destination.name.removesuffix(".conda")
             paths: list[dict[str, Any]] = []
-            with _component(archive, f"pkg-{stem}.tar.zst", level) as tar:
+            with open_component(archive, f"pkg-{stem}.tar.zst", level) as tar:
                 paths += [_add_path(tar, tree, path, metadata.timestamp_ms) for path in _members(tree)]
             _describe_links(tree, paths)
-            with _component(archive, f"info-{stem}.tar.zst", level) as tar:
+            with open_component(archive, f"info-{stem}.tar.zst", level) as tar:
                 info = _info_files(metadata, paths) | _license_files(license_files)
                 for name, content in sorted(info.items()):
                     _add_bytes(tar, f"info/{name}", content, metadata.timestamp_ms)
@@ -92,47 +90,6 @@ def write_conda_package(
         files=len(paths),
         unpacked_bytes=sum(path["size_in_bytes"] for path in paths if path["path_type"] == "hardlink"),
     )
-
-
-def rewrite_info(
-    path: Path, edit: Callable[[Mapping[str, bytes]], Mapping[str, bytes]], *, level: int = INFO_LEVEL
-) -> bool:
-    """Replace those files of info/ that ``edit`` returns; whether there were any.
-
-    ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
-    modes and times of what is in info/ stay. The new package appears atomically. Raises IntegrityError for a damaged
-    package.
-    """
-    members = [(member, None if stream is None else stream.read()) for member, stream in stream_component(path, "info")]
-    changed = edit({_info_name(member): content for member, content in members if content is not None})
-    if changed:
-        edited = [(member, changed.get(_info_name(member), content)) for member, content in members]
-        for member, content in edited:
-            member.size = 0 if content is None else len(content)
-        with atomic_path(path) as temporary, zipfile.ZipFile(path) as old:
-            _write_with_info(old, temporary, edited, level)
-    return bool(changed)
-
-
-def _info_name(member: tarfile.TarInfo) -> str:
-    return member.name.removeprefix("info/")
-
-
-def _write_with_info(
-    old: zipfile.ZipFile, destination: Path, members: Sequence[tuple[tarfile.TarInfo, bytes | None]], level: int
-) -> None:
-    with destination.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
-        for entry in old.infolist():
-            if entry.filename.startswith("info-"):
-                with _component(archive, entry.filename, level) as tar:
-                    for member, content in members:
-                        tar.addfile(member, None if content is None else io.BytesIO(content))
-                continue
-            with (
-                old.open(entry) as source,
-                archive.open(zipfile.ZipInfo(entry.filename, _ZIP_TIME), "w", force_zip64=True) as target,
-            ):
-                shutil.copyfileobj(source, target, _CHUNK_BYTES)
 
 
 def _members(tree: Path) -> Iterator[Path]:
@@ -243,10 +200,11 @@ def _license_files(folder: Path | None) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _component(archive: zipfile.ZipFile, name: str, level: int) -> Iterator[tarfile.TarFile]:
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+def open_component(archive: zipfile.ZipFile, name: str, level: int, *, threads: int = 0) -> Iterator[tarfile.TarFile]:
+    """A part of a package to write members to; with ``threads`` the bytes are the same for any number but 0."""
+    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, threads=threads)
     with (
-        archive.open(zipfile.ZipInfo(name, _ZIP_TIME), "w", force_zip64=True) as member,
+        archive.open(zipfile.ZipInfo(name, ZIP_TIME), "w", force_zip64=True) as member,
         compressor.stream_writer(member, closefd=False) as compressed,
         # No stream mode ("w|"): its buffer of its own costs a copy of everything, and the compressor has one.
         tarfile.TarFile(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
@@ -255,7 +213,7 @@ def _component(archive: zipfile.ZipFile, name: str, level: int) -> Iterator[tarf
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), content)
+    archive.writestr(zipfile.ZipInfo(name, ZIP_TIME), content)
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes, timestamp_ms: int) -> None:

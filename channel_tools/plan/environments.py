@@ -31,6 +31,7 @@ from rattler import (
 from rattler.exceptions import FetchRepoDataError, GatewayError, InvalidMatchSpecError, SolverError
 from rattler.package import BuildString
 
+from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.matrix.model import requirement_name
 from channel_tools.system.errors import NetworkError
 
@@ -69,6 +70,8 @@ class Resolved:
     sha256: str
     digest: str | None
     run_exports: RunExports | None
+    date_s: int
+    """What index.json has as the time it was made, in seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +86,7 @@ class OwnPackage:
     depends: tuple[str, ...]
     digest: str
     run_exports: RunExports
+    date_s: int = UNDATED_S
     track_features: tuple[str, ...] = ()
     """Not empty: solvers prefer any other build of the name."""
 
@@ -359,6 +363,7 @@ class EnvironmentSolver:
     def _resolved_anew(self, record: RepoDataRecord, address: str) -> Resolved:
         own = self.own.packages.get(record.file_name) if address.startswith(_OWN_CHANNEL) else None
         exports = self._foundation.run_exports.get(f"{record.subdir}/{record.file_name}")
+        dated_s = int(record.timestamp.timestamp()) if record.timestamp else UNDATED_S
         return Resolved(
             name=record.name.normalized,
             version=str(record.version),
@@ -368,6 +373,7 @@ class EnvironmentSolver:
             sha256=record.sha256.hex() if record.sha256 else "",
             digest=own.digest if own else None,
             run_exports=own.run_exports if own else exports,
+            date_s=own.date_s if own else dated_s,
         )
 
     async def _explain(self, specs: Sequence[str], solver_message: str) -> str:

@@ -60,6 +60,8 @@ class PlannedPackage:
     rendered: RenderedPackage
     build_string: str
     digest: str
+    date_s: int
+    """When the newest of what it is built from was made, in seconds since 1970: its SOURCE_DATE_EPOCH."""
     inputs: Mapping[str, str]
     """``kind:name`` to a hash or short text; the digest is over these, ``reasons`` compare them."""
     files: tuple[BuildFile, ...]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rattler import GenericVirtualPackage, Subdir, VirtualPackage
 
+from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.plan.environments import EnvironmentSolver, OwnPackage, OwnRecords, SolveCache, UnsatisfiableError
 from channel_tools.plan.inputs import (
     TreeFiles,
@@ -157,7 +158,7 @@ class _StackPlanner:
         files = self.files.of_build(rendered)
         inputs = _all_inputs(rendered, files, environments)
         digest = digest_of(inputs)
-        own = _own_package(rendered, digest, environments.depends)
+        own = _own_package(rendered, digest, environments)
         self.solver.own.add(own)
         try:
             waits_for = await self._waits_for(rendered, own, environments)
@@ -168,6 +169,7 @@ class _StackPlanner:
             rendered=rendered,
             build_string=own.build_string,
             digest=digest,
+            date_s=own.date_s,
             inputs=inputs,
             files=files,
             own_pins=environments.own_pins,
@@ -224,7 +226,8 @@ def _all_inputs(
     return dict(sorted(inputs.items()))
 
 
-def _own_package(rendered: RenderedPackage, digest: str, depends: tuple[str, ...]) -> OwnPackage:
+def _own_package(rendered: RenderedPackage, digest: str, environments: ResolvedEnvironments) -> OwnPackage:
+    made_of = (*environments.build, *environments.host)
     build_string = final_build_string(rendered, digest)
     return OwnPackage(
         name=rendered.name,
@@ -232,9 +235,10 @@ def _own_package(rendered: RenderedPackage, digest: str, depends: tuple[str, ...
         build_string=build_string,
         build_number=rendered.build_number,
         subdir=rendered.subdir,
-        depends=depends,
+        depends=environments.depends,
         digest=digest,
         run_exports=own_run_exports(rendered, build_string),
+        date_s=max((record.date_s for record in made_of), default=UNDATED_S),
         track_features=_track_features(rendered),
     )
 

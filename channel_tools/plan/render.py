@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import yaml
 
+from channel_tools.conda.metadata import SOURCE_DATE
 from channel_tools.matrix.expand import is_pin, read_pin
 from channel_tools.matrix.model import Pin, requirement_name
 from channel_tools.plan.inputs import license_files, located, target_of
@@ -25,7 +26,7 @@ from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_
 from channel_tools.system.yamlfile import YamlValue, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from channel_tools.plan.model import PlannedPackage
     from channel_tools.system.settings import Tree
@@ -110,9 +111,9 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
         target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
-    (folder / _RECIPE).write_text(header + _dump(rendered_recipe(package, tree, places)), encoding="utf-8")
+    (folder / _RECIPE).write_text(header + dump_recipe(rendered_recipe(package, tree, places)), encoding="utf-8")
     variants = {key: [package.rendered.variant[key]] for key in _variant_keys(package)}
-    (folder / _VARIANTS).write_text(header + _dump(variants), encoding="utf-8")
+    (folder / _VARIANTS).write_text(header + dump_recipe(variants), encoding="utf-8")
 
 
 def _variant_keys(package: PlannedPackage) -> list[str]:
@@ -120,7 +121,8 @@ def _variant_keys(package: PlannedPackage) -> list[str]:
     return [key for key in sorted(package.rendered.variant) if key not in _ENGINE_KEYS]
 
 
-def _dump(value: Mapping[str, object]) -> str:
+def dump_recipe(value: Mapping[str, object]) -> str:
+    """YAML as rendered recipes have it; what was read from it gives the same text again."""
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
 
 
@@ -162,9 +164,26 @@ def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
     keys: list[YamlValue] = [*_variant_keys(package)]
     variant = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "ignore_keys"}
     section["string"] = package.build_string
+    files = {file.target for file in package.files}
+    section["script"] = dated_script(section.get("script"), package.date_s, files=files)
     if keys:
         section["variant"] = {**variant, "use_keys": keys}
     return section
+
+
+def dated_script(script: YamlValue, date_s: int, *, files: Collection[str]) -> YamlValue:
+    """A build script with its SOURCE_DATE_EPOCH (seconds since 1970), unless it has one: the engine has the hour.
+
+    ``files`` are those beside the recipe: a script that is text may be the name of one.
+    """
+    if isinstance(script, str):
+        script = {"file" if script in files else "content": script}
+    section: dict[str, YamlValue] = dict(script) if isinstance(script, dict) else {}
+    if isinstance(script, list):
+        section["content"] = script
+    given = section.get("env")
+    env: dict[str, YamlValue] = {SOURCE_DATE: str(date_s), **(given if isinstance(given, dict) else {})}
+    return {**section, "env": env}
 
 
 def _with_pins_as_text(value: YamlValue, sibling_specs: Mapping[Pin, str]) -> YamlValue:

@@ -15,6 +15,7 @@ options=(
   -DBUILD_SHARED_LIBS=ON
   -DgRPC_BUILD_TESTS=OFF
   -DgRPC_BUILD_UNSECURE=OFF
+  -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
 )
 for provider in ABSL CARES PROTOBUF RE2 SSL ZLIB; do
   options+=("-DgRPC_${provider}_PROVIDER=package")

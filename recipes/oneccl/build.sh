@@ -20,7 +20,7 @@ export LDFLAGS="${LDFLAGS:-} -Wl,-rpath,\$ORIGIN"
 
 # CMAKE_ARGS is a list of options, set by the compilers' activation.
 # shellcheck disable=SC2086
-cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
+cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON \
   -DCMAKE_POLICY_VERSION_MINIMUM=3.5 \
   -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="${PREFIX}" \

@@ -8,7 +8,7 @@ export CXXFLAGS="${CXXFLAGS:-} -ffile-prefix-map=${PREFIX}=host"
 # gRPC's headers take longer to compile than what includes them: one compilation for each library.
 # CMAKE_ARGS is a list of options, set by the compilers' activation.
 # shellcheck disable=SC2086
-cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} \
+cmake -G Ninja -S . -B _build ${CMAKE_ARGS:-} -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON \
   -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="${PREFIX}" \
   -DCMAKE_INSTALL_PREFIX="${PREFIX}" \

@@ -138,6 +138,7 @@ def test_evaluating_and_writing_keeps_the_meaning(toy: Toy) -> None:
         "use_keys": ["c_compiler", "c_compiler_version", "libwire", "python", "transport"]
     }
     assert result["build"].pop("string") == f"udp_{package.digest[:7]}"
+    assert result["build"]["script"]["env"].pop("SOURCE_DATE_EPOCH") == str(package.date_s)
     assert package.rendered.build_number == 3
     local = result["source"][2]
     assert local.pop("use_gitignore") is False

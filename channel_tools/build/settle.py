@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Takes out of a finished package what says when, where and on which machine it was built.
+
+The engine writes the time of day into the metadata and onto every file, the prefix it built in into the files, and the
+machine's kernel and processor into the rendered recipe. A package has the date of the newest thing it is made of
+instead (SOURCE_DATE_EPOCH in its recipe), so that building it again gives the same bytes. Who built it when, and on
+what, is in its attestation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from channel_tools.build.model import RECIPE_FILE
+from channel_tools.conda.metadata import SOURCE_DATE, UNDATED_S
+from channel_tools.conda.rewrite import settle_package
+from channel_tools.conda.writer import ENGINE_LEVEL
+from channel_tools.system.document import decode_json
+from channel_tools.system.yamlfile import load_plain_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_INDEX = "index.json"
+_RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
+_CONFIGURATION = re.compile(rb"^build_configuration:\n(?:[ ].*\n)*", re.MULTILINE)
+_TIMESTAMP = re.compile(rb"(?<=^  timestamp: ).*$", re.MULTILINE)
+_LEVEL = re.compile(rb"(?<=^    compression_level: ).*$", re.MULTILINE)
+_DEPENDENCIES = b"\nfinalized_dependencies:\n"
+_ITEM = re.compile(rb"^    - .*\n(?:      .*\n)*", re.MULTILINE)
+_LISTS = re.compile(
+    rb"^(?P<key>    (?:specs|depends|constraints):\n)(?P<items>(?:" + _ITEM.pattern.removeprefix(b"^") + rb")+)",
+    re.MULTILINE,
+)
+"""What the engine collects from run_exports comes in the order of a hash table."""
+_MACHINE = re.compile(rb"^    virtual_packages:\n(?:    - .*\n)*", re.MULTILINE)
+
+
+def settle_built(package: Path, recipe_folder: Path, *, threads: int) -> None:
+    """Rewrite a package that was built from ``recipe_folder``; ``threads`` (1 or more) compress it.
+
+    Raises IntegrityError for a damaged package.
+    """
+    date_s = source_date_of(load_plain_yaml((recipe_folder / RECIPE_FILE).read_bytes()))
+    date_s = UNDATED_S if date_s is None else date_s
+
+    def edit(info: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {name: settled(name, info[name], date_s=date_s) for name in (_INDEX, _RENDERED_RECIPE) if name in info}
+
+    settle_package(package, edit, date_s=date_s, threads=threads)
+
+
+def source_date_of(recipe: Mapping[str, Any]) -> int | None:
+    """The SOURCE_DATE_EPOCH (seconds since 1970) that a rendered recipe builds with; None when it names none."""
+    found: Any = recipe
+    for key in ("build", "script", "env", SOURCE_DATE):
+        found = found.get(key) if isinstance(found, dict) else None
+    return int(found) if found is not None else None
+
+
+def settled(name: str, content: bytes, *, date_s: int) -> bytes:
+    """A file of info/ without the time of the build and its machine, and what the engine lists in any order sorted."""
+    if name == _INDEX:
+        index = decode_json(content) | {"timestamp": date_s * 1000}
+        index |= {key: sorted(index[key]) for key in ("depends", "constrains") if key in index}
+        return json.dumps(index, indent=2, ensure_ascii=False).encode()
+    content = _CONFIGURATION.sub(lambda found: _without_machine(found[0], date_s), content)
+    before, mark, dependencies = content.rpartition(_DEPENDENCIES)
+    return before + mark + _LISTS.sub(_sorted_items, dependencies)
+
+
+def _without_machine(section: bytes, date_s: int) -> bytes:
+    when = datetime.fromtimestamp(date_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    section = _LEVEL.sub(str(ENGINE_LEVEL).encode(), _TIMESTAMP.sub(when.encode(), section))
+    return _MACHINE.sub(b"    virtual_packages: []\n", section)
+
+
+def _sorted_items(found: re.Match[bytes]) -> bytes:
+    return found["key"] + b"".join(sorted(_ITEM.findall(found["items"])))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``channel_tools rebuild``: a published package built again from its own recipe, and compared."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channel_tools.cli import options
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, shown_progress
+
+if TYPE_CHECKING:
+    from channel_tools.workflow.rebuild import Comparison, Rebuilt
+
+_Package = Annotated[
+    str,
+    typer.Argument(
+        help="The package's file in a channel's folder, or its name or file name in the local channel.",
+        show_default=False,
+    ),
+]
+_IN_WORDS = {
+    "same": "the same bytes",
+    "packing": "the same files, packed in another way",
+    "metadata": "the same files are installed; metadata differs",
+    "different": "files that are installed differ",
+}
+
+
+@handled
+def rebuild(
+    package: _Package,
+    *,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Say file by file what differs from the published package.")
+    ] = False,
+    diffoscope: Annotated[
+        Path | None,
+        typer.Option(help="The program that shows differences in depth.", show_default="diffoscope on the PATH"),
+    ] = None,
+    destination: Annotated[
+        Path | None,
+        typer.Option("--output-dir", "-o", help="Where the new package goes.", show_default="OUTPUT/rebuilt"),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Download nothing: sources from the source store.")
+    ] = False,
+    root: options.Root = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
+) -> None:
+    """Build a published package again from its own recipe, and compare it; the channel stays as it is."""
+    from channel_tools.workflow.rebuild import RebuildRequest, compare_packages, rebuild_package  # noqa: PLC0415
+
+    settings = options.settings_from(root, output)
+    request = RebuildRequest(
+        package=package,
+        destination=destination or settings.output / "rebuilt",
+        cores=options.available_cores(),
+        environ=os.environ,
+        offline=offline,
+    )
+    with shown_progress() as progress:
+        rebuilt = rebuild_package(settings, request, progress=progress)
+    for note in rebuilt.notes:
+        print_note(f"{rebuilt.published.name}: {note}")
+    if compare:
+        _report(rebuilt, compare_packages(rebuilt), diffoscope, as_json=as_json)
+    elif as_json:
+        print_json({"schema": 1, **_packages(rebuilt)})
+    else:
+        print_line(str(rebuilt.rebuilt))
+
+
+def _packages(rebuilt: Rebuilt) -> dict[str, object]:
+    return {
+        "published": {"path": str(rebuilt.published), "sha256": rebuilt.published_sha256},
+        "rebuilt": {"path": str(rebuilt.rebuilt), "sha256": rebuilt.rebuilt_sha256},
+        "notes": list(rebuilt.notes),
+    }
+
+
+def _report(rebuilt: Rebuilt, comparison: Comparison, diffoscope: Path | None, *, as_json: bool) -> None:
+    """Print what differs; a package that is not the same is an error."""
+    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.workflow.rebuild import show_in_depth  # noqa: PLC0415
+
+    differences, verdict = comparison.differences, comparison.verdict
+    in_depth = show_in_depth(rebuilt, diffoscope, os.environ) if differences else None
+    if as_json:
+        rows = [asdict(one) for one in differences]
+        shown = {"diffoscope": None if in_depth is None else str(in_depth)}
+        print_json({"schema": 1, **_packages(rebuilt), "verdict": verdict, "differences": rows, **shown})
+    elif differences:
+        print_table(
+            ("file", "difference", "published, rebuilt"), [(one.file, one.kind, one.detail) for one in differences]
+        )
+    if in_depth is not None:
+        print_note(f"in depth: {in_depth}")
+    if verdict != "same":
+        message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({len(differences)} files)"
+        raise VerificationError(message, hint=f"the new package is {rebuilt.rebuilt}")
+    if not as_json:
+        print_line(f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} (sha256 {rebuilt.rebuilt_sha256})")

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packages written again with other metadata, or with all that says when and where they were packed replaced.
+
+Members are streamed from the old file into the new one, which then takes its place.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import zipfile
+from typing import IO, TYPE_CHECKING
+
+from channel_tools.conda.archive import read_info_files, stream_component
+from channel_tools.conda.contents import HashedStream, damaged_package, read_path_rows
+from channel_tools.conda.info import content_of
+from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.conda.writer import ENGINE_LEVEL, ZIP_TIME, open_component
+from channel_tools.system.build_id import renew_build_id
+from channel_tools.system.files import atomic_path
+
+if TYPE_CHECKING:
+    import tarfile
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from channel_tools.conda.contents import PathRow
+
+    Member = tuple[tarfile.TarInfo, bytes | None]
+    Edit = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+
+_PATHS = "paths.json"
+_CHUNK_BYTES = 1 << 20
+_MEMORY_BYTES = 64 << 20
+_LONGEST_PREFIX = 255
+_OF_PAYLOAD = frozenset({_PATHS, "has_prefix"})
+"""The files of info/ that name the prefix, and the hashes of files."""
+
+
+def rewrite_info(path: Path, edit: Edit, *, level: int = ENGINE_LEVEL) -> bool:
+    """Replace those files of info/ that ``edit`` returns; whether there were any.
+
+    ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
+    modes and times of what is in info/ stay. The new package appears atomically. Raises IntegrityError for a damaged
+    package.
+    """
+    members = _info_members(path)
+    changed = edit(_info_files(members))
+    if changed:
+        with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
+            for entry in old.infolist():
+                if entry.filename.startswith("info-"):
+                    _write_info(archive, entry.filename, members, changed, level)
+                else:
+                    _copy_entry(old, entry, archive)
+    return bool(changed)
+
+
+def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: int = ENGINE_LEVEL) -> None:
+    """Write a package anew so that neither the hour nor the folder of its build is in it.
+
+    Every member gets the time ``date_s`` (seconds since 1970); the prefix of the build becomes one of the same length
+    that is the same for all builds; linkers' build ids, which are hashes over what was stripped, too, are made anew
+    from the file itself, as debugedit does. ``edit`` is as for rewrite_info and sees the files as they are then. The
+    bytes are the same for any number of ``threads`` from 1 on. Raises IntegrityError for a damaged package.
+    """
+    rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
+    members = _info_members(path)
+    with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
+        changes: dict[bytes, bytes] = {}
+        for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
+            if entry.filename.startswith("pkg-"):
+                with open_component(archive, entry.filename, level, threads=threads) as tar:
+                    changes = _copy_payload(path, tar, rows, date_s)
+            elif entry.filename.startswith("info-"):
+                info = _info_files(members)
+                info |= {name: _with_changes(info[name], changes) for name in _OF_PAYLOAD & info.keys()}
+                for member, _content in members:
+                    _set_time(member, date_s)
+                _write_info(archive, entry.filename, members, info | dict(edit(info)), level)
+            else:
+                _copy_entry(old, entry, archive)
+
+
+def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> dict[bytes, bytes]:
+    """Copy the payload; the prefixes and hashes that are others in the copy."""
+    changes: dict[bytes, bytes] = {}
+    for member, stream in stream_component(path, "pkg"):
+        _set_time(member, date_s)
+        if stream is None:
+            tar.addfile(member)
+            continue
+        row = rows.get(member.name)
+        prefix = (row.prefix_placeholder or "").encode() if row else b""
+        with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as copy:
+            if prefix:
+                changes[prefix] = _placeholder(prefix, path)
+                _copy_replaced(stream, copy, prefix, changes[prefix])
+            else:
+                shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
+            renew_build_id(copy)
+            if row is not None and row.sha256 is not None:
+                changes[row.sha256.encode()] = HashedStream(copy).sha256().encode()
+                copy.seek(0)
+            tar.addfile(member, copy)
+    return {old: new for old, new in changes.items() if old != new}
+
+
+def _placeholder(prefix: bytes, package: Path) -> bytes:
+    """What stands for a build's prefix: as long as it, as binary files need it."""
+    if not len(PREFIX_PLACEHOLDER) <= len(prefix) <= _LONGEST_PREFIX:
+        expected = f"{len(PREFIX_PLACEHOLDER)} to {_LONGEST_PREFIX}"
+        raise damaged_package(package, f"its paths.json has a prefix of {len(prefix)} bytes; expected {expected}")
+    return (PREFIX_PLACEHOLDER + "_placehold" * 3)[: len(prefix)].encode()
+
+
+def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes) -> None:
+    """Copy a stream with one text replaced, also where it lies across the border of two chunks."""
+    rest = b""
+    while chunk := source.read(_CHUNK_BYTES):
+        *before, rest = (rest + chunk).split(old)
+        kept = max(len(rest) - len(old) + 1, 0)
+        target.write(new.join([*before, rest[:kept]]))
+        rest = rest[kept:]
+    target.write(rest)
+
+
+def _with_changes(content: bytes, changes: Mapping[bytes, bytes]) -> bytes:
+    for old, new in changes.items():
+        content = content.replace(old, new)
+    return content
+
+
+def _set_time(member: tarfile.TarInfo, date_s: int) -> None:
+    member.mtime = date_s
+    member.pax_headers = {}  # one may hold another time; long names are written anew
+
+
+def _info_members(path: Path) -> list[Member]:
+    return [(member, None if stream is None else stream.read()) for member, stream in stream_component(path, "info")]
+
+
+def _info_files(members: Iterable[Member]) -> dict[str, bytes]:
+    return {_info_name(member): content for member, content in members if content is not None}
+
+
+def _info_name(member: tarfile.TarInfo) -> str:
+    return member.name.removeprefix("info/")
+
+
+def _write_info(
+    archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes], level: int
+) -> None:
+    with open_component(archive, name, level) as tar:
+        for member, before in members:
+            content = changed.get(_info_name(member), before)
+            member.size = 0 if content is None else len(content)
+            tar.addfile(member, None if content is None else io.BytesIO(content))
+
+
+def _new_zip(destination: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(destination, "w", zipfile.ZIP_STORED)
+
+
+def _copy_entry(old: zipfile.ZipFile, entry: zipfile.ZipInfo, archive: zipfile.ZipFile) -> None:
+    with (
+        old.open(entry) as source,
+        archive.open(zipfile.ZipInfo(entry.filename, ZIP_TIME), "w", force_zip64=True) as target,
+    ):
+        shutil.copyfileobj(source, target, _CHUNK_BYTES)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The build ids that linkers write into programs and libraries."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import IO
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import NoteSegment
+
+from channel_tools.system.elf import ELF_FAULTS, ELF_MAGIC
+
+_NOTE_HEADER_BYTES = 12
+_CHUNK_BYTES = 1 << 20
+
+
+def renew_build_id(stream: IO[bytes]) -> None:
+    """Give an ELF file the build id that follows from its other bytes; the stream is at its beginning then.
+
+    What is no ELF file, has no build id or cannot be read as one stays as it is.
+    """
+    stream.seek(0)
+    if stream.read(len(ELF_MAGIC)) == ELF_MAGIC:
+        for offset, size_bytes in _build_ids(stream):
+            stream.seek(offset)
+            stream.write(bytes(size_bytes))
+            stream.seek(0)
+            digest = hashlib.shake_256()  # of any length: linkers write 16, 20 or 32 bytes
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
+            stream.seek(offset)
+            stream.write(digest.digest(size_bytes))
+    stream.seek(0)
+
+
+def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
+    """Where the file's build ids are, and their sizes."""
+    found = set()
+    try:
+        for segment in ELFFile(stream).iter_segments("PT_NOTE"):
+            for note in segment.iter_notes() if isinstance(segment, NoteSegment) else ():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    found.add((note["n_offset"] + _NOTE_HEADER_BYTES + len(b"GNU\0"), note["n_descsz"]))
+    except ELF_FAULTS:
+        return []
+    return sorted(found)

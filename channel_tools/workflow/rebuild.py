@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Building a published package again from the recipe that it carries, in the environments that it records.
+
+The channel is only read. The recorded packages are linked into a small channel of their own, so that the engine solves
+for exactly these; sources come from the source store.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from channel_tools.audit.clean import clean_package
+from channel_tools.audit.package import RENDERED_RECIPE
+from channel_tools.build.failures import raise_failures
+from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
+from channel_tools.build.schedule import BuildRun, locked_builds
+from channel_tools.build.worker import check_paths, clear_work, start_child
+from channel_tools.channel import open_channel
+from channel_tools.channel.model import RECORD_FOLDER
+from channel_tools.channel.state import subdirs_of
+from channel_tools.channel.store import indexed_files
+from channel_tools.conda.archive import read_info_files, read_package, stream_component
+from channel_tools.conda.comparison import compare_entries, read_entries, verdict_of
+from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
+from channel_tools.foundation.unpack import TreeWriter
+from channel_tools.plan import current_platform
+from channel_tools.provenance.statements import recorded_in
+from channel_tools.sources.store import SourceStore
+from channel_tools.system.errors import CommandError, FoundationError, UsageError, nearest_names_hint
+from channel_tools.system.files import link_or_copy, sha256_of_file
+from channel_tools.system.processes import run_command
+from channel_tools.system.work_folder import make_work_folder, temporary_folder
+from channel_tools.system.yamlfile import load_plain_yaml
+from channel_tools.workflow.carried_recipe import read_carried
+from channel_tools.workflow.sources import fetch_missing, missing_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from channel_tools.build.worker import Child
+    from channel_tools.channel.model import Channel, IndexedFile
+    from channel_tools.channel.records import CachedPackage
+    from channel_tools.conda.archive import Component, PackageInfo
+    from channel_tools.conda.comparison import Difference, Verdict
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+    from channel_tools.workflow.carried_recipe import CarriedRecipe
+
+_ENGINE = "py-rattler-build"
+_DIFFOSCOPE = "diffoscope"
+_DOWNLOADS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RebuildRequest:
+    """What to build again: a package's file in a channel's folder, or its name in the local channel.
+
+    The new package goes to ``destination``, below its subdir. ``environ`` is the caller's; with ``offline`` nothing is
+    downloaded.
+    """
+
+    package: str
+    destination: Path
+    cores: int
+    environ: Mapping[str, str]
+    offline: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rebuilt:
+    """The published package, the one built from its recipe, and what is to be known of how."""
+
+    published: Path
+    published_sha256: str
+    rebuilt: Path
+    rebuilt_sha256: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """How two packages differ."""
+
+    verdict: Verdict
+    differences: tuple[Difference, ...]
+
+
+def compare_packages(rebuilt: Rebuilt) -> Comparison:
+    """Compare a package with its rebuild, file by file. Raises IntegrityError for a damaged one."""
+    if rebuilt.published_sha256 == rebuilt.rebuilt_sha256:
+        return Comparison(verdict="same", differences=())
+    differences = compare_entries(read_entries(rebuilt.published), read_entries(rebuilt.rebuilt))
+    return Comparison(verdict=verdict_of(differences, same_bytes=False), differences=differences)
+
+
+def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """What diffoscope says of the two packages' files, written beside the new one; None where there is no diffoscope.
+
+    ``program`` is the one to take, else it is looked for on the PATH of ``environ``. Raises CommandError when it fails.
+    """
+    found = str(program) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
+    if found is None:
+        return None
+    report = rebuilt.rebuilt.with_name(f"{rebuilt.rebuilt.name}.diffoscope.txt")
+    with temporary_folder() as holder:
+        for name, package in (("published", rebuilt.published), ("rebuilt", rebuilt.rebuilt)):
+            _unpack(package, holder / name)
+        command: list[str | Path] = [
+            found,
+            "--exclude-directory-metadata=yes",
+            "--text",
+            report,
+            "published",
+            "rebuilt",
+        ]
+        result = run_command(command, cwd=holder, env=environ, check=False)
+    if result.returncode not in {0, 1}:
+        raise CommandError(f"{found}: exit status {result.returncode}\n{result.tail()}")
+    return report
+
+
+def _unpack(package: Path, folder: Path) -> None:
+    """A package's files as they lie in it, the metadata in info/."""
+    parts: tuple[Component, ...] = ("pkg", "info")
+    writer = TreeWriter(folder, package)
+    folder.mkdir()
+    for member, stream in (found for part in parts for found in stream_component(package, part)):
+        if stream is not None:
+            writer.write_file(member.name, stream, executable=bool(member.mode & 0o111))
+        elif member.issym():
+            writer.write_link(member.name, member.linkname)
+
+
+def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Progress) -> Rebuilt:
+    """Build a published package again; the channel stays as it is.
+
+    Raises UsageError for a package that is not there or was not built by this program, FoundationError when what it was
+    built with is no longer in the channel, NetworkError for sources that are missing, and what building raises.
+    """
+    path = find_package(settings, request.package)
+    channel = open_channel(path.parents[1])
+    info = read_package(path, contents=False)
+    inputs = _inputs_of(info, path)
+    make_work_folder(settings.work)
+    work = settings.work / "rebuild"
+    with locked_builds(work), temporary_folder(work) as holder:
+        clear_work(work)
+        recipe = holder / "recipe"
+        carried = read_carried(path)
+        store = _provide(settings, carried, request, progress)
+        notes = carried.write(recipe, store)
+        address = _environments(channel, info, inputs, holder)
+        job = BuildJob(file_name=path.name, subdir=path.parent.name, recipe_folder=recipe)
+        places = BuildPlaces(work=work, logs=settings.logs / "rebuild", cache=settings.cache)
+        rebuilt = _build(job, places, request, address, progress)
+    return Rebuilt(
+        published=path,
+        published_sha256=info.sha256,
+        rebuilt=rebuilt,
+        rebuilt_sha256=sha256_of_file(rebuilt),
+        notes=(*_engine_note(path), *notes),
+    )
+
+
+def find_package(settings: Settings, text: str) -> Path:
+    """The file of a package by its path, its file name, or its name if the local channel shows one build of it.
+
+    Raises UsageError where there is none or more than one, ChannelError when there is no local channel.
+    """
+    from pathlib import Path  # noqa: PLC0415
+
+    path = Path(text).absolute()
+    if path.name.endswith(PACKAGE_SUFFIX) and path.is_file():
+        if not (path.parents[1] / RECORD_FOLDER).is_dir():
+            message = f"{path}: does not lie in the folder of a channel of this program"
+            raise UsageError(
+                message, hint="name it as CHANNEL/SUBDIR/NAME.conda, in a copy of its channel (mirror import)"
+            )
+        return path
+    channel = open_channel(settings.channel)
+    own = [file for file in indexed_files(channel, subdirs_of(channel.path)).values() if not file.ref.foundation]
+    found = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
+    found = found or [file for file in own if file.row.name == text and file.hidden is None]
+    if not found:
+        hint = nearest_names_hint(text, {file.row.name for file in own}, what="package of ours in the channel")
+        raise UsageError(f"{channel.path}: has no package {text} that was built from a recipe", hint=hint)
+    if len(found) > 1:
+        names = ", ".join(sorted(file.ref.file_name for file in found))
+        raise UsageError(f"{text}: the channel has {len(found)} builds of it", hint=f"name one: {names}")
+    return found[0].path
+
+
+def _inputs_of(info: PackageInfo, path: Path) -> Mapping[str, str]:
+    inputs = recorded_in(info.about).get("inputs")
+    if not isinstance(inputs, dict):
+        hint = "only packages that channel_tools build made can be built again; not those of a foundation"
+        raise UsageError(f"{path}: carries no record of what it was built from", hint=hint)
+    return {str(key): str(value) for key, value in inputs.items()}
+
+
+def _provide(settings: Settings, carried: CarriedRecipe, request: RebuildRequest, progress: Progress) -> SourceStore:
+    """The store with the package's sources in it, which are fetched where they are missing."""
+    store = SourceStore(folder=settings.sources)
+    needs = carried.needs(store)
+    missing = [need for need in needs if store.find(need) is None]
+    if missing and request.offline:
+        raise missing_error(missing, store)
+    fetch_missing(settings, missing, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
+    for need in needs:
+        store.check(need)
+    return store
+
+
+def _environments(channel: Channel, info: PackageInfo, inputs: Mapping[str, str], holder: Path) -> str:
+    """A channel with the packages that the build's environments had, and no others; its address.
+
+    Its name is the one that the package records. Raises FoundationError for packages that are no longer there.
+    """
+    files = indexed_files(channel, subdirs_of(channel.path)).values()
+    by_sha256 = {file.ref.sha256: file for file in files}
+    by_digest = {file.row.digest: file for file in files if file.row.digest is not None}
+    found: list[IndexedFile] = []
+    missing: list[str] = []
+    for key, value in sorted(inputs.items()):
+        kind, _, name = key.partition(":")
+        file = by_digest.get(value) if kind == "package" else by_sha256.get(value.split(" ")[-1])
+        if kind not in {"package", "foundation"}:
+            continue
+        if file is None:
+            missing.append(f"{name} {value}")
+        else:
+            found.append(file)
+    if missing:
+        message = f"{channel.path}: no longer has what {info.index['name']} was built with:\n" + "\n".join(missing)
+        raise FoundationError(message, hint="rebuild it in a channel that kept these packages, or from a mirror of it")
+    folder = holder / _channel_name(info)
+    for subdir in {current_platform(), NOARCH}:
+        _write_subdir(folder / subdir, {file.ref.key: file for file in found if file.ref.subdir == subdir}.values())
+    return folder.as_uri()
+
+
+def _write_subdir(folder: Path, files: Iterable[IndexedFile]) -> None:
+    folder.mkdir(parents=True)
+    rows: dict[str, CachedPackage] = {}
+    for file in files:
+        rows[file.ref.file_name] = file.row
+        link_or_copy(file.path, folder / file.ref.file_name)
+    records = {name: msgspec.Raw(row.record_json) for name, row in rows.items()}
+    exports = {name: msgspec.Raw(row.exports_json) for name, row in rows.items()}
+    (folder / REPODATA).write_bytes(encode_repodata(folder.name, records))
+    (folder / RUN_EXPORTS).write_bytes(encode_run_exports(folder.name, exports))
+
+
+def _channel_name(info: PackageInfo) -> str:
+    channels: Any = info.about.get("channels")
+    first = channels[0] if isinstance(channels, list) and channels else ""
+    name = str(first).rstrip("/").rpartition("/")[2]
+    return name if name.replace("-", "").replace("_", "").isalnum() else "channel"
+
+
+def _build(job: BuildJob, places: BuildPlaces, request: RebuildRequest, address: str, progress: Progress) -> Path:
+    options = BuildOptions(
+        platform=current_platform(), max_jobs=1, cores=request.cores, environ=request.environ, tests=False
+    )
+    check_paths([job], places)
+
+    def start(job: BuildJob, _at_once: int) -> Child:
+        return start_child(job, options, places=places, channels=(address,), cores=request.cores)
+
+    def enter(package: Path) -> Path:
+        clean_package(package)
+        destination = PackageKey.of(package).path_in(request.destination)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(package, destination)
+        return destination
+
+    with BuildRun([job], start=start, enter=enter, progress=progress) as run:
+        results = list(run.results(1))
+    raise_failures(results)
+    (result,) = results
+    return cast("Path", result.package)
+
+
+def _engine_note(path: Path) -> tuple[str, ...]:
+    """That another version of the engine built the package, which may write other metadata."""
+    content = read_info_files(path, frozenset({RENDERED_RECIPE})).get(RENDERED_RECIPE, b"")
+    rendered = load_plain_yaml(content)
+    tools = rendered.get("system_tools") if isinstance(rendered, dict) else None
+    built, here = (tools or {}).get("rattler-build"), importlib.metadata.version(_ENGINE)
+    return () if built in {None, here} else (f"it was built by rattler-build {built}; here is {here}",)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+
+from channel_tools.conda.archive import read_package, stream_component
+from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.conda.rewrite import settle_package
+from channel_tools.system.build_id import renew_build_id
+from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+INDEX = {"name": "toy", "version": "1.0", "build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": []}
+DATE_S = 1_600_000_000
+
+
+def _tar(files: Mapping[str, bytes], mtime: int) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), mtime + 0.5
+            tar.addfile(member, io.BytesIO(content))
+    return zstandard.ZstdCompressor().compress(stream.getvalue())
+
+
+def _package(folder: Path, payload: Mapping[str, bytes], *, prefix: str, hour: int) -> Path:
+    """A package as an engine writes it: with the hour and the prefix of its build."""
+    rows = [
+        {"_path": name, "path_type": "hardlink", "sha256": hashlib.sha256(content).hexdigest()}
+        | {"size_in_bytes": len(content)}
+        | ({"prefix_placeholder": prefix, "file_mode": "text"} if prefix.encode() in content else {})
+        for name, content in payload.items()
+    ]
+    info = {
+        "info/index.json": json.dumps(INDEX).encode(),
+        "info/paths.json": json.dumps({"paths": rows, "paths_version": 1}).encode(),
+        "info/about.json": b"{}",
+    }
+    folder.mkdir()
+    path = folder / "toy-1.0-h_0.conda"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
+        archive.writestr("info-toy-1.0-h_0.tar.zst", _tar(info, hour))
+        archive.writestr("pkg-toy-1.0-h_0.tar.zst", _tar(payload, hour))
+    return path
+
+
+def _prefix(folder: str) -> str:
+    return (folder + "_placehold" * 30)[:255]
+
+
+def _settled(path: Path, *, threads: int = 1) -> bytes:
+    settle_package(path, lambda _info: {}, date_s=DATE_S, threads=threads)
+    return path.read_bytes()
+
+
+def test_two_builds_in_other_folders_and_hours_give_the_same_bytes(tmp_path: Path) -> None:
+    one, other = _prefix("/home/ada/build/"), _prefix("/scratch/b/")
+    long = b"x" * ((1 << 20) - 100)  # the prefix lies across the border of two chunks
+    first = _package(tmp_path / "a", {"p": long + one.encode() + b"/lib", "q": b"plain"}, prefix=one, hour=1)
+    second = _package(tmp_path / "b", {"p": long + other.encode() + b"/lib", "q": b"plain"}, prefix=other, hour=2)
+
+    assert _settled(first) == _settled(second, threads=3)
+
+    assert read_package(first, contents=True).index == INDEX
+    members = {
+        member.name: (member.mtime, stream.read() if stream else b"")
+        for member, stream in stream_component(first, "pkg")
+    }
+    expected = (PREFIX_PLACEHOLDER + "_placehold" * 3)[:255].encode()
+    assert members == {"p": (DATE_S, long + expected + b"/lib"), "q": (DATE_S, b"plain")}
+
+
+def test_other_content_stays_other(tmp_path: Path) -> None:
+    prefix = _prefix("/b/")
+    first = _package(tmp_path / "a", {"p": b"one"}, prefix=prefix, hour=1)
+    second = _package(tmp_path / "b", {"p": b"two"}, prefix=prefix, hour=1)
+
+    assert _settled(first) != _settled(second)
+
+
+def test_a_prefix_too_short_for_a_placeholder_is_refused(tmp_path: Path) -> None:
+    package = _package(tmp_path / "a", {"p": b"/short/lib"}, prefix="/short", hour=1)
+
+    with pytest.raises(IntegrityError, match="a prefix of 6 bytes; expected 232 to 255"):
+        _settled(package)
+
+
+def _elf(build_id: bytes, text: bytes) -> bytes:
+    """An ELF file with one segment of notes, as a linker writes a build id."""
+    note = struct.pack("<III", 4, len(build_id), 3) + b"GNU\0" + build_id
+    header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 4, 4, 120, 0, 0, len(note), len(note), 4)
+    return header + segment + note + text
+
+
+def _renewed(content: bytes) -> bytes:
+    stream = io.BytesIO(content)
+    renew_build_id(stream)
+    return stream.getvalue()
+
+
+def test_a_build_id_follows_from_the_rest_of_the_file() -> None:
+    first, second = _renewed(_elf(b"a" * 20, b"text")), _renewed(_elf(b"b" * 20, b"text"))
+
+    assert first == second
+    assert first != _renewed(_elf(b"a" * 20, b"tent"))
+    assert first.endswith(b"text")
+    assert len(first) == len(_elf(b"a" * 20, b"text"))
+
+
+@pytest.mark.parametrize(
+    "content", [b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 80], ids=["script", "cut", "damaged"]
+)
+def test_what_has_no_build_id_stays(content: bytes) -> None:
+    assert _renewed(content) == content
