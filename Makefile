@@ -10,6 +10,7 @@
 # make sanitize     SwitchML's C++ under the sanitizers, its gRPC parts too, which compile for minutes
 # make simulate     SwitchML's client and switch in virtual time, SCHEDULES (1000000) of faults; says the seed of one that breaks a promise
 # make docs         the documentation as a site in output/docs, its links checked
+# make screenshots  the pictures of a channel's page in docs/how-to/images, by the tests that look at it
 # make bench        what the commands take, beside other programs where they are at hand
 # make bench-allreduce  SwitchML's allreduce beside gloo's, over sizes, ranks, hosts and loss, torch-mpi's beside mpi4py's, oneCCL's and ACCL's; output/bench/
 # make bench-cluster  builds on a Slurm of two nodes beside the ideal, 2,000 packages planned, more and more nodes simulated; output/bench/
@@ -24,7 +25,7 @@ SHARE  ?= all
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: simulate sanitize fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
+.PHONY: screenshots simulate sanitize fuzz sweep channel test test-unit test-lowest lint lint-cpp docs bench bench-allreduce bench-cluster soak clean setup help
 
 channel: setup
 	$(BIN)/channel_tools build --variant $(STACK)
@@ -83,6 +84,9 @@ simulate: setup
 
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet
+
+screenshots: setup
+	CHANNEL_TOOLS_TEST_SCREENSHOTS=docs/how-to/images $(BIN)/python -m pytest tests/integration/test_channel_page.py -k screenshots
 
 # a missed limit fails it, after all has been measured
 bench: channel

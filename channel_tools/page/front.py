@@ -126,8 +126,8 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
 
 def _stack_row(site: Site, stack: ShownStack) -> tuple[str, str, str, str]:
     """Name, description, what it was built for, and how its last validation went."""
-    variants = stack_variants(site, stack)
-    pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in variants if one.python and one.pytorch]
+    offered = [one for one in stack_variants(site, stack) if any(build.hidden is None for build in one.builds)]
+    pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in offered if one.python and one.pytorch]
     last = stack.runs[-1] if stack.runs else None
     if last is not None:
         state = f"{'passed' if last.passed else 'failed'} validation on {last.started[:10]}"

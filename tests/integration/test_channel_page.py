@@ -10,95 +10,198 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from channel_tools.channel import channel_writer
+from channel_tools.channel.listing import with_yanked
+from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
+from channel_tools.channel.results import BuildRecord
+from channel_tools.page import ShownStack
 from tests.support.programs import program
 from tests.unit.channel.toys import make_conda, new_channel, own
-from tests.unit.page.sites import publish, toys, write_page
+from tests.unit.page.sites import publish, run_of, toys, write_page
 
 pytestmark = pytest.mark.integration
 
+SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-AXE = """axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}).then((found) => {
+HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
+PAGES = (
+    "index.html",
+    "page/packages-1.html",
+    "page/stack/toys.html",
+    "page/name/toy.html",
+    "page/build/linux-64/libtoy-1.0-0.html",
+    "page/log/linux-64/libtoy-1.0-0.html",
+)
+STACK = ShownStack(
+    name="toys",
+    description="Toys for a stock PyTorch",
+    install=("toy",),
+    validated=True,
+    runs=tuple(run_of(day, "toy-1.0-py11_pt5", mb_s=900 + 37 * (day % 5)) for day in range(1, 20)),
+)
+# runs in a page of its own beside two copies of the site, of which axe-core sees the one without the policy
+RUNNER = """<body><script>
+const wait = (frame) => new Promise((done) => frame.addEventListener("load", done));
+async function opened(path) {
+  const frame = document.createElement("iframe");
+  frame.width = WIDTH; frame.height = 900; frame.src = path;
+  document.body.append(frame);
+  await wait(frame);
+  return frame;
+}
+async function judged(path) {
+  const frame = await opened(`open/${path}`);
+  const axe = frame.contentDocument.createElement("script");
+  axe.src = new URL("axe.js", location.href);
+  frame.contentDocument.head.append(axe);
+  await wait(axe);
+  const only = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"];
+  const found = await frame.contentWindow.axe.run(frame.contentDocument, {runOnly: only});
+  const root = frame.contentDocument.documentElement;
   const faults = found.violations.map((one) => [one.id, one.nodes[0].html]);
-  document.body.textContent = `RESULT${JSON.stringify({faults, passes: found.passes.length})}END`;
-});"""
-SEARCH = """const words = document.getElementById("search-words");
-words.value = "toys";
-words.dispatchEvent(new Event("input"));
-setTimeout(() => {
-  const found = [...document.querySelectorAll("#search-found li")].map((one) => one.textContent);
-  document.body.textContent = `RESULT${JSON.stringify({found, ran: window.ran === true})}END`;
-}, 1000);"""
+  if (root.scrollWidth > root.clientWidth) faults.push(["wider than the window", `${root.scrollWidth}`]);
+  frame.remove();
+  return {faults, passes: found.passes.length};
+}
+async function searched() {
+  const frame = await opened("site/index.html");
+  const words = frame.contentDocument.getElementById("search-words");
+  words.value = "toys";
+  const loaded = new Promise((done) => new MutationObserver(done).observe(
+    frame.contentDocument.getElementById("search-found"), {childList: true}));
+  words.dispatchEvent(new Event("input"));
+  await loaded;
+  const found = [...frame.contentDocument.querySelectorAll("#search-found li")].map((one) => one.textContent);
+  const ran = [frame.contentWindow.ran === true];
+  for (const path of ["page/name/hostile.html", "page/log/linux-64/libtoy-1.0-0.html"]) {
+    const other = await opened(`site/${path}`);
+    ran.push(other.contentWindow.ran === true);
+  }
+  return {found, ran, command: frame.contentDocument.querySelector(".commands code").textContent};
+}
+(async () => {
+  const seen = {pages: {}, search: await searched()};
+  for (const path of PAGES) seen.pages[path] = await judged(path);
+  document.body.textContent = `RESULT${JSON.stringify(seen)}END`;
+})().catch((fault) => { document.body.textContent = `RESULT${JSON.stringify({fault: String(fault)})}END`; });
+</script></body>"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """A window's width and the colours that the reader prefers."""
+
+    width: int
+    dark: bool
 
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     work = tmp_path_factory.mktemp("page")
     channel = new_channel(work)
-    hostile = {"summary": "toys <img src=x onerror='ran = true'><script>ran = true</script>"}
-    publish(channel, *toys(work / "made"), make_conda(work / "made", "hostile", about=own("d7") | hostile))
-    write_page(channel, title="Our toys")
+    hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
+    publish(channel, *toys(work / "made"), hostile)
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_yanked(loaded.listing, ["linux-64/toy-1.0-py12_pt6.conda"], "wrong sums"))
+    log = work / "log"
+    log.write_text(f"\x1b[31mbuilding\x1b[0m {HOSTILE}\n" * 50)
+    names = ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")
+    write_page(
+        channel,
+        title="Our channel",
+        stacks=(STACK,),
+        builds={
+            name: BuildRecord(file_name=name, finished="2026-11-20T09:30:00+00:00", seconds=34.0) for name in names
+        },
+        logs={names[0]: log},
+        with_logs=True,
+    )
     return channel
 
 
-def run_in_browser(channel: Channel, page: str, scripts: list[str], work: Path, *looks: str) -> dict[str, object]:
-    """What a script of the site itself leaves behind as RESULT...END, in a copy of the site that loads ``scripts``."""
-    site = work / "site"
-    shutil.copytree(channel.path, site)
-    path, root = site / page, "../" * page.count("/")
-    tags = ""
-    for number, script in enumerate(scripts):
-        (site / "page" / f"test-{number}.js").write_text(script)
-        tags += f'<script src="{root}page/test-{number}.js" defer></script>'
-    path.write_text(path.read_text().replace("</head>", tags + "</head>"))
+def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
+    """What the browser prints with ``options`` beside those of all."""
     browser = Path(program("chromium"))
     sound = ":".join(str(folder) for folder in browser.parents[1].glob("*/pulseaudio"))
-    options = ("--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", f"--user-data-dir={work / 'profile'}")
     done = subprocess.run(
-        [browser, *options, *looks, "--dump-dom", path.as_uri()],
+        [
+            *(browser, "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=60000"),
+            *("--allow-file-access-from-files", f"--user-data-dir={work / 'profile'}"),
+            *(f"--window-size={looks.width},900", f"--blink-settings=preferredColorScheme={0 if looks.dark else 1}"),
+            *(*options, address),
+        ],
         env={**os.environ, "LD_LIBRARY_PATH": sound},
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    found = re.search("RESULT(.*)END", done.stdout)
-    assert found, done.stderr
-    value: dict[str, object] = json.loads(html.unescape(found[1]))
+    return f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[Looks(width=390, dark=True), Looks(width=1280, dark=False)],
+    ids=["phone-dark", "desktop-light"],
+)
+def seen(request: pytest.FixtureRequest, channel: Channel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the runner saw of the pages; one start of the browser for each width."""
+    work, looks = tmp_path_factory.mktemp("browser"), request.param
+    for name in ("site", "open"):
+        shutil.copytree(channel.path, work / name)
+    for path in PAGES:  # axe-core makes styles, which the page forbids
+        text = POLICY.sub("", (work / "open" / path).read_text())
+        (work / "open" / path).write_text(text.replace("<details>", "<details open>"))
+    axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    (work / "axe.js").write_text(axe)
+    runner = RUNNER.replace("WIDTH", str(looks.width)).replace("of PAGES", f"of {json.dumps(PAGES)}")
+    (work / "runner.html").write_text(runner)
+    printed = browse((work / "runner.html").as_uri(), looks, work, "--dump-dom")
+    found = re.search("RESULT(.*)END", printed)
+    assert found, printed
+    value: dict[str, Any] = json.loads(html.unescape(found[1]))
+    assert "fault" not in value, value
     return value
 
 
-@pytest.mark.parametrize("looks", [("390", "0"), ("1280", "1")], ids=["phone-dark", "desktop-light"])
-@pytest.mark.parametrize("page", ["index.html", "page/name/toy.html", "page/build/linux-64/libtoy-1.0-0.html"])
-def test_axe_finds_nothing(channel: Channel, tmp_path: Path, page: str, looks: tuple[str, str]) -> None:
-    copy = Channel(path=tmp_path / "open", foundation=channel.foundation)
-    shutil.copytree(channel.path, copy.path)
-    text = POLICY.sub("", (copy.path / page).read_text())  # axe-core makes styles, which the page forbids
-    (copy.path / page).write_text(text.replace("<details>", "<details open>"))
-    axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    width, scheme = looks
-    found = run_in_browser(
-        copy,
-        page,
-        [axe, AXE],
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(seen: dict[str, Any], page: str) -> None:
+    assert seen["pages"][page]["faults"] == []
+    assert seen["pages"][page]["passes"] > 20
+
+
+def test_the_search_finds_packages_and_nothing_of_them_runs(seen: dict[str, Any]) -> None:
+    assert seen["search"]["found"] == [f"hostile 1.0 {HOSTILE}", "libtoy 1.0 A library of toys"]
+    assert seen["search"]["ran"] == [False, False, False]
+    assert re.search(r"-c file:///.*/site PACKAGE", seen["search"]["command"])
+
+
+@pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names the folder for screenshots")
+@pytest.mark.parametrize(
+    "looks", [Looks(width=500, dark=True), Looks(width=1000, dark=False)], ids=["phone", "desktop"]
+)
+@pytest.mark.parametrize(
+    ("name", "place", "height"), [("index", "index.html", 900), ("stack", "page/stack/toys.html", 1450)]
+)
+def test_screenshots(channel: Channel, tmp_path: Path, name: str, place: str, height: int, looks: Looks) -> None:
+    site = Channel(path=tmp_path / "site", foundation=channel.foundation)
+    shutil.copytree(channel.path, site.path)
+    write_page(site, address="https://conda.our.site/ours", stacks=(STACK,))
+    target = Path(os.environ[SCREENSHOTS]).absolute() / f"page-{name}-{'phone' if looks.dark else 'desktop'}.png"
+    size = f"--window-size={looks.width},{height}"
+    browse(
+        f"{site.path.as_uri()}/{place}",
+        looks,
         tmp_path,
-        f"--window-size={width},900",
-        f"--blink-settings=preferredColorScheme={scheme}",
+        size,
+        "--force-device-scale-factor=0.75",
+        f"--screenshot={target}",
     )
-    assert found["faults"] == []
-    assert int(str(found["passes"])) > 20
-
-
-def test_the_search_finds_packages_and_runs_nothing_of_them(channel: Channel, tmp_path: Path) -> None:
-    found = run_in_browser(channel, "index.html", [SEARCH], tmp_path)
-    assert found == {
-        "found": [
-            "hostile 1.0 toys <img src=x onerror='ran = true'><script>ran = true</script>",
-            "libtoy 1.0 A library of toys",
-        ],
-        "ran": False,
-    }
+    assert target.read_bytes().startswith(b"\x89PNG")
