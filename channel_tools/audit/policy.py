@@ -105,7 +105,7 @@ def _reason(finding: Finding, declared: Declared) -> str | None:
     for exception in declared.exceptions:
         if exception.rule == finding.rule and any(_is_meant(finding.file, glob) for glob in exception.files):
             return exception.reason
-    key, globs = _ALLOWLISTS.get(finding.rule, ("", _no_globs))
+    key, globs = _ALLOWLISTS.get(finding.rule, ("", lambda _declared: ()))
     if any(fnmatch.fnmatchcase(finding.subject, glob) for glob in globs(declared)):
         return f"listed in the recipe's build.dynamic_linking.{key}"
     return None
@@ -117,21 +117,9 @@ def _is_meant(file: str, glob: str) -> bool:
     return fnmatch.fnmatchcase(file, glob) or fnmatch.fnmatchcase(archive, glob)
 
 
-def _no_globs(_declared: Declared) -> Sequence[str]:
-    return ()
-
-
-def _library_globs(declared: Declared) -> Sequence[str]:
-    return [glob.rpartition("/")[2] for glob in declared.missing_dso]
-
-
-def _rpath_globs(declared: Declared) -> Sequence[str]:
-    return declared.rpaths
-
-
-_ALLOWLISTS = {
-    Rule.NEEDED: ("missing_dso_allowlist", _library_globs),
-    Rule.RPATH: ("rpath_allowlist", _rpath_globs),
+_ALLOWLISTS: Mapping[Rule, tuple[str, Callable[[Declared], Sequence[str]]]] = {
+    Rule.NEEDED: ("missing_dso_allowlist", lambda declared: [glob.rpartition("/")[2] for glob in declared.missing_dso]),
+    Rule.RPATH: ("rpath_allowlist", lambda declared: declared.rpaths),
 }
 
 

@@ -130,7 +130,9 @@ class Reader:
             machine = str(elf["e_machine"])
             isa = _isa_needed(elf)
             is_read = machine == "EM_X86_64" and self.reads_code and SYSROOT not in name
-            instructions = self._instructions(content, elf, path) if is_read else ()
+            instructions: tuple[Instruction, ...] = ()
+            if is_read:
+                instructions = instructions_beyond(content, elf, level=self.level, path=path, processes=self.processes)
         except (IntegrityError, *ELF_FAULTS) as err:
             return _damaged(err)
         return ElfFacts(
@@ -148,9 +150,6 @@ class Reader:
         if not head.startswith((AR_MAGIC, THIN_MAGIC)) or SYSROOT in name:
             return None
         return read_archive(content, level=self.level, reads_code=self.reads_code)
-
-    def _instructions(self, content: BinaryIO, elf: ELFFile, path: Path | None) -> tuple[Instruction, ...]:
-        return instructions_beyond(content, elf, level=self.level, path=path, processes=self.processes)
 
 
 def _damaged(err: Exception) -> ElfFacts:

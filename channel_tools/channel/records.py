@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +37,7 @@ _RECORD_FIELDS = (
     "arch", "build", "build_number", "features", "license", "license_family",
     "name", "noarch", "platform", "purls", "python_site_packages_path", "subdir", "timestamp", "version",
 )  # fmt: skip
+_NAME_END = re.compile(r"[\s=<>!~\[]")
 _V3_FIELDS = ("extra_depends", "flags", "requires_flags")
 _log = logging.getLogger(__name__)
 _FILES_PER_PROCESS = 250
@@ -75,6 +77,11 @@ class CachedPackage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         """The MatchSpecs of what it needs."""
         depends = self.record.get("depends")
         return tuple(str(spec) for spec in depends) if isinstance(depends, list) else ()
+
+    @property
+    def dependency_names(self) -> tuple[str, ...]:
+        """The names of the packages that it needs, in the order of its MatchSpecs."""
+        return tuple(_NAME_END.split(spec.strip(), maxsplit=1)[0].lower() for spec in self.depends)
 
     @property
     def about(self) -> JsonObject:

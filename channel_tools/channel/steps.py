@@ -7,7 +7,6 @@ steps where packages of two subdirs need each other: first those that need nothi
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
 
-_NAME_END = re.compile(r"[\s=<>!~\[]")
 Step = tuple[str, frozenset[str]]
 """A subdir, and the file names that become visible in it."""
 
@@ -82,15 +80,10 @@ def contents_in_order(
 def _requirements(change: SubdirChange, visible: set[str]) -> dict[str, tuple[str, frozenset[str]]]:
     """What listing_steps asks of the packages that are new in the index."""
     return {
-        name: (row.name, frozenset(_name_of(spec) for spec in row.depends))
+        name: (row.name, frozenset(row.dependency_names))
         for name, row in change.final.listed.items()
         if name not in visible
     }
-
-
-def _name_of(spec: str) -> str:
-    """The package name of a MatchSpec of repodata."""
-    return _NAME_END.split(spec.strip(), maxsplit=1)[0].lower()
 
 
 def listing_steps(requirements: Mapping[str, Mapping[str, tuple[str, frozenset[str]]]]) -> list[Step]:

@@ -267,7 +267,7 @@ def import_(
     from channel_tools.mirror.importing.importer import ImportOptions, import_bundle  # noqa: PLC0415
     from channel_tools.mirror.importing.target import import_target  # noqa: PLC0415
 
-    target = import_target(to, state=state or _state_folder(), cwd=Path.cwd())
+    target = import_target(to, state=state or user_folder("state") / "mirrors", cwd=Path.cwd())
     how = ImportOptions(
         root_sha256=root_sha256,
         environ=os.environ,
@@ -287,7 +287,3 @@ def import_(
         print_line(f"{report.held} files were here already: {report.held_verified} read and right, {unread} not read")
     for name, address in report.addresses.items():
         print_line(f"{name}: {address}")
-
-
-def _state_folder() -> Path:
-    return user_folder("state") / "mirrors"

@@ -29,7 +29,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.matrix.model import RecipeFile, RenderedPackage, VariantScalar
@@ -213,7 +213,8 @@ def _homepage_edit(
         message = f"{recipe_file.path}: about.homepage is missing, which every feedstock needs"
         raise UsageError(message, hint="give --homepage ADDRESS, or write it into the recipe")
     if about is None:
-        return [(end, end, f"\nabout:\n{_INDENT}homepage: {homepage}\n") for end in [_end_of(sections)]]
+        end = max(value.end_mark.index for _key, value in sections.values())
+        return [(end, end, f"\nabout:\n{_INDENT}homepage: {homepage}\n")]
     return [_first_in(about[1], f"homepage: {homepage}")]
 
 
@@ -238,11 +239,6 @@ def _first_in(section: yaml.Node, line: str) -> Edit:
     return start, start, f"{line}\n{' ' * section.start_mark.column}"
 
 
-def _end_of(sections: dict[str, tuple[yaml.Node, yaml.Node]]) -> int:
-    """The offset behind the last section of a recipe."""
-    return max(value.end_mark.index for _key, value in sections.values())
-
-
 def _apply(text: str, edits: Sequence[Edit]) -> str:
     for start, end, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[end:]
@@ -264,7 +260,7 @@ def feedstock_variants(
         ]
     )
     keys = sorted({key for row in rows for key in row})
-    values = {key: _ordered(row[key] for row in rows if key in row) for key in keys}
+    values = {key: tuple(dict.fromkeys(row[key] for row in rows if key in row)) for key in keys}
     varying = tuple(key for key in keys if len(values[key]) > 1)
     if len(rows) != math.prod(len(values[key]) for key in keys):
         values |= {key: tuple(row.get(key, values[key][0]) for row in rows) for key in varying}
@@ -330,7 +326,3 @@ def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[st
 
 def _distinct(variants: Sequence[Mapping[str, VariantScalar]]) -> list[Mapping[str, VariantScalar]]:
     return list({tuple(sorted(variant.items())): variant for variant in variants}.values())
-
-
-def _ordered(values: Iterable[VariantScalar]) -> tuple[VariantScalar, ...]:
-    return tuple(dict.fromkeys(values))

@@ -131,7 +131,9 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     return {
         "schema": SCHEMA_VERSION,
         "packages": [_planned(package) for package in plan.packages],
-        "unserved": [_unsatisfiable(package) for package in plan.unsatisfiable],
+        "unserved": [
+            {**_common(one.rendered), "status": "unserved", "reason": one.reason} for one in plan.unsatisfiable
+        ],
     }
 
 
@@ -146,10 +148,6 @@ def _planned(package: PlannedPackage) -> dict[str, JsonValue]:
         "waits_for": list(package.waits_for),
         "inputs": dict(package.inputs),
     }
-
-
-def _unsatisfiable(package: UnsatisfiablePackage) -> dict[str, JsonValue]:
-    return {**_common(package.rendered), "status": "unserved", "reason": package.reason}
 
 
 def _common(rendered: RenderedPackage) -> dict[str, JsonValue]:

@@ -63,7 +63,7 @@ def _toggle(
         found[name] = [
             package for package in select_packages(packages, spec) if (package.yanked is None) == (reason is not None)
         ]
-    where = f"{target.address}, {_label_words(label)}"
+    where = f"{target.address}, {'every label' if label is None else f'label {label}'}"
     _require_some([package for packages in found.values() for package in packages], spec, seen, where=where)
     for name, chosen in found.items():
         keys = tuple(str(package.key) for package in chosen)
@@ -132,10 +132,6 @@ def _labels(target: MaintainedTarget, label: str | None) -> list[str]:
     if label is None and not labels:
         raise UsageError(f"{target.address}: nothing was published there yet", hint="channel_tools publish --to ...")
     return labels if label is None else [label]
-
-
-def _label_words(label: str | None) -> str:
-    return "every label" if label is None else f"label {label}"
 
 
 def promoted_keys(target: MaintainedTarget, source: str, names: Sequence[str]) -> tuple[str, ...]:

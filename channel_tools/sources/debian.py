@@ -57,7 +57,8 @@ class DebianSources:
         with exclusive_lock(self.state / ".lock", what="the index of Debian's sources", timeout_s=_LOCK_WAIT_S):
             sources = self.sources or re.sub(r"(?m)^Types: deb$", "Types: deb-src", host_sources(self.suite))
             Apt(state=self.state, suite=self.suite, architecture=self.architecture, sources=sources).update()
-            listed = self._apt("indextargets", "--format", "$(FILENAME)", "Created-By: Sources")
+            words = ["indextargets", "--format", "$(FILENAME)", "Created-By: Sources"]
+            listed = run_command(["apt-get", "-c", self._configuration, *words]).stdout
             found: dict[str, DebianFile] = {}
             for index in listed.split():
                 text = run_command([_HELPER, "-c", self._configuration, "cat-file", index]).stdout
@@ -84,9 +85,6 @@ class DebianSources:
     @property
     def _configuration(self) -> Path:
         return self.state / "apt.conf"
-
-    def _apt(self, *words: str) -> str:
-        return run_command(["apt-get", "-c", self._configuration, *words]).stdout
 
 
 def _find(text: str, sha256: str) -> DebianFile | None:

@@ -28,6 +28,7 @@ from channel_tools.validate import (
     write_page,
     write_report,
 )
+from channel_tools.workflow.launch import method_options
 from channel_tools.workflow.plan import asked_versions, offered_versions
 from channel_tools.workflow.verify import attestation_check
 
@@ -259,12 +260,11 @@ def validate_installed(
     name = variants.report_name(choice)
     folder = settings.reports / "history" / name
     earlier = read_history(folder) if request.keeps_history else ()
-    method = {name: value for name, value in stack.validation.items() if name != "method"}
     report = validate_stack(
         ValidationRequest(
             stack=stack.name,
             method=str(stack.validation["method"]),
-            options=method,
+            options=method_options(stack),
             specs=stack.install + specs_of(choice),
             channels=install_channels(settings, request.install),
             ranks=request.ranks,

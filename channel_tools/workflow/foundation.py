@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import Attester
 
-DEFAULT_CONDA_FORGE = "conda-forge"
-
 
 def make_registry_foundation(
     settings: Settings, request: FoundationRequest, *, progress: Progress, attester: Attester | None = None

@@ -26,7 +26,7 @@ from channel_tools.plan import (
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
@@ -240,13 +240,9 @@ def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) 
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]
     rendered = expand_stacks(loaded, stacks, foundation_kind=kind, platform=current_platform())
     chosen = {id(package) for package in default_variants(rendered, offered_versions(kind))}
-    return [_listed(item, _packages_of(item, rendered), chosen) for item in stacks]
+    return [_listed(item, [package for package in rendered if package.stack == item.name], chosen) for item in stacks]
 
 
-def _listed(stack: Stack, packages: tuple[RenderedPackage, ...], chosen: Collection[int]) -> ListedStack:
+def _listed(stack: Stack, packages: Sequence[RenderedPackage], chosen: Collection[int]) -> ListedStack:
     default = frozenset(place for place, package in enumerate(packages) if id(package) in chosen)
-    return ListedStack(stack=stack, packages=packages, default=default)
-
-
-def _packages_of(stack: Stack, rendered: Iterable[RenderedPackage]) -> tuple[RenderedPackage, ...]:
-    return tuple(package for package in rendered if package.stack == stack.name)
+    return ListedStack(stack=stack, packages=tuple(packages), default=default)

@@ -13,7 +13,6 @@ from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.workflow.plan import plan_request
 
 if TYPE_CHECKING:
-    from channel_tools.channel import IndexedFile
     from channel_tools.plan import PlannedPackage
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.plan import PlanRequest
@@ -37,16 +36,14 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     channel = open_channel(settings.channel)
     held = indexed_files(channel, (current_platform(), "noarch"))
     own = [PackageKey(package.subdir, package.file_name) for package in plan.packages]
-    foundation = _foundation_keys(held) if channel.foundation.kind == "registry" else []
+    foundation: list[PackageKey] = []
+    if channel.foundation.kind == "registry":
+        foundation = [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
     return PackageSet(
         name=_words(request),
         files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
         foundation=channel.foundation,
     )
-
-
-def _foundation_keys(held: dict[PackageKey, IndexedFile]) -> list[PackageKey]:
-    return [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
 
 
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:

@@ -191,16 +191,14 @@ def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256:
         hint = "give --root-sha256 with the fingerprint that mirror create printed, received by another way"
         raise UsageError(message, hint=hint)
     wanted = root_sha256.lower().replace(":", "")
-    known = {sha256_of(content): content for content in (*roots.values(), *_known_root(trusted))}
+    known = {sha256_of(content): content for content in roots.values()}
+    if "root.json" in trusted:
+        known[sha256_of(trusted["root.json"])] = trusted["root.json"]
     if wanted not in known:
         # its own fingerprint is not shown: somebody would copy it
         message = f"{reader.path}: the bundle's root metadata has another fingerprint than {wanted}"
         raise BundleRejectedError("wrong keys", message, hint="compare the fingerprint with those who made the bundle")
     return trusted.get("root.json", known[wanted])
-
-
-def _known_root(trusted: Mapping[str, bytes]) -> list[bytes]:
-    return [trusted["root.json"]] if "root.json" in trusted else []
 
 
 def _roots(reader: BundleReader) -> Iterator[tuple[str, bytes]]:
@@ -213,7 +211,7 @@ def _roots(reader: BundleReader) -> Iterator[tuple[str, bytes]]:
 def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:
     """The client keeps what it has when a version comes again; then the bundle's files must be those very bytes."""
     for name in TRUSTED_FILES[1:]:
-        version = "" if name == "timestamp.json" else f"{_version_of(found[name])}."
+        version = "" if name == "timestamp.json" else f"{json.loads(found[name])['signed']['version']}."
         path = f"{METADATA_FOLDER}/{version}{name}"
         content = _read(reader, path, limit=len(found[name]) + 1)
         if content != found[name]:
@@ -227,10 +225,6 @@ def _read(reader: BundleReader, path: str, *, limit: int) -> bytes | None:
         return None
     with reader.open(path) as stream:
         return reader.read(stream, limit)
-
-
-def _version_of(content: bytes) -> int:
-    return int(json.loads(content)["signed"]["version"])
 
 
 def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:

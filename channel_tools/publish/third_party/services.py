@@ -204,7 +204,8 @@ class ServiceReader:
             for subdir in sorted({key.subdir for key in parsed}):
                 names = {key.file_name.rsplit("-", 2)[0] for key in parsed if key.subdir == subdir}
                 records = await self._records(gateway, channel, subdir, sorted(names))
-                found |= {f"{record.subdir}/{record.file_name}": _hex(record.sha256) for record in records}
+                for record in records:
+                    found[f"{record.subdir}/{record.file_name}"] = record.sha256.hex() if record.sha256 else None
         return {key: found[key] for key in keys if key in found}
 
     async def _records(
@@ -257,7 +258,3 @@ class ServiceReader:
             return {header[0]: header[1].format(key=key)}
 
         return Client([RetryMiddleware(), AuthenticationMiddleware(), AddHeadersMiddleware(key_for)])
-
-
-def _hex(sha256: bytes | None) -> str | None:
-    return None if sha256 is None else sha256.hex()

@@ -36,7 +36,6 @@ _MESSAGE_CHARACTERS = 300
 _STATUS = re.compile(r"HTTP (\d{3})")
 _NO_KEY = re.compile(r"none (was )?found in|or found in the keychain")
 _UNREACHED = re.compile(r"error sending request|connection|timed out", re.IGNORECASE)
-_NAME_END = re.compile(r"[\s=<>!~\[]")
 
 
 def open_third_party(address: str, environ: Mapping[str, str]) -> ThirdPartyTarget:
@@ -163,11 +162,11 @@ def dependencies_first(files: Sequence[PackageFile]) -> list[PackageFile]:
     All are read in full first. Raises IntegrityError for one that is damaged or not the one that was planned.
     """
     by_name: dict[str, list[PackageFile]] = {}
-    dependencies: dict[PackageFile, list[str]] = {}
+    dependencies: dict[PackageFile, tuple[str, ...]] = {}
     for file in sorted(files):
         row = checked_row(file)
         by_name.setdefault(row.name, []).append(file)
-        dependencies[file] = [_NAME_END.split(spec.strip(), maxsplit=1)[0].lower() for spec in row.depends]
+        dependencies[file] = row.dependency_names
     ordered: list[PackageFile] = []
     begun: set[PackageFile] = set()
 

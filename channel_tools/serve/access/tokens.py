@@ -162,11 +162,6 @@ def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> To
     return records[token_id]
 
 
-def read_tokens(path: Path) -> tuple[TokenRecord, ...]:
-    """The valid records of the file; else as read_token_file."""
-    return read_token_file(path).records
-
-
 def read_token_file(path: Path) -> TokenFile:
     """The file, empty where there is none. An entry that is not valid is a fault, and no reason not to read the others.
 

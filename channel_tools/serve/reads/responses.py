@@ -93,17 +93,14 @@ def _overlap(ranges: list[ByteRange]) -> bool:
 def is_unchanged(etag: bytes, modified: bytes, *, if_none_match: bytes | None, if_modified_since: bytes | None) -> bool:
     """Whether the client has this state of the file; as nginx, a date counts only when it is the very same."""
     if if_none_match is not None:
-        return if_none_match.strip() == b"*" or etag in _tags(if_none_match)
+        tags = {tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")}
+        return if_none_match.strip() == b"*" or etag in tags
     return if_modified_since is not None and if_modified_since.strip() == modified
 
 
 def range_applies(etag: bytes, modified: bytes, if_range: bytes | None) -> bool:
     """Whether the ``Range`` of a request holds for this state of the file; weak tags never do."""
     return if_range is None or if_range.strip() in {etag, modified}
-
-
-def _tags(header: bytes) -> set[bytes]:
-    return {tag.strip().removeprefix(b"W/") for tag in header.split(b",")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

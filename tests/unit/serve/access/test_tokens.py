@@ -17,7 +17,6 @@ from channel_tools.serve.access.tokens import (
     digest_of,
     parse_expiry,
     read_token_file,
-    read_tokens,
     revoke_token,
 )
 from channel_tools.system.errors import ConfigError, FileAccessError, UsageError
@@ -45,8 +44,8 @@ def test_a_token_is_kept_only_as_a_hash_that_nobody_else_can_read(file: Path) ->
     assert token.encode() not in file.read_bytes()
     assert token[12:].encode() not in file.read_bytes()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert read_tokens(file) == (record,)
-    assert TokenTable(read_tokens(file)).find(token, digest_of(token)) == record
+    assert read_token_file(file).records == (record,)
+    assert TokenTable(read_token_file(file).records).find(token, digest_of(token)) == record
 
 
 def test_conda_takes_all_of_a_token_for_one(file: Path) -> None:
@@ -66,7 +65,7 @@ def test_a_wrong_token_is_not_found(file: Path, change: str) -> None:
         "empty": "",
         "none": "\ud800é",
     }[change]
-    assert TokenTable(read_tokens(file)).find(wrong, digest_of(wrong)) is None
+    assert TokenTable(read_token_file(file).records).find(wrong, digest_of(wrong)) is None
 
 
 def test_no_two_tokens_are_alike(file: Path) -> None:
@@ -77,7 +76,7 @@ def test_no_two_tokens_are_alike(file: Path) -> None:
 def test_tokens_made_at_once_are_all_kept(file: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _number: make_token(file)[0], range(12)))
-    table = TokenTable(read_tokens(file))
+    table = TokenTable(read_token_file(file).records)
     assert all(table.find(token, digest_of(token)) for token in made)
 
 
@@ -85,7 +84,7 @@ def test_a_revoked_token_stays_in_the_list(file: Path) -> None:
     _token, record = make_token(file)
     revoked = revoke_token(file, record.id, clock=now)
     assert revoked == replace(record, revoked_s=NOW_S)
-    assert read_tokens(file) == (revoked,)
+    assert read_token_file(file).records == (revoked,)
     assert revoke_token(file, record.id, clock=lambda: NOW_S + 9) == revoked
 
 
@@ -104,7 +103,7 @@ def test_a_damaged_file_is_named(file: Path, content: str) -> None:
     file.parent.mkdir()
     file.write_text(content, encoding="latin-1")
     with pytest.raises(ConfigError, match=r"tokens\.json"):
-        read_tokens(file)
+        read_token_file(file)
 
 
 def test_a_hash_that_is_none_is_a_fault_of_its_entry(file: Path) -> None:
@@ -215,5 +214,5 @@ def test_an_expiry_that_is_none_or_past_is_refused(text: str) -> None:
 def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
     """The advice for a damaged one is to delete it."""
     with pytest.raises(FileAccessError, match=f"{tmp_path}: is a directory") as caught:
-        read_tokens(tmp_path)
+        read_token_file(tmp_path)
     assert "delete" not in str(caught.value.hint)
