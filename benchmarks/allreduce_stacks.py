@@ -25,7 +25,7 @@ from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Tree, find_cache
 from channel_tools.validate.distributed.method import DistributedMethod
-from channel_tools.validate.method import MethodContext
+from channel_tools.validate.model import MethodContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

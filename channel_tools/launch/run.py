@@ -22,7 +22,7 @@ from channel_tools.launch.model import SWITCH_PORT
 from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.validate.distributed.services import running_services
-from channel_tools.validate.method import MethodContext
+from channel_tools.validate.model import MethodContext
 from channel_tools.validate.ranks import DIED_UNDER_TORCHRUN
 from channel_tools.validate.switchml.switch import running_switch
 

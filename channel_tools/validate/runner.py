@@ -32,8 +32,7 @@ from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.validate.distributed.method import DistributedMethod
-from channel_tools.validate.method import MethodContext, ValidationMethod
-from channel_tools.validate.model import Check, HostFacts, ValidationReport
+from channel_tools.validate.model import Check, HostFacts, MethodContext, ValidationMethod, ValidationReport
 from channel_tools.validate.nccl.method import NcclMethod
 from channel_tools.validate.switchml.method import SwitchmlMethod
 

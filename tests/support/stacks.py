@@ -25,8 +25,7 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings
 from channel_tools.validate import ValidationRequest
 from channel_tools.validate.distributed.method import DistributedMethod
-from channel_tools.validate.method import MethodContext
-from channel_tools.validate.model import MethodResult
+from channel_tools.validate.model import MethodContext, MethodResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from tests.integration.conftest import ROOT, build_into_output
 

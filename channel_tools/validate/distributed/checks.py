@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import BASELINE, DTYPE_BYTES
-from channel_tools.validate.distributed.plan import DistributedPlan, float_error_allowed
+from channel_tools.validate.distributed.options import DistributedPlan, float_error_allowed
 from channel_tools.validate.judging import (
     bandwidth_row,
     cases_check,

@@ -19,8 +19,11 @@ from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.system.kernel import usable_cores
 from channel_tools.system.processes import run_command
 from channel_tools.validate.distributed.checks import judge_distributed
-from channel_tools.validate.distributed.options import read_distributed_options
-from channel_tools.validate.distributed.plan import distributed_document, make_distributed_plan
+from channel_tools.validate.distributed.options import (
+    distributed_document,
+    make_distributed_plan,
+    read_distributed_options,
+)
 from channel_tools.validate.distributed.services import find_program, running_services
 from channel_tools.validate.ranks import (
     WORKERS,
@@ -42,8 +45,7 @@ if TYPE_CHECKING:
     from channel_tools.environments.oneccl_affinity import OneCclAffinity
     from channel_tools.validate.distributed.options import DistributedOptions
     from channel_tools.validate.distributed.services import RunningService
-    from channel_tools.validate.method import MethodContext
-    from channel_tools.validate.model import MethodResult
+    from channel_tools.validate.model import MethodContext, MethodResult
 
 WORKER = WORKERS / "distributed_allreduce.py"
 ROOT = Path("/")

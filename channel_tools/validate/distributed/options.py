@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The settings of the method ``distributed``: one process-group backend under one launcher, with the services it needs.
+"""The method ``distributed``: its settings, one process-group backend under one launcher, and the allreduces it runs.
 
 A service is a program of the validated environment that has to run before and beside the ranks. Its words may name
 ``{prefix}``, ``{ranks}`` and ``{port}``, what it gives the ranks also the named groups of ``ready_line``: a program
@@ -9,15 +9,27 @@ that chooses its own port says which when it is ready.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, model_validator
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as model_dataclass
 
-from channel_tools.validate.cases import SIZES, SMALLEST_NUMEL, Feature
-from channel_tools.validate.method import read_method_options
+from channel_tools.validate.cases import (
+    DTYPE_BYTES,
+    FLOAT_ERROR_ALLOWED,
+    SIZES,
+    SMALLEST_NUMEL,
+    Case,
+    Feature,
+    Speed,
+    cases_document,
+    sized_case,
+    standard_cases,
+    standard_speeds,
+)
+from channel_tools.validate.model import OmittedCase, read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +53,7 @@ _Word = Annotated[str, StringConstraints(min_length=1)]
 _Port = Annotated[str, StringConstraints(pattern=r"^(|[0-9]{1,5}|\{port\})$")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class ServiceOptions:
     """What to start, how to see that it serves, what to tell the ranks, and how its log tells what it carried.
 
@@ -75,7 +87,7 @@ class ServiceOptions:
         return PurePath(self.command[0]).name
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@model_dataclass(frozen=True, kw_only=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class DistributedOptions:
     """What ranks are started with, what has to carry their allreduces, and what the machine must have.
 
@@ -119,3 +131,81 @@ def _refuse_unknown(texts: Iterable[str], known: Iterable[str]) -> None:
     unknown = {name for text in texts for name in _PLACEHOLDER.findall(text)} - set(known)
     if unknown:
         raise ValueError(f"{{{min(unknown)}}} stands for nothing; known are {', '.join(sorted(known))}")
+
+
+# elements among which an error is relative to the largest
+_UNIT = 256
+_ROUNDING = 2.0**-24
+_SPEED_DTYPES = ("float32", "int32")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DistributedPlan:
+    """Everything that the ranks do."""
+
+    options: DistributedOptions
+    cases: tuple[Case, ...]
+    speeds: tuple[Speed, ...]
+    omitted: tuple[OmittedCase, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """Allreduces of the cases; the measured calls come on top."""
+        return sum(case.calls for case in self.cases)
+
+    def messages(self, max_bytes: int) -> int:
+        """Messages of at most ``max_bytes`` that all allreduces of a rank take, the measured ones too; 0: one each."""
+        cases = [(case.dtype, case.numel, case.calls) for case in self.cases]
+        done = [*cases, *((speed.dtype, speed.numel, speed.calls) for speed in self.speeds)]
+        if not max_bytes:
+            return sum(calls for _dtype, _numel, calls in done)
+        return sum(calls * -(-numel * DTYPE_BYTES[dtype] // max_bytes) for dtype, numel, calls in done)
+
+
+def make_distributed_plan(options: DistributedOptions) -> DistributedPlan:
+    """The table of all stacks, less what this one does not offer; its own largest size where that is smaller."""
+    table = list(standard_cases(max_numel=options.max_numel))
+    sized = tuple(dtype for dtype in _SPEED_DTYPES if dtype in options.dtypes)
+    if options.max_numel not in SIZES:
+        table += [sized_case(dtype, options.max_numel) for dtype in sized]
+    reasons = [(case, _omitted_because(case, options)) for case in table]
+    omitted = {case.name: reason for case, reason in reasons if reason} | options.not_shown
+    return DistributedPlan(
+        options=options,
+        cases=tuple(case for case, reason in reasons if not reason),
+        omitted=tuple(OmittedCase(name=name, reason=reason) for name, reason in omitted.items()),
+        speeds=standard_speeds(sized, max_numel=options.max_numel),
+    )
+
+
+def float_error_allowed(ranks: int) -> float:
+    """1e-6, and where so many ranks are summed that rounding alone may exceed it, the bound of that."""
+    return max(FLOAT_ERROR_ALLOWED, ranks * _ROUNDING)
+
+
+def distributed_document(plan: DistributedPlan, *, ranks: int, is_on_hosts: bool = False) -> dict[str, object]:
+    """The plan as the worker script reads it."""
+    options = plan.options
+    limit_s = options.group_timeout_s
+    shared = cases_document(plan.cases, plan.speeds, unit=_UNIT, group_timeout_s=limit_s, is_on_hosts=is_on_hosts)
+    return {
+        **shared,
+        "ranks": ranks,
+        "backend": options.backend,
+        "device": options.device,
+        "imports": list(options.imports),
+        "counter": options.counter,
+    }
+
+
+def _omitted_because(case: Case, options: DistributedOptions) -> str:
+    """Why this row of the table is not asked of the stack; "" where it is."""
+    if case.dtype not in options.dtypes:
+        return f"the stack carries no {case.dtype}"
+    if case.op not in options.ops:
+        return f"the stack has no {case.op}"
+    if case.data == "ddp":
+        return "" if options.ddp else "the stack does no DistributedDataParallel"
+    if case.numel > options.max_numel:
+        return f"the stack is asked for at most {options.max_numel} elements"
+    return options.not_offered.get(case.feature, "") if case.feature else ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from channel_tools.validate.distributed.options import ServiceOptions
-    from channel_tools.validate.method import MethodContext
+    from channel_tools.validate.model import MethodContext
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.05

@@ -39,13 +39,12 @@ from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.judging import problems_check
-from channel_tools.validate.method import read_method_options
-from channel_tools.validate.model import Check, MethodResult, OmittedCase
+from channel_tools.validate.model import Check, MethodResult, OmittedCase, read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.validate.method import MethodContext
+    from channel_tools.validate.model import MethodContext
 
 ROOT = Path("/")
 _TUNERS = ("libnccl-tuner-ofi.so", "libnccl-ofi-tuner.so")

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.system.processes import Deadline
-    from channel_tools.validate.method import MethodContext
-    from channel_tools.validate.model import MethodResult
+    from channel_tools.validate.model import MethodContext, MethodResult
     from channel_tools.validate.switchml.plan import SwitchmlOptions
     from channel_tools.validate.switchml.switch import RunningSwitch
 

@@ -20,7 +20,7 @@ from channel_tools.validate.cases import (
     standard_cases,
     standard_speeds,
 )
-from channel_tools.validate.method import read_method_options
+from channel_tools.validate.model import read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ Runs under torchrun or mpiexec in the environment that is being validated, so it
 the modules that register the backend; nothing of channel_tools but the script beside it. It decides nothing: it writes
 what it saw, and which files it had loaded, to ``rank-N.json`` and leaves the judgement to its starter.
 
-Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed.plan).
+Usage: distributed_allreduce.py PLAN.json (see channel_tools.validate.distributed.options).
 """
 
 from __future__ import annotations

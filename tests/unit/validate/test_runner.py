@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.validate import ValidationReport
-    from channel_tools.validate.method import MethodContext
+    from channel_tools.validate.model import MethodContext
 
 
 @dataclass

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.validate.cases import Case, Speed
 from channel_tools.validate.distributed.method import DistributedResult
-from channel_tools.validate.distributed.options import DistributedOptions
-from channel_tools.validate.distributed.plan import DistributedPlan
+from channel_tools.validate.distributed.options import DistributedOptions, DistributedPlan
 from channel_tools.validate.ranks import RankCase, RankPath, RankPaths, RankSpeed
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from channel_tools.system.errors import ConfigError, UsageError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.method import DistributedMethod, check_devices, check_site
-from channel_tools.validate.distributed.options import DistributedOptions
-from channel_tools.validate.distributed.plan import make_distributed_plan
-from channel_tools.validate.method import MethodContext
+from channel_tools.validate.distributed.options import DistributedOptions, make_distributed_plan
+from channel_tools.validate.model import MethodContext
 from tests.unit.validate.distributed.fakes import perfect_ranks, write_libraries
 from tests.unit.validate.fakes import write_program
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from channel_tools.validate.cases import Case, Speed, standard_cases
-from channel_tools.validate.distributed.options import DistributedOptions
-from channel_tools.validate.distributed.plan import (
+from channel_tools.validate.distributed.options import (
+    DistributedOptions,
     DistributedPlan,
     distributed_document,
     float_error_allowed,

@@ -15,7 +15,7 @@ from channel_tools.system.processes import Deadline, wait_for_any
 from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.options import ServiceOptions
 from channel_tools.validate.distributed.services import RunningService, ServiceCount, choose_port, running_services
-from channel_tools.validate.method import MethodContext
+from channel_tools.validate.model import MethodContext
 from tests.support.processes import assert_ended
 from tests.unit.validate.fakes import write_program
 
