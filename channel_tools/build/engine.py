@@ -109,7 +109,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
         return _failed(err, kind=None)
     finally:
         preparation.conclude()
-    if not callback.environments_seen:
+    if preparation.is_needed and not callback.environments_seen:
         return WorkerResult(failure="other", message=f"the engine did not log {_ENVIRONMENTS_READY!r}")
     return WorkerResult(packages=tuple(str(package) for package in built.packages))
 
@@ -122,8 +122,15 @@ class _Preparation:
         self._end = end
         self._compilers: CachedCompilers | None = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether a build that was not prepared is not the one that was asked for."""
+        return self._spec.kept is not None or self._spec.compiler_cache is not None
+
     def prepare(self) -> None:
         """Prepare; where that fails, the build ends here."""
+        if not self.is_needed:
+            return
         try:
             (build_folder,) = Path(self._spec.output, "bld").iterdir()
             if self._spec.kept is not None:
