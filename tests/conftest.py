@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Generator
+from pathlib import Path
 
 import coverage
 import hypothesis
@@ -33,6 +34,9 @@ _LONGEST_FIRST = (
 A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it.
 """
 
+_EXAMPLES = 100 if os.environ.get("CHANNEL_TOOLS_TEST_HEAVY") else 25
+"""Of every property, per run, and other ones in each; hypothesis' own 100 are most of the time of such tests."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave only those programs on the PATH that every machine has, and undo an ignored SIGINT.
@@ -43,15 +47,20 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
         os.environ["PATH"] = restricted_path()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    hypothesis.settings.register_profile("any machine", deadline=None)  # what an example takes says how busy it is
+    # no deadline: what an example takes says how busy the machine is
+    hypothesis.settings.register_profile("any machine", deadline=None, max_examples=_EXAMPLES)
     hypothesis.settings.load_profile("any machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """What ``-n auto`` means: one worker more than there are cores, for tests often wait for others' processes."""
-    return len(os.sched_getaffinity(0)) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What ``-n auto`` means: a worker for each core, and one more for integration tests, which often wait for others.
+
+    Every worker spends seconds on collecting the tests before it runs any.
+    """
+    only_unit_tests = all(Path(argument).is_relative_to("tests/unit") for argument in config.args)
+    return len(os.sched_getaffinity(0)) + (0 if only_unit_tests else 1)
 
 
 def pytest_sessionstart() -> None:

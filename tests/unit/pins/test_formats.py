@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import rattler
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 
 from channel_tools.pins import Lock, LockedPackage
 from channel_tools.pins.conda_lock import CondaLockFile, parse_conda_lock, render_conda_lock
@@ -20,7 +20,6 @@ from tests.unit.pins.locks import locks
 NOWHERE = Path("lock")
 
 
-@settings(max_examples=25)
 @given(locks())
 def test_conda_lock_holds_everything(lock: Lock) -> None:
     text = render_conda_lock(lock)
@@ -28,7 +27,6 @@ def test_conda_lock_holds_everything(lock: Lock) -> None:
     assert parse_conda_lock(text.replace("\n", "\r\n"), NOWHERE) == lock
 
 
-@settings(max_examples=25)
 @given(lock=locks())
 def test_pixi_lock_holds_everything_but_the_request(lock: Lock, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("pixi") / "pixi.lock"
@@ -38,7 +36,6 @@ def test_pixi_lock_holds_everything_but_the_request(lock: Lock, tmp_path_factory
         assert read_pixi_lock(path) == replace(lock, stack="", specs=())
 
 
-@settings(max_examples=25)
 @given(locks())
 def test_explicit_lists_hold_addresses_and_hashes_in_order(lock: Lock) -> None:
     for platform in lock.platforms:
@@ -48,7 +45,6 @@ def test_explicit_lists_hold_addresses_and_hashes_in_order(lock: Lock) -> None:
         assert only == replace(platform, packages=expected)
 
 
-@settings(max_examples=25)
 @given(locks())
 def test_environment_files_pin_every_package(lock: Lock) -> None:
     for platform in lock.platforms:
@@ -62,7 +58,6 @@ def test_environment_files_pin_every_package(lock: Lock) -> None:
             assert not matchspec.matches(repodata_record(replace(package, build=f"{package.build}_1")))
 
 
-@settings(max_examples=25)
 @given(locks())
 def test_pixi_manifests_pin_every_package(lock: Lock) -> None:
     content = tomllib.loads(render_pixi_manifest(lock))
@@ -77,7 +72,6 @@ def test_pixi_manifests_pin_every_package(lock: Lock) -> None:
         }
 
 
-@settings(max_examples=25)
 @given(locks())
 def test_conda_lock_follows_its_cep(lock: Lock) -> None:
     content = yaml.safe_load(render_conda_lock(lock))
