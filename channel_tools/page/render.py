@@ -7,6 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from channel_tools.page.attested import read_claims
 from channel_tools.page.commands import install_commands
 from channel_tools.page.content import field_lines, machine_needs, texts
 from channel_tools.page.details import Details, read_details, readable_log
@@ -92,6 +93,7 @@ def _render_build(site: Site, package: Package, build: Build, place: PagePlace) 
         details=_details(place, build),
         built=site.settings.builds.get(build.file_name),
         validations=site.validations.get(build.stem, ()),
+        claims=read_claims(place.read(f"{build.subdir}/{build.file_name}.sigs"), build) if build.attested else None,
         has_log=build.file_name in site.settings.logs,
         constrains=texts(build.record.get("constrains")),
         run_exports=field_lines(build.record.get("run_exports")),

@@ -19,6 +19,7 @@ from channel_tools.mirror.trust.keys import KeyFolder
 from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
+from channel_tools.workflow.channel_page import PageRequest, write_channel_page
 from channel_tools.workflow.verify import verify_target
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
@@ -67,12 +68,16 @@ def test_nothing_new_is_seen_without_fetching(tmp_path: Path) -> None:
     assert not site.plan(since=read_since(tmp_path / "first")).brings_nothing()
 
 
-def test_updates_follow_one_another(tmp_path: Path, site: ExportingSite) -> None:
+def test_updates_follow_one_another_and_a_page_follows_them(tmp_path: Path, site: ExportingSite) -> None:
+    write_channel_page(str(tmp_path / "far" / "channels" / "channel"), None, PageRequest(title="Mirrored"), environ={})
     for number, name in enumerate(["more", "most"], start=2):
         add_toys(open_channel(tmp_path / "channel"), [name])
         since = read_since(import_state(tmp_path / "far").received_file)
         site.bundle(tmp_path / f"bundle {number}", plan=site.plan(since=since))
         import_to(tmp_path / f"bundle {number}", tmp_path / "far")
+        page = (tmp_path / "far" / "channels" / "channel" / "index.html").read_text()
+        assert "<h1>Mirrored</h1>" in page
+        assert f"page/name/{name}.html" in page
     assert len(listed(tmp_path / "far" / "channels" / "channel")) == 4
     assert site.plan(since=read_since(tmp_path / "far" / ".mirror" / "received.json")).brings_nothing()
 

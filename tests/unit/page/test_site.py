@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,8 +20,11 @@ from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
+from channel_tools.conda.package import write_sidecar
 from channel_tools.page import ShownStack, TreeRecords, paged_folder, refresh_page, remember_records
+from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement
 from channel_tools.system.errors import ChannelError
+from channel_tools.system.files import sha256_of_file
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
@@ -96,7 +101,14 @@ def test_a_visitor_finds_what_it_is_whether_it_fits_and_how_to_install_it(channe
     assert f"mamba {command}" in words
     assert "pixi init -c https://channel.example/ours toys && cd toys && pixi add 'toy * py11*' libtoy" in words
     assert "conda list -n toys --explicit > toys.txt && conda create -n toys-again --file toys.txt" in words
-    for said in ("Toys for all", "linux-64", "2.28 or later", "Does it fit", "Can I trust it?", "These builds have no"):
+    for said in (
+        "Toys for all",
+        "linux-64",
+        "2.28 or later",
+        "Does it fit",
+        "Can I trust it?",
+        "These builds come without",
+    ):
         assert said in words
 
 
@@ -203,6 +215,38 @@ def test_an_index_that_another_indexer_has_written_over_the_page_is_replaced(cha
     (channel.path / "index.html").write_text("<title>an indexer's list of files</title>")
     assert write_page(channel).written == 1
     assert "A conda channel" in pages(channel)["index.html"].words
+
+
+def test_a_build_says_what_its_attestation_claims(channel: Channel, tmp_path: Path) -> None:
+    def attested(name: str, subject: Subject | None) -> Path:
+        path = make_conda(tmp_path / "made", name, about=own(name))
+        subject = subject or Subject(file_name=path.name, sha256=sha256_of_file(path))
+        built = Built(subject=subject, name=name, version="1.0", subdir="linux-64", recorded={}, variant={})
+        run = Run(command=("build",), tools={}, finished=datetime(2026, 5, 1, 12, 0, tzinfo=UTC))
+        payload = base64.b64encode(json.dumps(provenance_statement(built, run)).encode()).decode()
+        envelope = {"payload": payload, "payloadType": "", "signatures": [{"sig": "", "keyid": "0a1b2c"}]}
+        write_sidecar(path, json.dumps([{"verificationMaterial": {}, "dsseEnvelope": envelope}]).encode())
+        return path
+
+    others = attested("others", Subject(file_name="evil</p>.conda", sha256="0" * 64))
+    older = attested("older", Subject(file_name="older-1.0-0.conda", sha256="0" * 64))
+    garbage = attested("garbage", None)
+    write_sidecar(garbage, b'[{"verificationMaterial": {}, "dsseEnvelope": {"payload": "%", "signatures": []}}]')
+    publish(channel, attested("sound", None), others, older, garbage)
+    write_page(channel)
+    site = {path.rpartition("/")[2]: page.words for path, page in pages(channel).items()}
+    assert "0a1b2c" in site["sound-1.0-0.html"]
+    assert "2026-05-01 12:00 UTC, as the statement says" in site["sound-1.0-0.html"]
+    assert "has not checked the signature" in site["sound-1.0-0.html"]
+    for name, fault in (
+        ("others", "it is of another package, evil</p>.conda"),
+        ("older", "it is of other bytes under this name"),
+        ("garbage", "its file holds no attestations that can be read"),
+    ):
+        assert f"proves nothing: {fault}." in site[f"{name}-1.0-0.html"]
+        assert "0a1b2c" not in site[f"{name}-1.0-0.html"]
+    assert "There is no attestation" in site["libtoy-1.0-0.html"]
+    assert "4 of its 8 own builds come with an attestation" in site["index.html"]
 
 
 def test_dependencies_lead_both_ways(channel: Channel) -> None:
