@@ -7,8 +7,8 @@
 - nodes: how long a made-up plan of 2,000 builds takes on 1 to 256 nodes, simulated, beside its longest chain
 
 Prints tables, and draws the last one as output/bench/cluster.svg; the exit status is 1 where an aim is missed. The
-builds of the toys take no processor time, so that two cores can stand for sixteen; what runs around them (two starts of
-Snakemake a job) does take it, and is part of what is measured.
+builds of the toys take no processor time, so that two cores can stand for sixteen; what runs around them does take it,
+and is part of what is measured.
 """
 
 from __future__ import annotations

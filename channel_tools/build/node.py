@@ -113,6 +113,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
 
 if __name__ == "__main__":
     try:
-        build_package(Path(sys.argv[1]), sys.argv[2], cores=int(sys.argv[3]))
+        # a scheduler may promise more than the machine has
+        build_package(Path(sys.argv[1]), sys.argv[2], cores=min(int(sys.argv[3]), len(os.sched_getaffinity(0))))
     except ChannelToolsError as _error:
         sys.exit(str(_error))

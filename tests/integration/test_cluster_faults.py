@@ -2,7 +2,7 @@
 """What goes wrong on a cluster, with a real Slurm: time that runs out, a node that dies, files that cannot be written.
 
 All of it happens to one build of four packages, since Slurm takes a minute to notice most of it. It runs where
-CHANNEL_TOOLS_TEST_HEAVY is set: its eight jobs are two starts of Snakemake each. This Slurm limits no memory, so that
+CHANNEL_TOOLS_TEST_HEAVY is set. This Slurm limits no memory, so that
 what the kernel does when memory runs out is done by hand: SIGKILL for the process that builds.
 """
 
