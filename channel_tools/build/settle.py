@@ -32,11 +32,14 @@ _TIMESTAMP = re.compile(rb"(?<=^  timestamp: ).*$", re.MULTILINE)
 _LEVEL = re.compile(rb"(?<=^    compression_level: ).*$", re.MULTILINE)
 _DEPENDENCIES = b"\nfinalized_dependencies:\n"
 _ITEM = re.compile(rb"^    - .*\n(?:      .*\n)*", re.MULTILINE)
+_NAME = re.compile(rb"^ +name: (.*)$", re.MULTILINE)
 _LISTS = re.compile(
-    rb"^(?P<key>    (?:specs|depends|constraints):\n)(?P<items>(?:" + _ITEM.pattern.removeprefix(b"^") + rb")+)",
+    rb"^(?P<key>    (?:specs|resolved|depends|constraints):\n)(?P<items>(?:"
+    + _ITEM.pattern.removeprefix(b"^")
+    + rb")+)",
     re.MULTILINE,
 )
-"""What the engine collects from run_exports comes in the order of a hash table."""
+"""What the engine collects from run_exports, and what it solves, come in the order of hash tables."""
 _MACHINE = re.compile(rb"^    virtual_packages:\n(?:    - .*\n)*", re.MULTILINE)
 
 
@@ -80,4 +83,9 @@ def _without_machine(section: bytes, date_s: int) -> bytes:
 
 
 def _sorted_items(found: re.Match[bytes]) -> bytes:
-    return found["key"] + b"".join(sorted(_ITEM.findall(found["items"])))
+    return found["key"] + b"".join(sorted(_ITEM.findall(found["items"]), key=_named))
+
+
+def _named(item: bytes) -> tuple[bytes, bytes]:
+    name = _NAME.search(item)
+    return (name[1] if name is not None else b"", item)

@@ -35,8 +35,10 @@ finalized_dependencies:
       depends:
       - z
       - a
+      name: zlib
       timestamp: 1674385602000
-    - build: h_0
+    - build: h_2
+      name: libgcc
   run:
     depends:
     - spec: libgcc >=12
@@ -66,12 +68,14 @@ finalized_dependencies:
     - spec: libgcc >=12
       from: build
     resolved:
+    - build: h_2
+      name: libgcc
     - build: h_1
       depends:
       - z
       - a
+      name: zlib
       timestamp: 1674385602000
-    - build: h_0
   run:
     depends:
     - spec: __glibc >=2.36
