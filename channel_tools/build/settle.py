@@ -83,7 +83,8 @@ def _without_machine(section: bytes, date_s: int) -> bytes:
 
 
 def _sorted_items(found: re.Match[bytes]) -> bytes:
-    return found["key"] + b"".join(sorted(_ITEM.findall(found["items"]), key=_named))
+    items: list[bytes] = _ITEM.findall(found["items"])
+    return found["key"] + b"".join(sorted(items, key=_named))
 
 
 def _named(item: bytes) -> tuple[bytes, bytes]:
