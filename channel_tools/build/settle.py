@@ -83,10 +83,10 @@ def _without_machine(section: bytes, date_s: int) -> bytes:
 
 
 def _sorted_items(found: re.Match[bytes]) -> bytes:
-    items: list[bytes] = _ITEM.findall(found["items"])
-    return found["key"] + b"".join(sorted(items, key=_named))
+    items: list[bytes] = sorted(_ITEM.findall(found["items"]), key=_named)
+    return found["key"] + b"".join(items)
 
 
 def _named(item: bytes) -> tuple[bytes, bytes]:
     name = _NAME.search(item)
-    return (name[1] if name is not None else b"", item)
+    return b"" if name is None else bytes(name[1]), item

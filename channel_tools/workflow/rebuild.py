@@ -7,15 +7,13 @@ for exactly these; sources come from the source store.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-
-import msgspec
+from typing import TYPE_CHECKING, cast
 
 from channel_tools.audit.clean import clean_package
-from channel_tools.audit.package import RENDERED_RECIPE
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.schedule import BuildRun, locked_builds
@@ -24,20 +22,19 @@ from channel_tools.channel import open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
-from channel_tools.conda.archive import read_info_files, read_package, stream_component
+from channel_tools.conda.archive import stream_component
 from channel_tools.conda.comparison import compare_entries, read_entries, verdict_of
-from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX, PackageKey
-from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey
+from channel_tools.conda.rewrite import rewrite_info
 from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.plan import current_platform
-from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.store import SourceStore
-from channel_tools.system.errors import CommandError, FoundationError, UsageError, nearest_names_hint
-from channel_tools.system.files import link_or_copy, sha256_of_file
+from channel_tools.system.errors import CommandError, UsageError, nearest_names_hint
+from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
-from channel_tools.system.yamlfile import load_plain_yaml
 from channel_tools.workflow.carried_recipe import read_carried
+from channel_tools.workflow.recorded_environment import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
@@ -45,13 +42,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.build.worker import Child
-    from channel_tools.channel.model import Channel, IndexedFile
-    from channel_tools.channel.records import CachedPackage
-    from channel_tools.conda.archive import Component, PackageInfo
+    from channel_tools.conda.archive import Component
     from channel_tools.conda.comparison import Difference, Verdict
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.carried_recipe import CarriedRecipe
+    from channel_tools.workflow.recorded_environment import EnvironmentChannel, RecordedEnvironment
 
 _ENGINE = "py-rattler-build"
 _DIFFOSCOPE = "diffoscope"
@@ -146,26 +142,25 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
     """
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
-    info = read_package(path, contents=False)
-    inputs = _inputs_of(info, path)
+    recorded, carried = read_recorded(path), read_carried(path)
     make_work_folder(settings.work)
     work = settings.work / "rebuild"
     with locked_builds(work), temporary_folder(work) as holder:
         clear_work(work)
         recipe = holder / "recipe"
-        carried = read_carried(path)
         store = _provide(settings, carried, request, progress)
         notes = carried.write(recipe, store)
-        address = _environments(channel, info, inputs, holder)
+        link = functools.partial(recorded.link, environ=request.environ, offline=request.offline, progress=progress)
+        channels = link(channel, holder)
         job = BuildJob(file_name=path.name, subdir=path.parent.name, recipe_folder=recipe)
         places = BuildPlaces(work=work, logs=settings.logs / "rebuild", cache=settings.cache)
-        rebuilt = _build(job, places, request, address, progress)
+        rebuilt = _build(job, places, request, channels, progress)
     return Rebuilt(
         published=path,
-        published_sha256=info.sha256,
+        published_sha256=recorded.info.sha256,
         rebuilt=rebuilt,
         rebuilt_sha256=sha256_of_file(rebuilt),
-        notes=(*_engine_note(path), *notes),
+        notes=(*_engine_note(recorded), *notes),
     )
 
 
@@ -197,14 +192,6 @@ def find_package(settings: Settings, text: str) -> Path:
     return found[0].path
 
 
-def _inputs_of(info: PackageInfo, path: Path) -> Mapping[str, str]:
-    inputs = recorded_in(info.about).get("inputs")
-    if not isinstance(inputs, dict):
-        hint = "only packages that channel_tools build made can be built again; not those of a foundation"
-        raise UsageError(f"{path}: carries no record of what it was built from", hint=hint)
-    return {str(key): str(value) for key, value in inputs.items()}
-
-
 def _provide(settings: Settings, carried: CarriedRecipe, request: RebuildRequest, progress: Progress) -> SourceStore:
     """The store with the package's sources in it, which are fetched where they are missing."""
     store = SourceStore(folder=settings.sources)
@@ -218,63 +205,24 @@ def _provide(settings: Settings, carried: CarriedRecipe, request: RebuildRequest
     return store
 
 
-def _environments(channel: Channel, info: PackageInfo, inputs: Mapping[str, str], holder: Path) -> str:
-    """A channel with the packages that the build's environments had, and no others; its address.
-
-    Its name is the one that the package records. Raises FoundationError for packages that are no longer there.
-    """
-    files = indexed_files(channel, subdirs_of(channel.path)).values()
-    by_sha256 = {file.ref.sha256: file for file in files}
-    by_digest = {file.row.digest: file for file in files if file.row.digest is not None}
-    found: list[IndexedFile] = []
-    missing: list[str] = []
-    for key, value in sorted(inputs.items()):
-        kind, _, name = key.partition(":")
-        file = by_digest.get(value) if kind == "package" else by_sha256.get(value.split(" ")[-1])
-        if kind not in {"package", "foundation"}:
-            continue
-        if file is None:
-            missing.append(f"{name} {value}")
-        else:
-            found.append(file)
-    if missing:
-        message = f"{channel.path}: no longer has what {info.index['name']} was built with:\n" + "\n".join(missing)
-        raise FoundationError(message, hint="rebuild it in a channel that kept these packages, or from a mirror of it")
-    folder = holder / _channel_name(info)
-    for subdir in {current_platform(), NOARCH}:
-        _write_subdir(folder / subdir, {file.ref.key: file for file in found if file.ref.subdir == subdir}.values())
-    return folder.as_uri()
-
-
-def _write_subdir(folder: Path, files: Iterable[IndexedFile]) -> None:
-    folder.mkdir(parents=True)
-    rows: dict[str, CachedPackage] = {}
-    for file in files:
-        rows[file.ref.file_name] = file.row
-        link_or_copy(file.path, folder / file.ref.file_name)
-    records = {name: msgspec.Raw(row.record_json) for name, row in rows.items()}
-    exports = {name: msgspec.Raw(row.exports_json) for name, row in rows.items()}
-    (folder / REPODATA).write_bytes(encode_repodata(folder.name, records))
-    (folder / RUN_EXPORTS).write_bytes(encode_run_exports(folder.name, exports))
-
-
-def _channel_name(info: PackageInfo) -> str:
-    channels: Any = info.about.get("channels")
-    first = channels[0] if isinstance(channels, list) and channels else ""
-    name = str(first).rstrip("/").rpartition("/")[2]
-    return name if name.replace("-", "").replace("_", "").isalnum() else "channel"
-
-
-def _build(job: BuildJob, places: BuildPlaces, request: RebuildRequest, address: str, progress: Progress) -> Path:
+def _build(
+    job: BuildJob,
+    places: BuildPlaces,
+    request: RebuildRequest,
+    channels: tuple[EnvironmentChannel, ...],
+    progress: Progress,
+) -> Path:
     options = BuildOptions(
         platform=current_platform(), max_jobs=1, cores=request.cores, environ=request.environ, tests=False
     )
     check_paths([job], places)
+    addresses = tuple(one.folder.as_uri() for one in channels)
 
     def start(job: BuildJob, _at_once: int) -> Child:
-        return start_child(job, options, places=places, channels=(address,), cores=request.cores)
+        return start_child(job, options, places=places, channels=addresses, cores=request.cores)
 
     def enter(package: Path) -> Path:
+        rewrite_info(package, lambda info: _with_recorded(info, channels))
         clean_package(package)
         destination = PackageKey.of(package).path_in(request.destination)
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -288,10 +236,16 @@ def _build(job: BuildJob, places: BuildPlaces, request: RebuildRequest, address:
     return cast("Path", result.package)
 
 
-def _engine_note(path: Path) -> tuple[str, ...]:
+def _with_recorded(info: Mapping[str, bytes], channels: Iterable[EnvironmentChannel]) -> dict[str, bytes]:
+    """The files of info/ with the names that the published package has for its channels."""
+    renewed = dict(info)
+    for one in channels:
+        for old, new in ((f"{one.folder.as_uri()}/", one.recorded), (one.folder.as_uri(), one.recorded.rstrip("/"))):
+            renewed = {name: content.replace(old.encode(), new.encode()) for name, content in renewed.items()}
+    return renewed
+
+
+def _engine_note(recorded: RecordedEnvironment) -> tuple[str, ...]:
     """That another version of the engine built the package, which may write other metadata."""
-    content = read_info_files(path, frozenset({RENDERED_RECIPE})).get(RENDERED_RECIPE, b"")
-    rendered = load_plain_yaml(content)
-    tools = rendered.get("system_tools") if isinstance(rendered, dict) else None
-    built, here = (tools or {}).get("rattler-build"), importlib.metadata.version(_ENGINE)
-    return () if built in {None, here} else (f"it was built by rattler-build {built}; here is {here}",)
+    here = importlib.metadata.version(_ENGINE)
+    return () if recorded.engine == here else (f"it was built by rattler-build {recorded.engine}; here is {here}",)
