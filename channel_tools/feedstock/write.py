@@ -27,6 +27,7 @@ from channel_tools.matrix import ZIP_KEYS
 from channel_tools.plan.inputs import OUTSIDE_FOLDER, TreeFiles
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported
+from channel_tools.system.yamlfile import dump_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +144,7 @@ def _smithy_settings(platforms: Sequence[str]) -> dict[str, object]:
 
 
 def _dump(value: Mapping[str, object]) -> str:
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=120) if value else ""
+    return dump_yaml(value) if value else ""
 
 
 def feedstock_recipe(

@@ -13,8 +13,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import yaml
-
 from channel_tools.conda.metadata import SOURCE_DATE
 from channel_tools.matrix.expand import is_pin, read_pin
 from channel_tools.matrix.model import Pin, requirement_name
@@ -23,7 +21,7 @@ from channel_tools.plan.model import SCHEMA_VERSION
 from channel_tools.plan.resolve import pin_expression
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported
-from channel_tools.system.yamlfile import YamlValue, read_yaml
+from channel_tools.system.yamlfile import YamlValue, dump_yaml, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -37,7 +35,6 @@ _VARIANTS = "variants.yaml"
 _ENGINE_KEYS = frozenset({"build_platform", "host_platform", "target_platform"})
 _FILE_MODE = 0o644
 _EXECUTABLE_MODE = 0o755
-_LINE_WIDTH = 120
 
 
 class SourcePlaces(Protocol):
@@ -111,19 +108,14 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
         target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
-    (folder / _RECIPE).write_text(header + dump_recipe(rendered_recipe(package, tree, places)), encoding="utf-8")
+    (folder / _RECIPE).write_text(header + dump_yaml(rendered_recipe(package, tree, places)), encoding="utf-8")
     variants = {key: [package.rendered.variant[key]] for key in _variant_keys(package)}
-    (folder / _VARIANTS).write_text(header + dump_recipe(variants), encoding="utf-8")
+    (folder / _VARIANTS).write_text(header + dump_yaml(variants), encoding="utf-8")
 
 
 def _variant_keys(package: PlannedPackage) -> list[str]:
     """The used keys that a variant file states; the platforms are the engine's own to say."""
     return [key for key in sorted(package.rendered.variant) if key not in _ENGINE_KEYS]
-
-
-def dump_recipe(value: Mapping[str, object]) -> str:
-    """YAML as rendered recipes have it; what was read from it gives the same text again."""
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
 
 
 def rendered_recipe(package: PlannedPackage, tree: Tree, places: SourcePlaces | None = None) -> dict[str, YamlValue]:

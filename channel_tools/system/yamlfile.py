@@ -44,6 +44,9 @@ class YamlDocument:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML has it, as its wheels do: ten times as fast."""
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""As _LOADER: the same text, five times as fast."""
+_LINE_WIDTH = 120
 _DEPTH = 100
 """Lists and mappings in each other; recipes reach 12, and Python's own recursion ends at 1,000."""
 _VALUES = 1_000_000
@@ -210,3 +213,8 @@ def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape,
         return yaml.load(content, Loader=_LOADER)  # noqa: S506 - a safe loader
     except _UNREADABLE_VALUE as err:
         raise yaml.YAMLError(f"a value cannot be read: {err}") from None
+
+
+def dump_yaml(value: Mapping[str, object]) -> str:
+    """The mapping as YAML in block style, its keys in their order."""
+    return yaml.dump(dict(value), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)

@@ -15,11 +15,11 @@ from channel_tools.build.model import RECIPE_FILE
 from channel_tools.build.settle import source_date_of
 from channel_tools.conda.archive import read_package, stream_component
 from channel_tools.foundation.unpack import TreeWriter
-from channel_tools.plan.render import dated_script, dump_recipe
+from channel_tools.plan.render import dated_script
 from channel_tools.provenance.statements import recorded_in
 from channel_tools.sources.model import NeededSource, file_name_of, source_excludes
 from channel_tools.system.errors import UsageError
-from channel_tools.system.yamlfile import load_plain_yaml
+from channel_tools.system.yamlfile import dump_yaml, load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ class CarriedRecipe:
             made_s = made_ms // _MS if isinstance(made_ms, int) else 0
             recipe["build"] = {**build, "script": dated_script(build.get("script"), made_s, files=files)}
         header = [line for line in self.text.splitlines(keepends=True)[:1] if line.startswith("#")]
-        return "".join(header) + dump_recipe(recipe)
+        return "".join(header) + dump_yaml(recipe)
 
     def _sources(self, store: SourceStore) -> Iterator[tuple[Mapping[str, Any], NeededSource]]:
         """Each entry of the recipe that was taken from the store, with what the store knows it by."""

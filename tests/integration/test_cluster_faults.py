@@ -2,8 +2,9 @@
 """What goes wrong on a cluster, with a real Slurm: time that runs out, a node that dies, files that cannot be written.
 
 All of it happens to one build of four packages, since Slurm takes a minute to notice most of it. It runs where
-CHANNEL_TOOLS_TEST_HEAVY is set. This Slurm limits no memory, so that
-what the kernel does when memory runs out is done by hand: SIGKILL for the process that builds.
+CHANNEL_TOOLS_TEST_HEAVY is set. This Slurm limits no memory, so that what the kernel does when memory runs out is done
+by hand: SIGKILL for the process that builds. A squeue in front of Slurm's own then says OUT_OF_MEMORY where that says
+FAILED, as it would where Slurm had limited the memory.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
             "node": {"script": f"echo $$ > {pipe}; read line < {go}; echo $$ >> {built}"},
             "large": {"script": fills},
         }
-        tool = Tool(folder, slurm, recipes, resources=_RESOURCES)
+        squeue = folder / "bin" / "squeue"
+        squeue.parent.mkdir()
+        squeue.write_text(f'#!/bin/sh\n{slurm.bin}/squeue "$@" | sed s/FAILED/OUT_OF_MEMORY/\n')
+        squeue.chmod(0o755)
+        tool = Tool(folder, slurm, recipes, resources=_RESOURCES, pbs=squeue.parent)
         with tool.start("--on", tool.profile, largest_file_bytes=_FILE_BYTES) as process:
             script = read_pipe(pipe)
             first = job_of(slurm, "node")
@@ -63,6 +68,8 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
             go.write_text("on\n")
             _, said = process.communicate(timeout=LIMIT_S)
         assert process.returncode == BuildError.exit_code, said
+        said_by_snakemake = (tool.tree / "output" / "logs" / "snakemake.log").read_text()
+        assert said_by_snakemake.count("SLURM status is: 'OUT_OF_MEMORY'") == 1
         assert "large-1.0" in said
         assert "the build engine failed" in said
         assert tool.published() == ["hungry", "node", "timed"]
