@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,6 +67,17 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         ["16000M", "8:00:00"],
     ]
     assert sum("_bad-" in line for line in asked.splitlines()) == 1
+
+
+def test_every_variant_is_built_by_a_job_of_its_own(folder: Path, slurm: Slurm) -> None:
+    pairs = {"python": ("3.11", "3.13"), "pytorch": ("2.12", "2.13")}
+    tool = Tool(folder, slurm, {"plugin": {"script": "echo for $pytorch"}}, variants=pairs)
+    said = tool.build("--all-variants", "--on", "slurm")
+    assert "4 to build, 0 in the channel already, 0 variants not servable" in said
+    assert tool.published() == ["plugin"] * 4
+    logs = sorted(tool.tree.glob("output/logs/plugin-1.0-*_0.log"))
+    found = [(log.name[11:16], re.findall("^for (.*)$", log.read_text(), re.MULTILINE)) for log in logs]
+    assert sorted(found) == [(f"py3{minor}", [pytorch]) for minor in (11, 13) for pytorch in pairs["pytorch"]]
 
 
 def test_a_job_of_pbs_that_is_deleted_is_submitted_again(folder: Path, slurm: Slurm) -> None:

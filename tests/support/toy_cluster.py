@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -55,6 +55,7 @@ class Tool:
         resources: Mapping[str, Mapping[str, int]] | None = None,
         pbs: Path | None = None,
         programs: tuple[str, ...] = (),
+        variants: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.folder, self.tree = folder, folder / "tree"
         self.profile = folder / "profile"
@@ -64,9 +65,15 @@ class Tool:
         self._write("profile/config.yaml", yaml.safe_dump(_PROFILE))
         for subdir in ("noarch", "linux-64"):
             self._write(f"foundation/{subdir}/repodata.json", json.dumps({"info": {"subdir": subdir}, "packages": {}}))
+        self._variants = variants or {}
         for name, recipe in recipes.items():
             self.write_recipe(name, **recipe)
-        stack = {"description": "toys", "packages": [*recipes], "install": [*recipes]}
+        stack: dict[str, object] = {"description": "toys", "packages": [*recipes], "install": [*recipes]}
+        if self._variants:
+            stack["variants"] = ["toy.yaml"]
+            self._write(
+                "tree/variants/toy.yaml", yaml.safe_dump({key: [*found] for key, found in self._variants.items()})
+            )
         stacks = {"toy": {**stack, "validate": {"method": "switchml"}}}
         file = {"default_stack": "toy", "stacks": stacks, "resources": dict(resources or {})}
         self._write("tree/variants/stacks.yaml", yaml.safe_dump(file))
@@ -76,7 +83,12 @@ class Tool:
         recipe = {
             "schema_version": 1,
             "package": {"name": name, "version": "1.0"},
-            "build": {"noarch": "generic", "number": 0, "script": [f"{script}; {made}"]},
+            "build": {
+                "noarch": "generic",
+                "number": 0,
+                "script": [f"{script}; {made}"],
+                "variant": {"use_keys": [*self._variants]},
+            },
             "requirements": {"host": list(host)},
             "about": {"license": "BSD-3-Clause", "homepage": "https://toy.example", "summary": "toy"},
         }
