@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +77,14 @@ def sign(
 
 @handled
 def verify(
-    target: Annotated[Path, typer.Argument(help="A .conda file, or a channel's folder.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|ADDRESS",
+            help="A channel or a .conda file, here or at an address.",
+            show_default=False,
+        ),
+    ],
     *,
     trusted_keys: options.TrustedKeys = None,
     root: options.Root = None,
@@ -84,12 +92,14 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Check that packages are what a trusted key says was built."""
+    from channel_tools.conda.addresses import without_credentials  # noqa: PLC0415
     from channel_tools.provenance.statements import time_text  # noqa: PLC0415
     from channel_tools.workflow.verify import trusted_keys as read_keys  # noqa: PLC0415
-    from channel_tools.workflow.verify import verify_target  # noqa: PLC0415
+    from channel_tools.workflow.verify import verify_address, verify_target  # noqa: PLC0415
 
     keys = read_keys(options.settings_if_any(root, output), trusted_keys or ())
-    verdicts = verify_target(target, keys)
+    verdicts = verify_address(target, keys, os.environ) if "://" in target else verify_target(Path(target), keys)
+    target = without_credentials(target) if "://" in target else target
     rows = [
         {
             "package": one.package,

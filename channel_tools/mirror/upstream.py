@@ -38,13 +38,13 @@ _LARGE_PART = 4
 """The whole index is read for more than 200 shards that are more than a quarter of all."""
 
 
-def read_records(address: str, subdir: str, names: Collection[str], client: HttpClient) -> SubdirRecords:
+def read_records(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> SubdirRecords:
     """The records that the channel at ``address`` (with any credentials) lists for the files ``names`` of a subdir.
 
-    What it does not list is left out. Raises ChannelError for a channel without an index, NetworkError, IntegrityError
-    for a damaged index.
+    None means all. What it does not list is left out. Raises ChannelError for a channel without an index, NetworkError,
+    IntegrityError for a damaged index.
     """
-    if not names:
+    if names is not None and not names:
         return SubdirRecords()
     local = local_path(address)
     if local is not None:
@@ -72,7 +72,7 @@ def _no_index(where: str) -> ChannelError:
     return ChannelError(f"{where}: not a channel: it has no repodata.json", hint="check the channel's address")
 
 
-def _select(content: bytes, names: Collection[str], *, where: str) -> SubdirRecords:
+def _select(content: bytes, names: Collection[str] | None, *, where: str) -> SubdirRecords:
     try:
         return parse_index(content, names)
     except msgspec.MsgspecError as err:
@@ -92,7 +92,7 @@ class _Shards:
         return len(self.hashes) > _MANY_SHARDS and len(self.hashes) * _LARGE_PART > self.total
 
 
-def _find_shards(client: HttpClient, base: str, names: Collection[str]) -> _Shards | None:
+def _find_shards(client: HttpClient, base: str, names: Collection[str] | None) -> _Shards | None:
     """None where the channel has no shards."""
     try:
         packed = client.read(base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
@@ -102,7 +102,8 @@ def _find_shards(client: HttpClient, base: str, names: Collection[str]) -> _Shar
         index = decode_msgpack(_unpack(packed, base))
         shards: dict[str, bytes] = index["shards"]
         folder = urljoin(base, str(index["info"]["shards_base_url"]))
-        hashes = [shards[name] for name in sorted({name.rsplit("-", 2)[0] for name in names}) if name in shards]
+        wanted = shards if names is None else {name.rsplit("-", 2)[0] for name in names}
+        hashes = [shards[name] for name in sorted(wanted) if name in shards]
     except (msgspec.MsgspecError, KeyError, TypeError) as err:
         message = f"{without_credentials(base)}: its sharded index cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None
@@ -121,11 +122,11 @@ def _whole_index(client: HttpClient, base: str) -> bytes | None:
         return None
 
 
-def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str]) -> SubdirRecords:
+def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
         found = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
-    conda = {name: row for shard in found for name, row in shard.conda.items() if name in names}
-    old = {name: row for shard in found for name, row in shard.old.items() if name in names}
+    conda = {name: row for shard in found for name, row in shard.conda.items() if names is None or name in names}
+    old = {name: row for shard in found for name, row in shard.old.items() if names is None or name in names}
     return SubdirRecords(conda=dict(sorted(conda.items())), old=dict(sorted(old.items())))
 
 

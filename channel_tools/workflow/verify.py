@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
-from channel_tools.conda.package import LIMIT_BYTES, PACKAGE_SUFFIX, SUFFIX, PackageKey, read_sidecar, sidecar_of
+from channel_tools.conda.package import (
+    LIMIT_BYTES,
+    NOARCH,
+    PACKAGE_SUFFIX,
+    SUFFIX,
+    PackageKey,
+    read_sidecar,
+    sidecar_of,
+)
+from channel_tools.mirror.upstream import read_records
+from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file
@@ -52,6 +62,40 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     from channel_tools.provenance.trust import read_trusted_keys  # noqa: PLC0415 - slow to import
 
     return read_trusted_keys(files)
+
+
+def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[str, str]) -> list[Verdict]:
+    """Check the packages that the channel at an address lists for this machine, or the one package at an address.
+
+    None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
+    fetch. ``environ`` is as for make_http_client. Raises UsageError where nothing is listed, and as read_records.
+    """
+    client, now = make_http_client(environ), datetime.now(UTC)
+    channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
+    if channel.endswith(PACKAGE_SUFFIX):
+        channel, subdir, name = channel.rsplit("/", 2)
+        names, subdirs = {name}, [subdir]
+    verdicts = [
+        _listed_verdict(f"{channel}/{subdir}/{name}", record, keys, client, now)
+        for subdir in subdirs
+        for name, record in read_records(channel, subdir, names, client).conda.items()
+    ]
+    if not verdicts:
+        raise UsageError(f"{without_credentials(address)}: no .conda file is listed there", hint="check the address")
+    return verdicts
+
+
+def _listed_verdict(
+    address: str, record: Mapping[str, object], keys: Sequence[TrustedKey], client: HttpClient, now: datetime
+) -> Verdict:
+    subdir, name = address.rsplit("/", 2)[1:]
+    subject = Subject(file_name=name, sha256=str(record.get("sha256")))
+    listed = record.get("attestations_sha256")
+    try:
+        verified = _verify_at(address, None if listed is None else str(listed), subject, keys, client, now)
+    except ChannelToolsError as err:
+        return Verdict(package=f"{subdir}/{name}", error=err)
+    return Verdict(package=f"{subdir}/{name}", verified=verified)
 
 
 def verify_target(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
@@ -120,16 +164,27 @@ def _check_record(
     record: RepoDataRecord, keys: Sequence[TrustedKey], plain: Mapping[str, str], client: HttpClient, now: datetime
 ) -> None:
     """``plain`` gives channels' addresses with credentials by those without."""
+    url = without_credentials(record.url)
+    channel = next((address for address in plain if url.startswith(f"{address}/")), None)
+    address = url if channel is None else plain[channel] + url.removeprefix(channel)
+    if record.sha256 is None:
+        raise VerificationError(f"{record.file_name}: the channel lists it without a hash", hint="index it again")
+    subject = Subject(file_name=record.file_name, sha256=record.sha256.hex())
+    listed = record.attestations_sha256
+    _verify_at(address, listed.hex() if listed else None, subject, keys, client, now)
+
+
+def _verify_at(
+    address: str, listed: str | None, subject: Subject, keys: Sequence[TrustedKey], client: HttpClient, now: datetime
+) -> Verified:
+    """Check the attestations beside a package's address, those with the hash that its record lists (None: any)."""
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
-    listed = record.attestations_sha256
-    url = without_credentials(record.url) + SUFFIX + (f".{listed.hex()}" if listed else "")
-    channel = next((address for address in plain if url.startswith(f"{address}/")), None)
-    content = _read_at(url if channel is None else plain[channel] + url.removeprefix(channel), client)
-    if content is None or record.sha256 is None:
-        raise VerificationError(f"{record.file_name}: has no attestation at {url}", hint=UNATTESTED_HINT)
-    subject = Subject(file_name=record.file_name, sha256=record.sha256.hex())
-    verify_sidecar(content, subject, keys, now=now, where=url)
+    url = address + SUFFIX + (f".{listed}" if listed else "")
+    content, shown = _read_at(url, client), without_credentials(url)
+    if content is None:
+        raise VerificationError(f"{subject.file_name}: has no attestation at {shown}", hint=UNATTESTED_HINT)
+    return verify_sidecar(content, subject, keys, now=now, where=shown)
 
 
 def _read_at(url: str, client: HttpClient) -> bytes | None:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_
 from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import AttestRequest, sign_packages
-from channel_tools.workflow.verify import attestation_check, trusted_keys
+from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.environments.toychannel import served
 
@@ -84,6 +87,31 @@ def test_a_package_without_attestation_is_not_installed(
 def test_packages_of_an_unknown_key_are_not_installed(tmp_path: Path, channel: Channel, keys: list[TrustedKey]) -> None:
     with pytest.raises(VerificationError, match="2 of 2 packages are not verified"):
         install(tmp_path, channel.address, ["toy", "late"], keys)
+
+
+def test_a_channel_at_an_address_is_checked_by_what_it_lists(channel: Channel, trusted: list[TrustedKey]) -> None:
+    with served(channel.path, authorization=AUTHORIZATION) as address:
+        with_token = f"{address}/t/abc"
+        late, toy = verify_address(with_token, trusted, {})
+        (alone,) = verify_address(f"{with_token}/linux-64/toy-1.0-0.conda", trusted, {})
+        with pytest.raises(UsageError, match=r"/linux-64/other-1\.0-0\.conda: no \.conda file is listed there"):
+            verify_address(f"{with_token}/linux-64/other-1.0-0.conda", trusted, {})
+    assert (toy.package, toy.error) == ("linux-64/toy-1.0-0.conda", None)
+    assert alone == toy
+    assert late.verified is None
+    assert re.search(r"late-1\.0-0\.conda: has no attestation at http://[^/]+/linux-64/late", str(late.error))
+
+
+def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
+    tmp_path: Path, channel: Channel, trusted: list[TrustedKey]
+) -> None:
+    copy = shutil.copytree(channel.path, tmp_path / "copy")
+    index = copy / "linux-64" / "repodata.json"
+    stated = json.loads(index.read_bytes())
+    stated["packages.conda"]["toy-1.0-0.conda"]["sha256"] = "0" * 64
+    index.write_text(json.dumps(stated))
+    verdicts = {one.package: one for one in verify_address(copy.as_uri(), trusted, {})}
+    assert "attests other bytes" in str(verdicts["linux-64/toy-1.0-0.conda"].error)
 
 
 def test_without_any_key_nothing_can_be_checked() -> None:
