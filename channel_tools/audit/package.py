@@ -17,8 +17,7 @@ from channel_tools.audit.instructions import required_level
 from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
 from channel_tools.audit.policy import declared_by
 from channel_tools.conda.archive import visit_package
-from channel_tools.conda.contents import damaged_package, read_path_rows
-from channel_tools.conda.info import info_object
+from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml

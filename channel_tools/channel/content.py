@@ -34,11 +34,10 @@ from channel_tools.system.document import decode_json
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from channel_tools.channel.listing import Listing
-    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import Shard
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
     Row = tuple[str, CachedPackage, JsonObject]
 

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.model import ChannelWriter
-    from channel_tools.channel.patches import Patch
     from channel_tools.channel.state import LoadedChannel, SubdirState
 
 

@@ -19,8 +19,7 @@ import msgspec
 
 from channel_tools.channel.model import Finding
 from channel_tools.conda.archive import PackageInfo, read_package
-from channel_tools.conda.contents import damaged_package
-from channel_tools.conda.info import JsonObject
+from channel_tools.conda.contents import JsonObject, damaged_package
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
 from channel_tools.conda.package import PACKAGE_SUFFIX, RECORD_FIELD, sidecar_sha256
 from channel_tools.conda.repodata import encode_json

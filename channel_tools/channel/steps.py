@@ -15,7 +15,7 @@ from channel_tools.channel.content import SubdirContent, content_before
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.listing import Patch
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
 

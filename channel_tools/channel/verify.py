@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zstandard
 
-from channel_tools.channel.listing import names_in, not_listed
+from channel_tools.channel.listing import Patch, names_in, not_listed
 from channel_tools.channel.model import Channel, Finding
-from channel_tools.channel.patches import Patch
 from channel_tools.channel.records import make_record, run_exports_of
 from channel_tools.channel.state import read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 _INDEX_AGAIN = "index the channel again: channel_tools channel index"
 

@@ -24,23 +24,21 @@ import msgspec
 import zstandard
 
 from channel_tools.conda.contents import (
+    METADATA_BYTES,
+    OTHER_METADATA_BYTES,
     HashedStream,
+    InfoFiles,
+    JsonObject,
     PackageProblem,
     PathRow,
     PathsJson,
     SafePaths,
-    damaged_package,
-    read_path_rows,
-)
-from channel_tools.conda.info import (
-    METADATA_BYTES,
-    OTHER_METADATA_BYTES,
-    InfoFiles,
-    JsonObject,
     content_of,
+    damaged_package,
     info_object,
     optional_object,
     parsed_json,
+    read_path_rows,
 )
 from channel_tools.conda.metadata import check_about, check_index, check_run_exports
 from channel_tools.conda.package import PACKAGE_SUFFIX

@@ -16,7 +16,7 @@ import zstandard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 REPODATA = "repodata.json"
 REPODATA_ZST = "repodata.json.zst"

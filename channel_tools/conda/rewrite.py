@@ -13,8 +13,7 @@ import zipfile
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.archive import read_info_files, stream_component
-from channel_tools.conda.contents import HashedStream, damaged_package, read_path_rows
-from channel_tools.conda.info import content_of
+from channel_tools.conda.contents import HashedStream, content_of, damaged_package, read_path_rows
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, ZIP_TIME, open_component
 from channel_tools.system.build_id import renew_build_id

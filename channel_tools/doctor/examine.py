@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from channel_tools.doctor.devices import (
     fabric_adapters,
     find_adapters,
+    find_controller,
     find_gpu,
     find_huge_pages,
     find_locked_memory,
+    find_loopback,
+    find_offload,
+    find_socket_buffers,
     find_verbs,
 )
 from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl
 from channel_tools.doctor.model import Finding
-from channel_tools.doctor.sockets import find_controller, find_loopback, find_offload, find_socket_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

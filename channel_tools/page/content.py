@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.page.model import PageSettings, ShownRun
 
     Rows = Mapping[str, Mapping[str, CachedPackage]]

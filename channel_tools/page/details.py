@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from channel_tools.conda.archive import read_info_files
-from channel_tools.conda.info import parsed_json
+from channel_tools.conda.contents import parsed_json
 from channel_tools.page.content import texts
 from channel_tools.system.yamlfile import load_plain_yaml
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from channel_tools.channel.model import Foundation
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 INDEX_PAGE = "index.html"
 PAGE_FOLDER = "page"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from securesystemslib.signer import CryptoSigner
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.trust import TrustedKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

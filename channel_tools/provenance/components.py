@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from channel_tools.conda.archive import read_info_files
-from channel_tools.conda.info import info_object
+from channel_tools.conda.contents import info_object
 from channel_tools.provenance.statements import purl_of_taken, recorded_in
 from channel_tools.system.files import sha256_of_file
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 _FILES = frozenset({"index.json", "about.json"})
 _PATCHES = (".patch", ".diff")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.components import Component, Origin
     from channel_tools.provenance.inventory import Inventory
 

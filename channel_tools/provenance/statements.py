@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from channel_tools.conda.archive import PackageInfo
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"

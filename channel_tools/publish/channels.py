@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from channel_tools.channel import Foundation
-    from channel_tools.channel.listing import Listing
+    from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.channel.patches import Patch
     from channel_tools.channel.records import CachedPackage
     from channel_tools.publish.model import PackageFile, PackageSet
     from channel_tools.system.progress import Progress

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from channel_tools.channel.patches import INSTRUCTIONS_FILE, check_names, read_patch
+from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
 from channel_tools.conda.closure import Closures
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.channel.patches import Patch
     from channel_tools.publish.model import LabelPackage
     from channel_tools.publish.target import MaintainedTarget
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
+    from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.channel.patches import Patch
     from channel_tools.page import PagedChannel
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
     from channel_tools.system.progress import Progress

@@ -12,8 +12,7 @@ from channel_tools.foundation.table import load_table
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import FoundationKind, Stack
 from channel_tools.plan import current_platform
-from channel_tools.sources.debian import DebianSources
-from channel_tools.sources.fetch import SOURCE_RETRY, fetch_sources
+from channel_tools.sources.fetch import SOURCE_RETRY, DebianSources, fetch_sources
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
 from channel_tools.sources.model import SUPPLY_HINT, needed_sources
 from channel_tools.sources.store import SourceStore, stored_entries

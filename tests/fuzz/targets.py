@@ -24,7 +24,7 @@ from rattler import MatchSpec, RepoData, Version
 from channel_tools.audit.dependencies import Known
 from channel_tools.audit.reading import Reader
 from channel_tools.audit.run import audit_package
-from channel_tools.channel.patches import read_patch
+from channel_tools.channel.listing import read_patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import _RECORD_FIELDS
 from channel_tools.conda.metadata import check_index

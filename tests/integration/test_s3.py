@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.channel.patches import Patch
 from channel_tools.publish import MaintainedTarget
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.s3.transfer import PART_BYTES

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
+from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.channel.patches import Patch
 from channel_tools.publish import PackageFile, PackageSet, maintenance
 from channel_tools.publish.server.protocol import API, JobResponse, encode, set_request
 from channel_tools.publish.server.target import ServerTarget, open_server

@@ -21,8 +21,7 @@ from channel_tools.conda.clients import make_http_client
 from channel_tools.foundation.apt import DEB_ARCHITECTURES
 from channel_tools.foundation.table import load_table
 from channel_tools.plan import current_platform
-from channel_tools.sources.debian import DebianSources
-from channel_tools.sources.fetch import fetch_sources
+from channel_tools.sources.fetch import DebianSources, fetch_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.http import Retry

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
 
 
 class _Index(msgspec.Struct):

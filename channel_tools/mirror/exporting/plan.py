@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.mirror.bundle.format import ToolWheels
     from channel_tools.pins import Lock
     from channel_tools.system.http import HttpClient

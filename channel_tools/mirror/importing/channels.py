@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import Foundation
-from channel_tools.channel.patches import Patch
+from channel_tools.channel.listing import Patch
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
 from channel_tools.conda.repodata import REPODATA
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.conda.info import JsonObject
+    from channel_tools.conda.contents import JsonObject
     from channel_tools.conda.package import PackageKey
     from channel_tools.mirror.bundle.format import BundleChannel, BundleFile
     from channel_tools.publish import LabelPackage, MaintainedTarget, Target

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from channel_tools.channel.content import SubdirContent
+    from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.model import PublishedPackage
-    from channel_tools.channel.patches import Patch
 
 RECORDS_SCHEMA = 3
 _ZSTD_LEVEL = 3

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
+from channel_tools.channel.listing import INSTRUCTIONS_VERSION
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.channel.patches import INSTRUCTIONS_VERSION
 from channel_tools.conda.package import (
     PackageRef,
     read_sidecar,
@@ -26,7 +26,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError
 
 if TYPE_CHECKING:
-    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PackageSet
 
 API = "/api/v1/channels"

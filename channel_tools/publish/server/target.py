@@ -37,8 +37,8 @@ from channel_tools.system.progress import SilentProgress
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.channel.patches import Patch
     from channel_tools.publish.model import LabelPackage, PackageFile, PackageSet
     from channel_tools.publish.server.protocol import JobKind, ReportResponse
     from channel_tools.system.progress import Progress, Task

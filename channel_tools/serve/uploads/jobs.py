@@ -24,8 +24,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.listing import INSTRUCTIONS_FILE, read_patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.channel.patches import INSTRUCTIONS_FILE, read_patch
 from channel_tools.conda.package import sidecar_of
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageFile, PackageSet, label_path
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
     from pathlib import Path
 
-    from channel_tools.channel.patches import Patch
+    from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PublishReport
     from channel_tools.publish.server.protocol import JobResponse
     from channel_tools.serve.connection import Connection

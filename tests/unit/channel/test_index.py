@@ -20,7 +20,7 @@ from channel_tools.channel import (
     verify_channel,
 )
 from channel_tools.channel import index as index_module
-from channel_tools.conda.info import JsonObject
+from channel_tools.conda.contents import JsonObject
 from tests.unit.channel.toys import make_conda, new_channel
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel.patches import Patch, check_names, read_patch
+from channel_tools.channel.listing import Patch, check_names, read_patch
 from channel_tools.system.errors import ConfigError
 
 

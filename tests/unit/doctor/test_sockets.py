@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.doctor import uses_fabric
-from channel_tools.doctor.sockets import find_controller, find_loopback
+from channel_tools.doctor.devices import find_controller, find_loopback
 from tests.support.ports import free_port
 from tests.support.programs import in_namespaces, program
 
@@ -48,7 +48,7 @@ def test_a_controller_that_answers_is_right_unless_the_plugin_is_off() -> None:
 
 _REPORT = """
 import socket
-from channel_tools.doctor.sockets import find_controller, find_loopback
+from channel_tools.doctor.devices import find_controller, find_loopback
 found = [*find_loopback()]
 if found[0].level == "ok":
     with socket.create_server(("127.0.0.1", 0)) as server:

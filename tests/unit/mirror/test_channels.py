@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.channel.patches import Patch
+from channel_tools.channel.listing import Patch
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError

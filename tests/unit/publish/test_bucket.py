@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.channel.patches import Patch
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.sources.debian import DebianFile
-from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, fetch_sources
+from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_sources
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import DiskFullError, IntegrityError, NetworkError
