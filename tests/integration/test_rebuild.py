@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from channel_tools.conda.repodata import encode_repodata, encode_run_exports
 from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.files import sha256_of_file
 from tests.support.command_line import run_tool
-from tests.support.programs import in_namespaces
+from tests.support.programs import in_namespaces, program
 
 pytestmark = pytest.mark.integration
 
@@ -181,7 +182,8 @@ def test_a_published_package_is_built_again_from_its_own_recipe(built: Path) -> 
 
 
 def test_what_differs_is_named_file_by_file(built: Path) -> None:
-    done = _rebuild(built, _packages(built)["noisy"], "--compare", "--json")
+    diffoscope = program("diffoscope")
+    done = _rebuild(built, _packages(built)["noisy"], "--compare", "--json", "--diffoscope", diffoscope)
 
     assert done.returncode == 9, done.stderr
     assert "built again, files that are installed differ (3 files)" in done.stderr
@@ -190,6 +192,9 @@ def test_what_differs_is_named_file_by_file(built: Path) -> None:
     files = ["share/number", "share/place", "share/time"]
     assert [(one["file"], one["kind"]) for one in said["differences"]] == [(name, "content") for name in files]
     assert Path(said["rebuilt"]["path"]).is_file()
+    in_depth = Path(said["diffoscope"]).read_text()
+    named = re.findall(r"--- published/(\S+/\S+)$", in_depth, re.MULTILINE)
+    assert sorted(named) == sorted([*files, "info/paths.json"])
 
 
 @pytest.mark.parametrize(

