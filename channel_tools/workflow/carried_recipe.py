@@ -60,12 +60,13 @@ class CarriedRecipe:
             if stream is not None and member.name.startswith(_FOLDER) and name not in _OF_ENGINE:
                 path = writer.write_file(name, stream, executable=bool(member.mode & 0o111))
                 hashes.add(hashlib.sha256(path.read_bytes()).hexdigest())
-        (folder / RECIPE_FILE).write_text(self._text_for(folder, store), encoding="utf-8")
+        (folder / RECIPE_FILE).write_text(self.text_for(folder, store), encoding="utf-8")
         files = {key: value for key, value in recorded_in(self.info.about)["inputs"].items() if key.startswith("file:")}
         lacking = [key.removeprefix("file:") for key, value in files.items() if value.split(" ")[0] not in hashes]
         return tuple(f"the recipe that it carries lacks {name}" for name in sorted(lacking))
 
-    def _text_for(self, folder: Path, store: SourceStore) -> str:
+    def text_for(self, folder: Path, store: SourceStore) -> str:
+        """The recipe.yaml to build from in ``folder``, which has the other files."""
         supplied = {id(entry): _supplied(entry, need, store) for entry, need in self._sources(store)}
         date_s = source_date_of(self.recipe)
         if not supplied and date_s is not None:

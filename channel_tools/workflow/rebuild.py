@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from channel_tools.audit.clean import clean_package
@@ -39,7 +40,6 @@ from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from channel_tools.build.worker import Child
     from channel_tools.conda.archive import Component
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _ENGINE = "py-rattler-build"
 _DIFFOSCOPE = "diffoscope"
+_DIFFOSCOPE_ENDS = (0, 1)
+"""Without and with differences; it writes a report of the latter."""
 _DOWNLOADS_AT_ONCE = 4
 
 
@@ -101,25 +103,19 @@ def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, 
 
     ``program`` is the one to take, else it is looked for on the PATH of ``environ``. Raises CommandError when it fails.
     """
-    found = str(program) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
+    found = str(program.absolute()) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
     if found is None:
         return None
     report = rebuilt.rebuilt.with_name(f"{rebuilt.rebuilt.name}.diffoscope.txt")
+    report.unlink(missing_ok=True)
     with temporary_folder() as holder:
         for name, package in (("published", rebuilt.published), ("rebuilt", rebuilt.rebuilt)):
             _unpack(package, holder / name)
-        command: list[str | Path] = [
-            found,
-            "--exclude-directory-metadata=yes",
-            "--text",
-            report,
-            "published",
-            "rebuilt",
-        ]
-        result = run_command(command, cwd=holder, env=environ, check=False)
-    if result.returncode not in {0, 1}:
+        options = ("--exclude-directory-metadata=yes", "--text", str(report))
+        result = run_command([found, *options, "published", "rebuilt"], cwd=holder, env=environ, check=False)
+    if result.returncode not in _DIFFOSCOPE_ENDS:
         raise CommandError(f"{found}: exit status {result.returncode}\n{result.tail()}")
-    return report
+    return report if report.is_file() else None
 
 
 def _unpack(package: Path, folder: Path) -> None:
@@ -169,8 +165,6 @@ def find_package(settings: Settings, text: str) -> Path:
 
     Raises UsageError where there is none or more than one, ChannelError when there is no local channel.
     """
-    from pathlib import Path  # noqa: PLC0415
-
     path = Path(text).absolute()
     if path.name.endswith(PACKAGE_SUFFIX) and path.is_file():
         if not (path.parents[1] / RECORD_FOLDER).is_dir():
@@ -224,7 +218,7 @@ def _build(
     def enter(package: Path) -> Path:
         rewrite_info(package, lambda info: _with_recorded(info, channels))
         clean_package(package)
-        destination = PackageKey.of(package).path_in(request.destination)
+        destination = PackageKey.of(package).path_in(request.destination.absolute())
         destination.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(package, destination)
         return destination
