@@ -76,6 +76,7 @@ def _stack_file(site: Site, stack: ShownStack) -> PageFile:
         "made_for": _made_for(site, builds) if variants[0].python else {},
         "subdirs": _counts([build.subdir for build in builds]),
         "installs": [(spec, name_page(spec.partition(" ")[0])) for spec in stack.install],
+        "licences": sorted({str(one.record["license"]) for one in builds if one.record.get("license")}),
         "commands": install_commands(site, stack.name, stack.install),
         "locks": lock_commands(stack.name),
         "runs": list(reversed(stack.runs))[:_RUNS_SHOWN],

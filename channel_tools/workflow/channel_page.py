@@ -25,7 +25,6 @@ from channel_tools.page import (
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.target import PagedTarget, open_target, with_pages
 from channel_tools.system.errors import UsageError
-from channel_tools.validate.history import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -116,6 +115,8 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
 
 def _read_runs(reports: Path) -> defaultdict[str, list[ShownRun]]:
     """The runs of each stack that there are reports of. Raises ConfigError for a file that is no report."""
+    from channel_tools.validate.history import read_run  # noqa: PLC0415 - a quarter of a second, for pages only
+
     found: defaultdict[str, list[ShownRun]] = defaultdict(list)
     for path in sorted([*reports.glob("*.json"), *reports.glob("history/*/*.json")]):
         run = read_run(path)

@@ -276,6 +276,8 @@ def test_every_link_leads_to_something_and_nothing_is_loaded_from_elsewhere(chan
     write_page(channel, stacks=(stack,), builds=known, logs={build.file_name: tmp_path / "log"}, with_logs=True)
     for path, page in pages(channel).items():
         place = channel.path / path
+        assert next(value for tag, name, value in page.attributes if (tag, name) == ("a", "href")) == "#content"
+        assert {value for _tag, name, value in page.attributes if name == "tabindex"} <= {"0", "-1"}
         ids = {value for _tag, name, value in page.attributes if name == "id"}
         for tag, name, value in page.attributes:
             assert not name.startswith("on")
