@@ -9,11 +9,11 @@ import pytest
 
 from channel_tools.channel import Foundation, create_channel
 from channel_tools.conda.archive import PackageInfo
-from channel_tools.plan.render import dump_recipe
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.progress import SilentProgress
+from channel_tools.system.yamlfile import dump_yaml
 from channel_tools.workflow.carried_recipe import CarriedRecipe
 from channel_tools.workflow.recorded_environment import RecordedEnvironment
 
@@ -56,7 +56,7 @@ def test_a_foundation_on_the_network_is_out_of_reach_offline(tmp_path: Path) -> 
 
 
 def _carried(recipe: dict[str, Any], **ours: object) -> CarriedRecipe:
-    text = "# Evaluated from recipes/toy/recipe.yaml\n" + dump_recipe(recipe)
+    text = "# Evaluated from recipes/toy/recipe.yaml\n" + dump_yaml(recipe)
     return CarriedRecipe(package=Path("toy"), info=_info(**ours), text=text, recipe=recipe)
 
 
