@@ -98,6 +98,14 @@ class _ClusterOptions(_ValidateOptions):
         int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")
     ] = None
     time: Annotated[str | None, typer.Option(help="Limit of the job, HH:MM:SS.", show_default="00:30:00")] = None
+    local_scratch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Install on each node's own disk, once per node: a folder there, as /local or '$TMPDIR'.",
+            show_default="one installation, in the folder that the nodes share",
+        ),
+    ] = None
     submit_options: Annotated[
         list[str] | None,
         typer.Option("--submit-option", help="A word for sbatch or qsub; may be repeated.", show_default=False),
@@ -114,11 +122,14 @@ class _ClusterOptions(_ValidateOptions):
             message = "--all-variants is for what the local channel has, in new environments on this machine"
             hint = "leave out --channel, --python, --pytorch, --prefix, --on and --emit, or name one variant"
             raise UsageError(message, hint=hint)
+        if self.local_scratch is not None and self.prefix is not None:
+            message = "--local-scratch installs into a new folder on each node, --prefix names one that is there"
+            raise UsageError(message, hint="leave one of the two out")
         if self.to is not None and self.emit is None:
             raise UsageError("-o names the file of --emit, which is not given", hint="give --emit slurm or pbs as well")
         of_jobs = {
             "--nodes": self.nodes, "--ranks-per-node": self.ranks_per_node, "--time": self.time,
-            "--submit-option": self.submit_options,
+            "--submit-option": self.submit_options, "--local-scratch": self.local_scratch,
         }  # fmt: skip
         if self.on is None and self.emit is None:
             for name, value in of_jobs.items():
@@ -138,7 +149,7 @@ class _ClusterOptions(_ValidateOptions):
             nodes=self.nodes or _DEFAULT_NODES,
             ranks_per_node=self.ranks_per_node or _DEFAULT_RANKS,
             time=self.time or _DEFAULT_TIME,
-            words=tuple(self.words()),
+            words=(*self.words(), *(("--local-scratch", self.local_scratch) if self.local_scratch else ())),
             folder=Path.cwd(),
             submit_options=tuple(self.submit_options or ()),
         )
@@ -154,6 +165,13 @@ class _ClusterOptions(_ValidateOptions):
 
         nodes, each = self.nodes or _DEFAULT_NODES, self.ranks_per_node or _DEFAULT_RANKS
         return hosts_of_this_job(settings, self.stack, nodes=nodes, ranks_per_node=each, environ=os.environ)
+
+    @property
+    def scratch(self) -> Path | None:
+        """The folder on each node that this job's environment goes to."""
+        from channel_tools.workflow.validation_job import local_scratch_of  # noqa: PLC0415
+
+        return None if self.local_scratch is None else local_scratch_of(self.local_scratch, os.environ)
 
 
 @handled
@@ -218,6 +236,7 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
         environ=os.environ,
         keeps_history=given.history,
         hosts=given.hosts(settings) if given.on else None,
+        local_scratch=given.scratch,
     )
     installs = built_requests(settings, given.stack) if given.all_variants else [install]
     with shown_progress() as progress:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from channel_tools.system.errors import ValidationError
-from channel_tools.system.processes import Deadline, Program, running_program, wait_for_any
+from channel_tools.system.processes import Deadline, Program, running_program, ssh_command, wait_for_any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class RankHosts:
 
     This process runs on the first of them, which the others reach at ``address``. ``starter`` is the command that
     starts the script behind it as the ranks, ``launcher`` the program by which it does. ``variables`` are what it runs
-    with: the user's, and the scheduler's of this job.
+    with: the user's, and the scheduler's of this job. ``is_slurm`` where ``srun`` reaches the others, else ssh does.
     """
 
     names: tuple[str, ...]
@@ -56,6 +56,14 @@ class RankHosts:
     starter: tuple[str, ...]
     launcher: str
     variables: Mapping[str, str]
+    is_slurm: bool = False
+
+    def shell_command(self, host: str, script: str) -> tuple[str, ...]:
+        """The command that runs a line of shell on one of the hosts, beside the ranks."""
+        if not self.is_slurm:
+            return (*ssh_command(host), script)
+        step = ("--overlap", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", f"--nodelist={host}", "--input=none")
+        return ("srun", *step, "sh", "-c", script)
 
     def command(self, prefix: Path, ranks: int) -> tuple[str, ...]:
         """The command up to the script, for ranks in this environment."""

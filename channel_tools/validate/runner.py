@@ -32,6 +32,7 @@ from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.system.processes import Deadline
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
 from channel_tools.validate.distributed.method import DistributedMethod
+from channel_tools.validate.local_scratch import copy_to_hosts, scratch_folder
 from channel_tools.validate.model import Check, HostFacts, MethodContext, ValidationMethod, ValidationReport
 from channel_tools.validate.nccl.method import NcclMethod
 from channel_tools.validate.switchml.method import SwitchmlMethod
@@ -63,7 +64,8 @@ class ValidationRequest:
     stack's ``validate`` block without ``method``. ``prefix`` None installs into the run's own folder and removes it
     afterwards unless ``keep``. ``forbidden`` are the places that the environment must not name: the tree, the build
     folders (the virtual environment of this process is added). ``timeout_s`` limits the run after the installation.
-    ``hosts`` are where the ranks run, None for this host's loopback network.
+    ``hosts`` are where the ranks run, None for this host's loopback network. ``local_scratch`` is a folder on the own
+    disk of each of them, into which a new environment goes then, once per host.
     """
 
     stack: str
@@ -80,6 +82,7 @@ class ValidationRequest:
     keep: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
     hosts: RankHosts | None = None
+    local_scratch: Path | None = None
 
 
 def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], progress: Progress) -> ValidationReport:
@@ -101,6 +104,9 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
             subdir=request.subdir,
             progress=progress,
         )
+        if request.local_scratch is not None and request.hosts is not None:
+            with progress.task("copying the environment to the other nodes", total=None):
+                copy_to_hosts(environment.prefix, request.hosts, folder)
         standing = _self_contained_check(request, environment.prefix)
         variables = activated_environment(environment.prefix, environ=environ)
         findings = _examine(request, environment.prefix, variables)
@@ -153,6 +159,9 @@ def _prefix(request: ValidationRequest, folder: Path) -> Iterator[Path]:
     """Where the environment goes; a new one that is not kept is removed, and by the next run if this one is killed."""
     if request.prefix is not None:
         yield request.prefix
+    elif request.local_scratch is not None:
+        with scratch_folder(request.local_scratch, request.hosts, keep=request.keep) as scratch:
+            yield scratch / _ENVIRONMENT
     elif request.keep:
         yield folder / _ENVIRONMENT
     else:

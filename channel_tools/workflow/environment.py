@@ -233,6 +233,7 @@ class ValidateRequest:
     environ: Mapping[str, str]
     keeps_history: bool = False
     hosts: RankHosts | None = None
+    local_scratch: Path | None = None
 
 
 def stack_to_validate(settings: Settings, name: str | None) -> Stack:
@@ -276,6 +277,7 @@ def validate_installed(
             keep=request.keep,
             timeout_s=request.timeout_s,
             hosts=request.hosts,
+            local_scratch=request.local_scratch,
         ),
         environ=request.environ,
         progress=progress,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _JOBS = "jobs"
 _SCRIPT = "job.sh"
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
 
 
@@ -116,6 +117,25 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
     return options, command
 
 
+def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:
+    """The folder that ``--local-scratch`` means in this job: a path, or ``$NAME`` and ``${NAME}`` of the job in it.
+
+    Raises UsageError for a variable that is not set, and for a path that depends on the current folder.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not environ.get(name):
+            message = f"--local-scratch {text}: {name} is not set in this job"
+            raise UsageError(message, hint="name the nodes' own disk as the site's documentation does, such as /local")
+        return environ[name]
+
+    folder = Path(_VARIABLE.sub(value, text))
+    if not folder.is_absolute():
+        raise UsageError(f"--local-scratch {text}: {folder} is no absolute path", hint="nodes have none in common")
+    return folder
+
+
 def hosts_of_this_job(
     settings: Settings, stack: str | None, *, nodes: int, ranks_per_node: int, environ: Mapping[str, str]
 ) -> RankHosts | None:
@@ -145,6 +165,7 @@ def hosts_of_this_job(
             *("--root", str(settings.tree.root), "--stack", found.name),
         ),
         launcher=pick_launcher(None, stack_launcher, environ, hosts=False),
+        is_slurm="SLURM_JOB_ID" in environ,
         variables={
             **user_variables(environ),
             **{name: value for name, value in environ.items() if _OF_SCHEDULERS.fullmatch(name)},

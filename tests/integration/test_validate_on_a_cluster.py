@@ -93,7 +93,7 @@ def test_a_job_that_is_ended_is_one_error(job: Job, happening: list[str], messag
     assert str(job.folder.log) in str(raised.value.hint)
 
 
-def validate(stack: str, scheduler: str, *, path: Path, before: tuple[str, ...] = ()) -> dict[str, Any]:
+def validate(stack: str, scheduler: str, *words: str, path: Path, before: tuple[str, ...] = ()) -> dict[str, Any]:
     """The report of the whole validation with two ranks on each of two nodes; every check has passed."""
     if not os.environ.get(HEAVY_VARIABLE):
         pytest.skip(f"a validation on several nodes takes a processor a minute: set {HEAVY_VARIABLE}=1")
@@ -101,7 +101,7 @@ def validate(stack: str, scheduler: str, *, path: Path, before: tuple[str, ...] 
     assert built.returncode == 0, built.stderr
     command = [*before, sys.executable, "-m", "channel_tools", "validate", "--root", str(ROOT), "--variant", stack]
     done = subprocess.run(
-        [*command, "--on", scheduler, "--nodes", "2", "--ranks-per-node", "2", "--json"],
+        [*command, "--on", scheduler, "--nodes", "2", "--ranks-per-node", "2", "--json", *words],
         env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
@@ -118,6 +118,13 @@ def validate(stack: str, scheduler: str, *, path: Path, before: tuple[str, ...] 
 def test_a_stack_is_validated_by_a_job_of_slurm(stack: str, slurm: Slurm) -> None:
     report = validate(stack, "slurm", path=slurm.bin)
     assert (report["hosts"], report["ranks"]) == (["n1", "n2"], 4)
+
+
+def test_a_stack_is_validated_from_the_disks_of_its_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    # both nodes have the same disk here, so that the second node's copy overwrites the first's
+    report = validate("udp", "slurm", "--local-scratch", str(tmp_path), path=slurm.bin)
+    assert (report["hosts"], report["ranks"]) == (["n1", "n2"], 4)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_stack_is_validated_by_a_job_of_pbs(slurm: Slurm, tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An environment on the own disk of every host of a job: installed on the first, packed once, unpacked on the others.
+
+Every host then has the same bytes under the same path, and reads one file from the shared file system in the place of
+the ten thousand of an environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.processes import run_on_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from channel_tools.validate.ranks import RankHosts
+
+_LIMIT_S = 1800.0
+_PREFIX = "channel_tools-"
+
+
+@contextlib.contextmanager
+def scratch_folder(scratch: Path, hosts: RankHosts | None, *, keep: bool) -> Iterator[Path]:
+    """A new folder in ``scratch`` of this host; removed after the block on all hosts, unless ``keep``.
+
+    Raises UsageError where this host has no such folder or lets nobody write there.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=scratch))
+    except OSError as err:
+        message = f"--local-scratch {scratch}: {err.strerror} on the first node"
+        raise UsageError(message, hint="name a folder that every node has, or a variable of jobs: '$TMPDIR'") from None
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+            if hosts is not None:
+                _run_on_others(hosts, f"rm -rf {shlex.quote(str(folder))}")
+
+
+def copy_to_hosts(prefix: Path, hosts: RankHosts, shared: Path) -> None:
+    """Bring the environment at ``prefix`` to the same place on the other hosts, by way of the folder ``shared``.
+
+    Raises CommandError naming each host that did not take it, with its last words.
+    """
+    packed = shared / "environment.tar"
+    with tarfile.open(packed, "w") as archive:
+        archive.add(prefix, arcname=".")
+    place, file = shlex.quote(str(prefix)), shlex.quote(str(packed))
+    failures = _run_on_others(hosts, f"mkdir -p {place} && tar -xf {file} -C {place}")
+    packed.unlink()
+    if failures:
+        words = "; ".join(f"{host}: {error}" for host, error in failures.items())
+        raise CommandError(f"the environment could not be unpacked on {words}", hint="leave out --local-scratch")
+
+
+def _run_on_others(hosts: RankHosts, script: str) -> dict[str, str]:
+    """Run a line of shell on all hosts but the first, at the same time; the errors of those where it failed."""
+    commands = {name: hosts.shell_command(name, script) for name in hosts.names[1:]}
+    answers = run_on_hosts(commands, env=hosts.variables, limit_s=_LIMIT_S)
+    return {name: answer.error for name, answer in answers.items() if answer.error}
