@@ -148,6 +148,11 @@ class Build:
         return self.hidden or "available"
 
     @property
+    def earlier(self) -> bool:
+        """Whether another build took its place, so that it is there for lock files alone."""
+        return self.hidden is not None and self.yanked is None
+
+    @property
     def stem(self) -> str:
         """NAME-VERSION-BUILD."""
         return self.file_name.removesuffix(PACKAGE_SUFFIX)

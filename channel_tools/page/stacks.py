@@ -70,7 +70,7 @@ def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
     found: dict[tuple[str, str], list[Build]] = {}
     for spec in stack.install:
         for build in builds_for(site, spec):
-            if not build.foundation and (build.hidden is None or build.yanked is not None):
+            if not build.foundation and not build.earlier:
                 found.setdefault((variant_value(build, "python"), variant_value(build, "pytorch")), []).append(build)
     pairs = sorted((pair for pair in found if all(pair)), key=lambda pair: [as_numbers(part) for part in pair])
     shared = [build for pair, builds in found.items() if not all(pair) for build in builds]

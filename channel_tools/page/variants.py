@@ -32,9 +32,7 @@ class VariantTable:
 
 def variant_table(builds: Sequence[Build]) -> VariantTable | None:
     """The table of builds of one version, without superseded ones; None when no build has recorded a variant."""
-    shown = [
-        build for build in builds if build.row.origin.variant and (build.hidden is None or build.yanked is not None)
-    ]
+    shown = [build for build in builds if build.row.origin.variant and not build.earlier]
     keys = _keys(shown)
     if not keys:
         return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib.resources
 import json
@@ -17,7 +18,6 @@ from typing import Any
 import pytest
 
 from channel_tools.channel import channel_writer
-from channel_tools.channel.listing import with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.integration
 SCREENSHOTS = "CHANNEL_TOOLS_TEST_SCREENSHOTS"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 HOSTILE = "toys <img src=x onerror='ran = true'><script>ran = true</script>"
+YANKED = {"linux-64/toy-1.0-py12_pt6.conda": "wrong sums"}
 PAGES = (
     "index.html",
     "page/packages-1.html",
@@ -109,7 +110,8 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     hostile = make_conda(work / "made", "hostile", about=own("d7") | {"summary": HOSTILE})
     publish(channel, *toys(work / "made"), hostile)
     with channel_writer(channel) as writer:
-        relist(writer, lambda loaded: with_yanked(loaded.listing, ["linux-64/toy-1.0-py12_pt6.conda"], "wrong sums"))
+        hidden = {"linux-64/toy-1.0-py11_pt6.conda": "superseded by another"}
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden, yanked=YANKED))
     log = work / "log"
     log.write_text(f"\x1b[31mbuilding\x1b[0m {HOSTILE}\n" * 50)
     names = ("libtoy-1.0-0.conda", "toy-1.0-py11_pt5.conda")

@@ -335,6 +335,17 @@ def test_only_what_changed_is_written(channel: Channel, tmp_path: Path) -> None:
     assert write_page(channel).written == 1
 
 
+def test_builds_that_others_replaced_are_listed_apart(channel: Channel) -> None:
+    with channel_writer(channel) as writer:
+        hidden = {"linux-64/toy-1.0-py11_pt5.conda": "superseded by linux-64/toy-1.0-py11_pt6.conda"}
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, hidden=hidden))
+    write_page(channel)
+    words = pages(channel)["page/name/toy.html"].words
+    offered, earlier = words.split("1 earlier build of 1.0, for lock files")
+    assert "py11_pt5" not in offered
+    assert "superseded by linux-64/toy-1.0-py11_pt6.conda" in earlier
+
+
 def test_pages_of_deleted_packages_go(channel: Channel) -> None:
     write_page(channel)
     (channel.path / "linux-64" / "toy-1.0-py11_pt5.conda").unlink()
