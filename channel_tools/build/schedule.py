@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import graphlib
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from channel_tools.build.failures import raise_failures
@@ -122,8 +123,8 @@ def take_in(
 
 def check_order(jobs: Sequence[BuildJob]) -> None:
     """Raise ConfigError for a job that is named twice, and for jobs that wait for each other in a circle."""
-    names = [job.file_name for job in jobs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    names = Counter(job.file_name for job in jobs)
+    if twice := sorted(name for name, count in names.items() if count > 1):
         raise ConfigError(f"{twice[0]} is to be built twice", hint="a plan names each package once")
     try:
         graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).prepare()

@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"h[0-9a-f]{7}(?=_|$)")
 _MIB = 1 << 20
 _MEMORY_MARGIN = 1.5
 _JOB_MIB = 1024
-"""For the processes around the build: Snakemake's and ours."""
+"""For the processes around the build."""
 _MEMORY_STEP_MIB = 256
 _TIME_MARGIN = 2.0
 _TIME_FLOOR_MIN = 10
