@@ -17,7 +17,7 @@ from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
 from channel_tools.conda.archive import read_info_files, read_package
 from channel_tools.conda.clients import make_http_client
-from channel_tools.conda.package import NOARCH
+from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
 from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.plan import current_platform
@@ -73,27 +73,25 @@ class RecordedEnvironment:
         known |= {file.row.digest: file for file in files if file.row.digest is not None}
         wanted = dict(self._wanted())
         missing = {name: identity for name, identity in wanted.items() if identity not in known}
-        address = channel.foundation.address
-        if missing and address is None:
-            lines = "\n".join(f"{name} {identity}" for name, identity in missing.items())
-            hint = "rebuild it where the channel kept these packages, or in a mirror of it"
-            message = f"{channel.path}: no longer has what {self.package.name} was built with:\n{lines}"
-            raise FoundationError(message, hint=hint)
         names = self._channel_names()
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
         found = [known[identity] for identity in wanted.values() if identity in known]
         _write_index(own.folder, {file.path: file.row for file in found})
+        address = channel.foundation.address
+        remote = [] if address is None else list(self._remote(address, set(missing.values())))
+        if lost := set(missing.values()) - {file.sha256 for file in remote}:
+            lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in lost)
+            hint = "rebuild it where the channel kept these packages, or in a mirror of it"
+            message = f"{channel.path}: no longer has what {self.package.name} was built with:\n{lines}"
+            raise FoundationError(message, hint=hint)
         if address is None:
             return (own,)
         if offline and not address.startswith("file:"):
             raise NetworkError(f"the foundation {address} is read over the network", hint="leave out --offline")
         other = EnvironmentChannel(folder=holder / "foundation" / _last_part(names[-1]), recorded=names[-1])
-        remote = list(self._remote(address, set(missing.values())))
-        if len(remote) < len(set(missing.values())):
-            raise FoundationError(f"{self.package}: does not say where all packages of its environments are")
         options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
         fetch_files(remote, other.folder, options=options, progress=progress)
-        _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob("*/*.conda"))})
+        _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))})
         return own, other
 
     def _channel_names(self) -> list[str]:
@@ -108,13 +106,16 @@ class RecordedEnvironment:
                 yield name, value.split(" ")[-1]
 
     def _remote(self, address: str, hashes: set[str]) -> Iterator[RemoteFile]:
+        """Where those of the foundation's packages are that have one of ``hashes``, as far as the package says it."""
         dependencies = self.rendered.get("finalized_dependencies") or {}
         records = [one for part in ("build", "host") for one in (dependencies.get(part) or {}).get("resolved") or ()]
         for sha256, record in {one.get("sha256"): one for one in records}.items():
-            if sha256 in hashes:
-                path = f"{record['subdir']}/{record['fn']}"
+            subdir, name, size_bytes = record.get("subdir"), str(record.get("fn")), record.get("size")
+            is_safe = subdir in {current_platform(), NOARCH} and name.endswith(PACKAGE_SUFFIX) and "/" not in name
+            if sha256 in hashes and is_safe and isinstance(size_bytes, int):
+                path = f"{subdir}/{name}"
                 url = f"{address.rstrip('/')}/{path}"
-                yield RemoteFile(path=path, size_bytes=record["size"], sha256=sha256, url=url)
+                yield RemoteFile(path=path, size_bytes=size_bytes, sha256=sha256, url=url)
 
 
 def read_recorded(package: Path) -> RecordedEnvironment:
