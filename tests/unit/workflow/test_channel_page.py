@@ -85,19 +85,8 @@ def test_what_is_published_brings_what_the_tree_knows_of_it(channel: Channel, se
     assert (channel.path / "page/stack/udp.html").is_file()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "no report of a validation"),
-        (b"[1]", "no report of a validation"),
-        (b"\xff", "no report of a validation"),
-        (b'{"schema_version": 1, "stack": "udp"}', "no report of a validation: .*Field required"),
-        (REPORT.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2'), "schema_version 2"),
-    ],
-    ids=["empty", "list", "binary", "cut", "newer"],
-)
-def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings, content: bytes, message: str) -> None:
-    (settings.reports / "other.json").write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"other\.json: {message}"):
+def test_a_report_that_is_none_is_named(channel: Channel, settings: Settings) -> None:
+    (settings.reports / "other.json").write_text('{"schema_version": 1, "stack": "udp"}')
+    with pytest.raises(ConfigError, match=r"other\.json: no report of a validation: .*Field required"):
         write(channel, settings)
     assert not (channel.path / "index.html").exists()
