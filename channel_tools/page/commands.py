@@ -32,7 +32,7 @@ def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list
 
 
 def lock_commands(environment: str) -> list[tuple[str, str]]:
-    """For each client, how to install the very same packages again, here or on another machine."""
+    """For each client, how to install the very same packages again, here or on another machine (conda 26.7 does)."""
     name, file = shlex.quote(environment), shlex.quote(f"{environment}.txt")
     again = shlex.quote(f"{environment}-again")
     return [
