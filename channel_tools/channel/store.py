@@ -25,7 +25,7 @@ from channel_tools.channel.state import (
     write_channel_record,
     write_listing,
 )
-from channel_tools.conda.package import NOARCH, PackageKey, PackageRef, remove_sidecars
+from channel_tools.conda.package import NOARCH, PackageKey, remove_sidecars
 from channel_tools.conda.repodata import SHARDS_FOLDER
 from channel_tools.system.errors import ChannelError, FoundationError
 from channel_tools.system.files import disk_full_reported, exclusive_lock, remove_leftovers
@@ -154,14 +154,9 @@ def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey
             key = f"{subdir}/{name}"
             if name not in present or key in incoming:
                 continue
-            ref = PackageRef(
-                subdir=subdir,
-                file_name=name,
-                sha256=row.sha256,
-                size_bytes=row.stamp.size_bytes,
-                foundation=key in foundation,
-            )
-            found[ref.key] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
+            place = PackageKey(subdir, name)
+            ref = place.ref(row.sha256, row.stamp.size_bytes, foundation=key in foundation)
+            found[place] = IndexedFile(ref=ref, path=channel.path / key, row=row, hidden=hidden.get(key))
     return found
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,16 +138,7 @@ def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:
 
 def _show_report(report: PublishReport, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "schema": 1,
-                "address": report.address,
-                "label": report.label,
-                "uploaded": list(report.uploaded),
-                "linked": list(report.linked),
-                "seconds": round(report.seconds, 3),
-            }
-        )
+        print_json({"schema": 1, **asdict(report), "seconds": round(report.seconds, 3)})
         return
     print_line(
         f"{report.address}: {len(report.uploaded)} uploaded, {len(report.linked)} linked in {report.seconds:.1f} s"

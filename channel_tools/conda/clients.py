@@ -12,7 +12,6 @@ What works for installing works for everything else: rattler's credentials file 
 
 from __future__ import annotations
 
-import base64
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +76,7 @@ def split_credential(address: str) -> tuple[str, Credential | None]:
         authorization = f"Bearer {unquote(found[1])}"
         given = urlunsplit((parts.scheme, place, parts.path, parts.query, ""))
     elif parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        authorization = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+        authorization = basic_authorization(unquote(parts.username), unquote(parts.password or ""))
     else:
         return plain, None
     host = parts.hostname or ""

@@ -94,18 +94,24 @@ class Closures(Generic[_Package]):
         return [other for other in candidates if (record := self._records[_key(other)]) and spec.matches(record)]
 
     def _record(self, package: _Package) -> PackageRecord | None:
-        index = package.index
         try:
-            return PackageRecord(
-                name=package.name,
-                version=str(index.get("version")),
-                build=BuildString(str(index.get("build"))),
-                build_number=int(index.get("build_number", 0)),
-                subdir=package.subdir,
-            )
+            return solver_record(package)
         except InvalidVersionError as err:
-            self.problems.append((package, f"version {index.get('version')!r} cannot be ordered by conda ({err})"))
+            version = package.index.get("version")
+            self.problems.append((package, f"version {version!r} cannot be ordered by conda ({err})"))
             return None
+
+
+def solver_record(package: Described) -> PackageRecord:
+    """The package as MatchSpecs are compared with it. Raises rattler's InvalidVersionError."""
+    index = package.index
+    return PackageRecord(
+        name=package.name,
+        version=str(index.get("version")),
+        build=BuildString(str(index.get("build"))),
+        build_number=int(index.get("build_number", 0)),
+        subdir=package.subdir,
+    )
 
 
 def _key(package: Described) -> str:

@@ -48,6 +48,16 @@ class PackageKey:
         """Where the file lies in a channel's folder."""
         return channel / self.subdir / self.file_name
 
+    def ref(self, sha256: str, size_bytes: int, *, foundation: bool = False) -> PackageRef:
+        """The package in this place with these bytes."""
+        return PackageRef(
+            subdir=self.subdir,
+            file_name=self.file_name,
+            sha256=sha256,
+            size_bytes=size_bytes,
+            foundation=foundation,
+        )
+
     @classmethod
     def parse(cls, text: str) -> PackageKey:
         """The key that ``subdir/file name`` names. Raises ValueError for any other text."""

@@ -327,15 +327,8 @@ def label_packages(content: LabelContent) -> tuple[LabelPackage, ...]:
 
 def _refs(rows: Mapping[str, CachedPackage], listing: Listing) -> tuple[PackageRef, ...]:
     foundation = {*listing.foundation, *listing.superseded}
-    keys = {name: PackageKey.parse(name) for name in rows}
     return tuple(
-        PackageRef(
-            subdir=keys[name].subdir,
-            file_name=keys[name].file_name,
-            sha256=row.sha256,
-            size_bytes=row.stamp.size_bytes,
-            foundation=name in foundation,
-        )
+        PackageKey.parse(name).ref(row.sha256, row.stamp.size_bytes, foundation=name in foundation)
         for name, row in rows.items()
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from channel_tools.channel.listing import INSTRUCTIONS_FILE, check_names, read_patch
-from channel_tools.conda.closure import Closures
+from channel_tools.conda.closure import Closures, solver_record
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 
@@ -174,7 +174,7 @@ def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[L
 
 
 def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
-    from rattler import BuildString, MatchSpec, PackageRecord  # noqa: PLC0415 - slow to import
+    from rattler import MatchSpec  # noqa: PLC0415 - slow to import
     from rattler.exceptions import InvalidMatchSpecError  # noqa: PLC0415
 
     try:
@@ -182,19 +182,7 @@ def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]
     except InvalidMatchSpecError as err:
         hint = "for example libswitchml, libswitchml=1.0.0, libswitchml=1.0.0=udp*, or a file name"
         raise UsageError(f"{spec!r} is not a valid MatchSpec ({err})", hint=hint) from None
-    return [
-        package
-        for package in packages
-        if wanted.matches(
-            PackageRecord(
-                name=package.name,
-                version=package.version,
-                build=BuildString(package.build),
-                build_number=package.build_number,
-                subdir=package.subdir,
-            )
-        )
-    ]
+    return [package for package in packages if wanted.matches(solver_record(package))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

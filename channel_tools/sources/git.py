@@ -116,7 +116,7 @@ class GitRepository:
             message = f"{self.folder}: object {name}{where} is missing from the repository"
             raise IntegrityError(message, hint="fetch it there, or name its path in the recipe's extra.source_excludes")
         kind, size = words[1].decode(), int(words[2])
-        hashed = HashedStream(stream, ObjectHash(kind, size, like=name))
+        hashed = HashedStream(stream, object_hash(kind, size, like=name))
         take(name, size, hashed)  # type: ignore[arg-type]  # it reads only
         stream.read(1)  # the line's end
         if hashed.digest.hexdigest() != name:
@@ -127,26 +127,17 @@ class GitRepository:
         return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
 
 
-class ObjectHash:
-    """The name that git gives an object, from its bytes."""
-
-    def __init__(self, kind: str, size: int, *, like: str) -> None:
-        self._hash = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
-        self._hash.update(f"{kind} {size}\0".encode())
-
-    def update(self, data: bytes) -> None:
-        """Take more of the bytes."""
-        self._hash.update(data)
-
-    def hexdigest(self) -> str:
-        """The name of the object."""
-        return self._hash.hexdigest()
+def object_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
+    """What makes an object's name, of the hash kind that ``like`` has, once it was given all of the bytes."""
+    digest = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
+    digest.update(f"{kind} {size}\0".encode())
+    return digest
 
 
 class HashedStream:
     """Passes on what is read from a stream, and hashes it."""
 
-    def __init__(self, stream: IO[bytes], digest: ObjectHash) -> None:
+    def __init__(self, stream: IO[bytes], digest: hashlib._Hash) -> None:
         self._stream = stream
         self.digest = digest
 
@@ -159,7 +150,7 @@ class HashedStream:
 
 def object_name(kind: str, content: bytes, *, like: str) -> str:
     """The name of an object of the hash kind that ``like`` has."""
-    digest = ObjectHash(kind, len(content), like=like)
+    digest = object_hash(kind, len(content), like=like)
     digest.update(content)
     return digest.hexdigest()
 

@@ -23,10 +23,10 @@ from channel_tools.sources.git import (
     LINK_MODE,
     SUBMODULE_MODE,
     GitRepository,
-    ObjectHash,
     TreeEntry,
     commit_fields,
     exclusion,
+    object_hash,
     object_name,
     tree_name,
 )
@@ -245,7 +245,7 @@ def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
             stream = tar.extractfile(member)
             if stream is None:
                 raise _invalid(path, f"member {member.name!r} is not a file")
-            digest = ObjectHash("blob", member.size, like=manifest.commit)
+            digest = object_hash("blob", member.size, like=manifest.commit)
             while chunk := stream.read(_CHUNK_BYTES):
                 digest.update(chunk)
             mode = _PROGRAM_MODE if member.mode & 0o100 else _FILE_MODE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
-from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey, PackageRef
+from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
 from channel_tools.matrix import find_stack, load_tree
 from channel_tools.mirror.bundle.format import BOOTSTRAP
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
@@ -248,7 +248,10 @@ def _build_packages(
 def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str]) -> Iterable[ChannelPackage]:
     for key, file in indexed_files(open_channel(local), [NOARCH, *platforms]).items():
         if file.ref.foundation and file.hidden is None:
-            yield own.shown, _ref(key, file.ref.sha256, file.ref.size_bytes)
+            yield (
+                own.shown,
+                key.ref(file.ref.sha256, file.ref.size_bytes),
+            )  # as locks have it, so that it is needed once
 
 
 def _find(
@@ -261,12 +264,7 @@ def _find(
             for file_name, record in read_records(channel.address, subdir, file_names, client).all.items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
-                    yield channel.shown, _ref(PackageKey(subdir, file_name), sha256, size_bytes)
-
-
-def _ref(key: PackageKey, sha256: str, size_bytes: int) -> PackageRef:
-    """As locks have it, so that a package is needed once."""
-    return PackageRef(subdir=key.subdir, file_name=key.file_name, sha256=sha256, size_bytes=size_bytes)
+                    yield channel.shown, PackageKey(subdir, file_name).ref(sha256, size_bytes)
 
 
 def in_words(plan: BundlePlan) -> str:

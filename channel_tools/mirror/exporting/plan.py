@@ -257,10 +257,7 @@ def _plan_channel(
         if key in wanted:
             packages.append(_wanted(channel, _checked(channel, wanted[key], record)))
         elif record is not None and record.get("sha256") == received[key]:
-            package = PackageRef(
-                subdir=key.subdir, file_name=key.file_name, sha256=received[key], size_bytes=_size_in(record)
-            )
-            packages.append(_wanted(channel, package))
+            packages.append(_wanted(channel, key.ref(received[key], _size_in(record))))
     return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from channel_tools.channel.store import open_channel
 from channel_tools.conda.archive import read_index_json
-from channel_tools.conda.package import PackageRef
+from channel_tools.conda.package import PackageKey
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import SetRequest, from_error_response
 from channel_tools.serve.access.guard import json_response
@@ -94,13 +94,8 @@ class ThirdPartyUploads:
                         f"{name}: the bytes that came have sha256 {arrived.sha256}; expected the announced {sha256}"
                     )
                     raise IntegrityError(message)
-                file = PackageRef(
-                    subdir=await self._subdir(path, name) if subdir is None else subdir,
-                    file_name=name,
-                    sha256=arrived.sha256,
-                    size_bytes=arrived.size_bytes,
-                    foundation=False,
-                )
+                key = PackageKey(await self._subdir(path, name) if subdir is None else subdir, name)
+                file = key.ref(arrived.sha256, arrived.size_bytes)
                 wanted = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
                 check_request(wanted, self._context.limits)
                 job = await asyncio.to_thread(self._prepared, channel, wanted, path)
