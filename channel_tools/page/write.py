@@ -8,7 +8,6 @@ made of is kept as a digest in ``.channel_tools/state/page.msgpack``; without it
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageS
 from channel_tools.page.place import FolderPlace
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -147,10 +147,9 @@ def _with_logs(place: PagePlace, settings: PageSettings, logs: Mapping[str, Path
     if not settings.with_logs:
         place.remove([log_file(name) for name in settings.logs])
         return dataclasses.replace(settings, logs={})
-    contents = {name: path.read_bytes() for name, path in logs.items()}
-    now = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    now = {name: sha256_of_file(path) for name, path in logs.items()}
     fresh = sorted(name for name in now if settings.logs.get(name) != now[name])
-    place.write([(log_file(name), lambda name=name: contents[name]) for name in fresh])  # type: ignore[misc]
+    place.write([(log_file(name), logs[name].read_bytes) for name in fresh])
     return dataclasses.replace(settings, logs=dict(sorted((settings.logs | now).items())))
 
 
