@@ -7,10 +7,9 @@ is built only where ``CHANNEL_TOOLS_TEST_HEAVY`` is set.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.model import MethodContext, MethodResult
 from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
 from tests.integration.conftest import ROOT, build_into_output
+from tests.support.command_line import run_tool
 
 HEAVY_VARIABLE = "CHANNEL_TOOLS_TEST_HEAVY"
 SUBDIR = "linux-64"
@@ -54,16 +54,13 @@ def packages_of(channel: Path, name: str) -> Iterator[Path]:
             yield path
 
 
+@functools.cache
 def _sources(stack: str, package: str) -> list[dict[str, Any]]:
-    result = _run("sources", "list", "--variant", stack, "--package", package, "--json")
+    words = ("sources", "list", "--variant", stack, "--package", package, "--json")
+    result = run_tool(*words, cwd=ROOT, environ=os.environ)
     assert result.returncode == 0, result.stderr
     sources: list[dict[str, Any]] = json.loads(result.stdout)["sources"]
     return sources
-
-
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "channel_tools", *words, "--root", str(ROOT)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_BUILD_LIMIT_S)
 
 
 def install(settings: Settings, channel: Path, prefix: Path, specs: Sequence[str]) -> Path:
