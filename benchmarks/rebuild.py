@@ -3,7 +3,7 @@
 
 Builds each of our packages in the local channel once more, from the recipe that it carries: in another folder, on one
 core, under another umask, locale and time zone. Writes
-docs/reference/reproducible.md; names as arguments rebuild only those, the rows of others stay.
+docs/reference/reproducible.md; names or file names as arguments rebuild only those, and the rows of others stay.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def main() -> int:
     rows = {found[1]: found[0] for found in _ROW.finditer(before)}
     differing = 0
     for package in published_packages(channel):
-        if package.inputs and package.hidden is None and (not wanted or package.name in wanted):
+        if (
+            package.inputs
+            and package.hidden is None
+            and (not wanted or {package.name, package.file_name} & set(wanted))
+        ):
             result = _rebuild(package.path)
             differing += result["verdict"] != "same"
             name = f"{package.name} {package.version} {_HASH.sub('', package.build)}".rstrip()

@@ -6,7 +6,10 @@ Members are streamed from the old file into the new one, which then takes its pl
 
 from __future__ import annotations
 
+import base64
 import io
+import posixpath
+import re
 import shutil
 import tempfile
 import zipfile
@@ -21,7 +24,7 @@ from channel_tools.system.files import atomic_path
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from channel_tools.conda.contents import PathRow
@@ -33,6 +36,8 @@ _PATHS = "paths.json"
 _CHUNK_BYTES = 1 << 20
 _MEMORY_BYTES = 64 << 20
 _LONGEST_PREFIX = 255
+_RECORD = ".dist-info/RECORD"
+_RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.MULTILINE)
 _OF_PAYLOAD = frozenset({_PATHS, "has_prefix"})
 """The files of info/ that name the prefix, and the hashes of files."""
 
@@ -61,8 +66,9 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
 
     Every member gets the time ``date_s`` (seconds since 1970); the prefix of the build becomes one of the same length
     that is the same for all builds; linkers' build ids, which are hashes over what was stripped, too, are made anew
-    from the file itself, as debugedit does. ``edit`` is as for rewrite_info and sees the files as they are then. The
-    bytes are the same for any number of ``threads`` from 1 on. Raises IntegrityError for a damaged package.
+    from the file itself, as debugedit does; a wheel's RECORD gets the hashes that its files have then. ``edit`` is as
+    for rewrite_info and sees the files as they are in the end. The bytes are the same for any number of ``threads``
+    from 1 on. Raises IntegrityError for a damaged package.
     """
     rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
     members = _info_members(path)
@@ -85,25 +91,54 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
 def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> dict[bytes, bytes]:
     """Copy the payload; the prefixes and hashes that are others in the copy."""
     changes: dict[bytes, bytes] = {}
-    for member, stream in stream_component(path, "pkg"):
+    hashes: dict[str, str] = {}
+    if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
+        hashes = {member.name: HashedStream(copy).sha256() for member, copy in _settled(path, rows) if copy}
+    for member, copy in _settled(path, rows):
         _set_time(member, date_s)
+        if copy is not None and member.name.endswith(_RECORD):
+            _renew_record(copy, member.name, hashes)
+        if copy is not None and (row := rows.get(member.name)) is not None:
+            prefix = (row.prefix_placeholder or "").encode()
+            changes |= {prefix: _placeholder(prefix, path)} if prefix else {}
+            changes[(row.sha256 or "").encode()] = HashedStream(copy).sha256().encode()
+            copy.seek(0)
+        tar.addfile(member, copy)
+    return {old: new for old, new in changes.items() if old not in {b"", new}}
+
+
+def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """The members of the payload, with the prefix and the build id that they get."""
+    for member, stream in stream_component(path, "pkg"):
         if stream is None:
-            tar.addfile(member)
+            yield member, None
             continue
         row = rows.get(member.name)
         prefix = (row.prefix_placeholder or "").encode() if row else b""
         with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as copy:
             if prefix:
-                changes[prefix] = _placeholder(prefix, path)
-                _copy_replaced(stream, copy, prefix, changes[prefix])
+                _copy_replaced(stream, copy, prefix, _placeholder(prefix, path))
             else:
                 shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
             renew_build_id(copy)
-            if row is not None and row.sha256 is not None:
-                changes[row.sha256.encode()] = HashedStream(copy).sha256().encode()
-                copy.seek(0)
-            tar.addfile(member, copy)
-    return {old: new for old, new in changes.items() if old != new}
+            yield member, copy
+
+
+def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str]) -> None:
+    """Give the rows of a wheel's RECORD the hashes that the files have now; the installer wrote them before."""
+    folder = posixpath.dirname(posixpath.dirname(name))
+
+    def renewed(found: re.Match[bytes]) -> bytes:
+        sha256 = hashes.get(posixpath.normpath(posixpath.join(folder, found["path"].decode(errors="replace"))))
+        if sha256 is None:
+            return found[0]
+        digest = base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=")
+        return b"%b,sha256=%b," % (found["path"], digest)
+
+    content = _RECORD_ROW.sub(renewed, record.read())
+    record.seek(0)
+    record.write(content)
+    record.seek(0)
 
 
 def _placeholder(prefix: bytes, package: Path) -> bytes:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -82,6 +83,24 @@ def test_two_builds_in_other_folders_and_hours_give_the_same_bytes(tmp_path: Pat
     }
     expected = (PREFIX_PLACEHOLDER + "_placehold" * 3)[:255].encode()
     assert members == {"p": (DATE_S, long + expected + b"/lib"), "q": (DATE_S, b"plain")}
+
+
+def test_the_record_of_a_wheel_has_the_hashes_that_files_have_then(tmp_path: Path) -> None:
+    prefix = _prefix("/b/")
+    stale, name = "x" * 43, "site/toy-1.0.dist-info/RECORD"
+    record = f"toy.py,sha256={stale},9\n../bin/toy,sha256={stale},9\ngone.py,sha256={stale},9\nRECORD,,\n".encode()
+    payload = {name: record, "bin/toy": prefix.encode(), "site/toy.py": b"toy"}
+    package = _package(tmp_path / "a", payload, prefix=prefix, hour=1)
+
+    _settled(package)
+
+    read_package(package, contents=True)
+    found = {member.name: stream.read() for member, stream in stream_component(package, "pkg") if stream}
+    expected = record.decode()
+    for file in ("site/toy.py", "bin/toy"):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(found[file]).digest()).decode().rstrip("=")
+        expected = expected.replace(stale, digest, 1)
+    assert found[name].decode() == expected
 
 
 def test_other_content_stays_other(tmp_path: Path) -> None:
