@@ -136,6 +136,9 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
     Raises UsageError for a package that is not there or was not built by this program, FoundationError when what it was
     built with is no longer in the channel, NetworkError for sources that are missing, and what building raises.
     """
+    if (request.destination / RECORD_FOLDER).is_dir():
+        message = f"{request.destination}: the folder of a channel; what is built again enters none"
+        raise UsageError(message, hint="name another folder with --output-dir")
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
     recorded, carried = read_recorded(path), read_carried(path)

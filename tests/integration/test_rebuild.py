@@ -202,6 +202,7 @@ def test_what_differs_is_named_file_by_file(built: Path) -> None:
     [
         ("toi", 2, "has no package toi that was built from a recipe"),
         ("ELSEWHERE", 2, "does not lie in the folder of a channel of this program"),
+        ("toy", 2, "the folder of a channel; what is built again enters none"),
     ],
 )
 def test_what_cannot_be_built_again_is_an_error(
@@ -211,7 +212,8 @@ def test_what_cannot_be_built_again_is_an_error(
         package = str(tmp_path / "noarch" / "base-1.0-h1_0.conda")
         Path(package).parent.mkdir()
         Path(package).write_bytes((foundation / "noarch" / "base-1.0-h1_0.conda").read_bytes())
-    done = _rebuild(built, package, "--compare")
+    into = ("--output-dir", str(built / "output" / "channel")) if package == "toy" else ()
+    done = _rebuild(built, package, "--compare", *into)
 
     assert done.returncode == code
     assert message in done.stderr
