@@ -34,6 +34,13 @@ _LONGEST_FIRST = (
 A worker is given its next file when it has two tests left, so a long file of one or two tests has a short one after it.
 """
 
+_LONG_UNIT_TESTS = frozenset(
+    {
+        *("launch/test_launch.py", "workflow/test_pins.py", "cli/test_entry.py", "environments/test_create.py"),
+        *("foundation/test_build.py", "mirror/test_bootstrap.py", "mirror/test_importing.py", "publish/test_server.py"),
+    }
+)
+"""Files of unit tests that take three seconds or more, most of it waiting: begun last, they would be waited for."""
 _HALF_OF_UNIT_TESTS = "test_i"
 """Files with names before this take about half of the time of all unit tests."""
 _EXAMPLES = 100 if os.environ.get("CHANNEL_TOOLS_TEST_HEAVY") else 25
@@ -90,7 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> tuple[int, int]:
         if item.get_closest_marker("integration") is not None:
             return 2 if item.path in after_the_stack else 0, first.get(item.path.name, len(first))
-        return 1 if item.path.name < _HALF_OF_UNIT_TESTS else 3, 0
+        is_long = "/".join(item.path.parts[-2:]) in _LONG_UNIT_TESTS
+        return 1 if item.path.name < _HALF_OF_UNIT_TESTS else 3, 0 if is_long else 1
 
     items.sort(key=place)
 
