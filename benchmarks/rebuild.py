@@ -32,6 +32,7 @@ _HEAD = """\
 Written by `python -m benchmarks.rebuild`, which runs `channel_tools rebuild PACKAGE --compare`
 ([how to](../how-to/rebuild.md)) for packages of a local channel on the registry foundation: in another folder than the
 first build, on one core instead of two, with another umask, locale and time zone, minutes or hours later.
+Of a package or variant that is missing here, it is not known yet.
 
 | package | verdict | what differs |
 |---|---|---|
