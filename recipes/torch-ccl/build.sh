@@ -22,6 +22,13 @@ sed "s/@PYTORCH@/${pytorch}/" package/pytorch_version.py >oneccl_bindings_for_py
 sed -i 's/^from \. import _C as ccl_lib$/from . import pytorch_version\n&/' oneccl_bindings_for_pytorch/__init__.py
 grep -q '^from \. import pytorch_version$' oneccl_bindings_for_pytorch/__init__.py
 
+# Code for processors needs no CUDA, also where PyTorch has it.
+mkdir -p cmake/Modules
+cp package/FindTorch.cmake cmake/Modules/
+TORCH_ROOT=$("${PYTHON}" -c 'import torch; print(*torch.__path__)')
+TORCH_CXX11_ABI=$("${PYTHON}" -c 'import torch; print(int(torch.compiled_with_cxx11_abi()))')
+export TORCH_ROOT TORCH_CXX11_ABI
+
 # version.py would name the commit of whatever repository the build lies in.
 export GIT_CEILING_DIRECTORIES="${SRC_DIR%/*}"
 
