@@ -107,6 +107,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         build.wait()
 
 
+def only_writer_of_output() -> FileLock:
+    """What tests hold while a command writes to the clone's own output folder."""
+    lock = ROOT / "output" / "tests.lock"
+    lock.parent.mkdir(exist_ok=True)
+    return FileLock(lock)
+
+
 def build_into_output(
     *words: str, before: Sequence[str] = (), limit_s: float = BUILD_LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
@@ -116,9 +123,7 @@ def build_into_output(
     the foundation is made from.
     """
     command = [*before, sys.executable, "-m", "channel_tools", *words, "--root", str(ROOT)]
-    lock = ROOT / "output" / "tests.lock"
-    lock.parent.mkdir(exist_ok=True)
-    with FileLock(lock):
+    with only_writer_of_output():
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
     if result.returncode in OUT_OF_REACH:
         pytest.skip(f"{OUT_OF_REACH[result.returncode]}: {result.stderr.splitlines()[-2:]}")

@@ -128,10 +128,16 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     return channel
 
 
+FONTS = "<fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir></fontconfig>"
+
+
 def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
     """What the browser prints with ``options`` beside those of all."""
     browser = Path(program("chromium"))
     sound = ":".join(str(folder) for folder in browser.parents[1].glob("*/pulseaudio"))
+    # the browser ends where it finds no font at all
+    fonts = work / "fonts.conf"
+    fonts.write_text(FONTS.format(fonts=browser.parents[2] / "share" / "fonts", cache=work / "fonts"))
     done = subprocess.run(
         [
             *(browser, "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=60000"),
@@ -139,7 +145,7 @@ def browse(address: str, looks: Looks, work: Path, *options: str) -> str:
             *(f"--window-size={looks.width},900", f"--blink-settings=preferredColorScheme={0 if looks.dark else 1}"),
             *(*options, address),
         ],
-        env={**os.environ, "LD_LIBRARY_PATH": sound},
+        env={**os.environ, "LD_LIBRARY_PATH": sound, "FONTCONFIG_FILE": str(fonts)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,7 +16,7 @@ import pytest
 
 from channel_tools.environments import find_outside_paths
 from channel_tools.system.settings import Settings
-from tests.integration.conftest import ROOT, Served
+from tests.integration.conftest import ROOT, Served, only_writer_of_output
 from tests.support.command_line import run_tool
 from tests.support.programs import program
 
@@ -82,7 +82,7 @@ def test_an_environment_comes_from_the_channel_alone(
 def test_a_second_run_at_the_same_time_is_told_so(stack_channel: Path) -> None:
     from channel_tools.channel import channel_writer, open_channel  # noqa: PLC0415  (py-rattler only where it is used)
 
-    with channel_writer(open_channel(stack_channel), wait_s=LIMIT_S):  # other tests build into it, too
+    with only_writer_of_output(), channel_writer(open_channel(stack_channel), wait_s=LIMIT_S):
         result = tool("build", "--force", "--package", "libswitchml")
     assert result.returncode == 8
     assert f"is in use by process {os.getpid()}" in result.stderr

@@ -56,6 +56,8 @@ class _Unpacked:
     """Names below usr/bin; a script of the same name in the folder ``relocated`` tells each where its files are."""
     modules: tuple[str, ...] = ()
     """As ``compilers``, of programs in Python, which the tests' own runs."""
+    variables: tuple[str, ...] = ()
+    """What ``modules`` run with, as NAME=VALUE; ``{root}`` is the folder."""
 
 
 _MOUNT = _Unpacked(packages=("mount", "libmount1", "libblkid1", "libselinux1", "libpcre2-8-0", "libsmartcols1"))
@@ -88,6 +90,8 @@ _DIFFOSCOPE = _Unpacked(
         *("libnettle8", "libxml2", "libzstd1", "zlib1g"),
     ),
     modules=("diffoscope",),
+    # what ctypes looks for with ldconfig and compilers, which a machine may lack
+    variables=("LIBARCHIVE={root}/loaded/libarchive.so.13", "MAGIC={root}/usr/lib/file/magic.mgc"),
 )
 _SLURM = _Unpacked(
     packages=(
@@ -97,7 +101,8 @@ _SLURM = _Unpacked(
 )
 _CHROMIUM = _Unpacked(
     packages=(
-        *("chromium-headless-shell", "chromium-common", "libasound2", "libasyncns0", "libatk1.0-0", "libatspi2.0-0"),
+        *("chromium-headless-shell", "chromium-common", "fonts-dejavu-core"),
+        *("libasound2", "libasyncns0", "libatk1.0-0", "libatspi2.0-0"),
         *("libblkid1", "libbrotli1", "libbsd0", "libcap2", "libdav1d6", "libdbus-1-3", "libdouble-conversion3"),
         *("libdrm2", "libexpat1", "libffi8", "libflac12", "libfontconfig1", "libfreetype6", "libgbm1", "libgcrypt20"),
         *("libglib2.0-0", "libgpg-error0", "libgraphite2-3", "libharfbuzz-subset0", "libharfbuzz0b"),
@@ -226,13 +231,13 @@ def _fill(folder: Path, wanted: _Unpacked, apt: Apt, *, final: Path) -> None:
         subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
     for name in wanted.compilers:
         _write_script(root, name, f"exec {final}/usr/bin/{name} -B {final}/usr/bin/ --sysroot={final}")
-    found_by = f"LD_LIBRARY_PATH={final}/loaded MAGIC={final}/usr/lib/file/magic.mgc"
+    variables = (
+        *("LD_LIBRARY_PATH={root}/loaded", "PYTHONPATH={root}/usr/lib/python3/dist-packages"),
+        *wanted.variables,
+    )
     for name in wanted.modules:
-        _write_script(
-            root,
-            name,
-            f"{found_by} PYTHONPATH={final}/usr/lib/python3/dist-packages exec python3 {final}/usr/bin/{name}",
-        )
+        words = [text.format(root=final) for text in (*variables, "exec python3 {root}/usr/bin/" + name)]
+        _write_script(root, name, " ".join(words))
 
 
 def _write_script(root: Path, name: str, command: str) -> None:
