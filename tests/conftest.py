@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 from collections.abc import Generator
-from pathlib import Path
 
 import coverage
 import hypothesis
@@ -63,13 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What ``-n auto`` means: a worker for each core, and two more with integration tests, which wait half of the time.
-
-    Every worker spends seconds on collecting the tests before it runs any.
-    """
-    only_unit_tests = all(Path(argument).is_relative_to("tests/unit") for argument in config.args)
-    return len(os.sched_getaffinity(0)) + (0 if only_unit_tests else 2)
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means: a worker for each core, and two more, as tests wait half of the time."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_sessionstart() -> None:
