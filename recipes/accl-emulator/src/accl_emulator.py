@@ -8,6 +8,7 @@ sent before all of them are connected would be lost: the command starts when eve
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import queue
 import signal
@@ -48,15 +49,39 @@ class Settings:
     command: tuple[str, ...]
 
 
-def find_ports(first: int, count: int) -> int:
-    """The lowest port from ``first`` with ``count`` free ones from it. Raises EmulatorError when there are none."""
+def claim_ports(first: int, count: int) -> tuple[int, list[socket.socket]]:
+    """The lowest port from ``first`` with ``count`` free ones from it, and what keeps other emulators from them.
+
+    Raises EmulatorError when there are none.
+    """
     start = first
     while start + count - 1 <= LAST_PORT:
-        taken = [port for port in range(start, start + count) if not _is_free(port)]
-        if not taken:
-            return start
-        start = taken[-1] + 1
+        claims: list[socket.socket] = []
+        for port in range(start, start + count):
+            claim = _claim(port)
+            if claim is None:
+                break
+            claims.append(claim)
+        else:
+            return start, claims
+        for claim in claims:
+            claim.close()
+        start = port + 1
     raise EmulatorError(f"no {count} free ports in a row from {first}: choose another --port")
+
+
+def _claim(port: int) -> socket.socket | None:
+    """A name that one emulator alone has in the network namespace: ranks begin to listen only after the search."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0accl-emulator-{port}")
+    except OSError:
+        claim.close()
+        return None
+    if _is_free(port):
+        return claim
+    claim.close()
+    return None
 
 
 def _is_free(port: int) -> bool:
@@ -191,7 +216,14 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def run(settings: Settings, output: TextIO) -> int:
     """Run the emulator, and the command in it where there is one; the exit code."""
-    port = find_ports(settings.port, PORTS_PER_RANK * settings.ranks)
+    port, claims = claim_ports(settings.port, PORTS_PER_RANK * settings.ranks)
+    with contextlib.ExitStack() as held:
+        for claim in claims:
+            held.enter_context(claim)
+        return _run_at(port, settings, output)
+
+
+def _run_at(port: int, settings: Settings, output: TextIO) -> int:
     ranks = Ranks(find_program(), settings, port, output)
     try:
         ranks.wait_until_ready(settings.timeout_s)

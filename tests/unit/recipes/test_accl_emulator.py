@@ -86,6 +86,17 @@ def test_taken_ports_are_passed_over(tmp_path: Path) -> None:
     assert int(shown.stdout) > taken
 
 
+def test_emulators_that_begin_at_once_have_ports_of_their_own(tmp_path: Path) -> None:
+    """The stand-in takes no ports, as an emulator that has only just been started."""
+    script = installed(tmp_path, READY + FOR_EVER)
+    show = 'echo "$ACCL_EMULATOR_PORT"'
+    inner = f"{show}; {sys.executable} {script} --ranks 2 -- sh -c '{show}'"
+    shown = run(script, "--ranks", "2", "--", "sh", "-c", inner)
+    assert shown.returncode == 0
+    outer_port, inner_port = map(int, shown.stdout.split())
+    assert inner_port >= outer_port + 8
+
+
 @pytest.mark.parametrize("arguments", [[], ["--ranks", "0"], ["--ranks", "x"], ["--ranks", "1", "--protocol", "ib"]])
 def test_wrong_usage(tmp_path: Path, arguments: list[str]) -> None:
     assert run(installed(tmp_path, FOR_EVER), *arguments).returncode == 2
