@@ -53,6 +53,7 @@ def _rows(settings: Settings) -> Iterator[str]:
     kind = channel.foundation.kind
     builds, validations = read_builds(channel.path), read_validations(channel.path)
     published = [package for package in published_packages(channel) if package.variant is not None]
+    published.sort(key=lambda package: package.hidden is not None)  # what solves see goes before former builds
     for stack in loaded.stacks.values():
         packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
         default = choices(default_variants(packages, offered_versions(kind)))
@@ -87,7 +88,7 @@ def _built(
 
 def _is_build_of(package: PublishedPackage, wanted: RenderedPackage) -> bool:
     made = package.variant or {}
-    return package.name == wanted.name and all(
+    return (package.name, package.version) == (wanted.name, wanted.version) and all(
         made.get(key, str(value)) == str(value) for key, value in wanted.variant.items()
     )
 
