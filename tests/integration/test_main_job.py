@@ -91,12 +91,14 @@ def test_a_second_run_at_the_same_time_is_told_so(stack_channel: Path) -> None:
 
 def test_the_foundation_keeps_its_promises(stack_channel: Path) -> None:
     del stack_channel
-    assert tool_json("foundation", "verify")["findings"] == []
+    with only_writer_of_output():  # what is verified while it is written may differ between two of its files
+        assert tool_json("foundation", "verify")["findings"] == []
 
 
 def test_the_channel_is_sound(stack_channel: Path) -> None:
     del stack_channel
-    assert tool_json("channel", "verify")["findings"] == []
+    with only_writer_of_output():
+        assert tool_json("channel", "verify")["findings"] == []
 
 
 def test_another_foundation_is_refused_for_this_channel(stack_channel: Path) -> None:
