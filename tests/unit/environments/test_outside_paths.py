@@ -67,7 +67,7 @@ def test_records_may_name_channel_and_cache_and_nothing_else_may(prefix: Path) -
 
 
 def test_records_may_name_the_prefix_that_a_package_was_built_in(prefix: Path) -> None:
-    built = f"{CLONE}/output/work/a/host_env_placehold_placehold"
+    built = f"{CLONE}/output/builds/a/host_env_placehold_placehold"
     replaced = f'{{"paths": [{{"_path": "bin/a", "prefix_placeholder": "{built}"}}]}}'
     write(prefix / "conda-meta/a.json", replaced.encode())
     write(prefix / "bin/a", built.encode())
