@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.package import PackageRef
 
 FoundationKind = Literal["registry", "conda-forge"]
-FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign"]
+FindingKind = Literal["damaged", "unindexed", "missing", "changed", "inconsistent", "foreign", "changing"]
 
 RECORD_FOLDER = ".channel_tools"
 

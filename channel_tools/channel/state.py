@@ -115,21 +115,21 @@ def write_channel_record(channel: Channel, record: ChannelRecord) -> None:
 
 def read_listing(channel: Channel) -> Listing:
     """listing.json, or an empty listing for a channel that has none yet. Raises ChannelError when it is damaged."""
-    listing_file = _listing_file(channel)
+    path = listing_file(channel)
     try:
-        listing = decode_json(listing_file.read_bytes(), Listing)
+        listing = decode_json(path.read_bytes(), Listing)
     except FileNotFoundError:
         return Listing()
     except msgspec.DecodeError as err:
         hint = "delete it and run the build again: foundation packages are then linked in and listed anew"
-        raise ChannelError(f"{listing_file}: not a listing ({err})", hint=hint) from None
-    _check_schema(listing.schema, CHANNEL_SCHEMA, listing_file)
+        raise ChannelError(f"{path}: not a listing ({err})", hint=hint) from None
+    _check_schema(listing.schema, CHANNEL_SCHEMA, path)
     return listing
 
 
 def write_listing(channel: Channel, listing: Listing) -> None:
     """Replace listing.json."""
-    write_bytes_atomically(_listing_file(channel), encode_json(listing) + b"\n")
+    write_bytes_atomically(listing_file(channel), encode_json(listing) + b"\n")
 
 
 def read_state(channel: Channel, subdir: str) -> SubdirState:
@@ -177,7 +177,8 @@ def _channeldata_file(channel: Channel) -> Path:
     return channel.record_folder / "state" / "channeldata.msgpack"
 
 
-def _listing_file(channel: Channel) -> Path:
+def listing_file(channel: Channel) -> Path:
+    """Where the listing lies."""
     return channel.record_folder / "listing.json"
 
 

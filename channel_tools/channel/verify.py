@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proving that a channel is what its indexes say, from the files alone: no cache is believed."""
+"""Proving that a channel is what its indexes say, from the files alone: no cache is believed.
+
+It is read without the writer's lock, so that nobody who publishes has to wait. Indexes of different moments disagree;
+what is found while somebody writes is therefore looked for once more.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zstandard
 
+from channel_tools.channel.content import INDEX_FILES
 from channel_tools.channel.listing import Patch, names_in, not_listed
 from channel_tools.channel.model import Channel, Finding
-from channel_tools.channel.records import make_record, run_exports_of
-from channel_tools.channel.state import read_listing, subdirs_of
+from channel_tools.channel.records import Stamp, make_record, run_exports_of, stamp_of
+from channel_tools.channel.state import listing_file, read_listing, subdirs_of
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.conda.repodata import (
@@ -27,22 +33,79 @@ from channel_tools.conda.repodata import (
 )
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import IntegrityError
+from channel_tools.system.files import is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
 
 _INDEX_AGAIN = "index the channel again: channel_tools channel index"
+_READINGS = 3
 
 
-def verify_channel(channel: Channel) -> list[Finding]:
+def verify_channel(channel: Channel, *, wait_s: float = 10.0) -> list[Finding]:
     """Read every package and every index of the channel in full; returns all faults, in order of path.
 
     Found are damaged packages, files that are not indexed, indexed names without a file, bytes other than the index
-    says, indexes that disagree with each other or cannot be read, and files that do not belong into a subdir.
+    says, indexes that disagree with each other or cannot be read, and files that do not belong into a subdir. Where
+    something is found while a process writes to the channel, it is verified again, up to three times and each time
+    after at most ``wait_s`` for that process to end; should it still write, a finding of the kind "changing" says so.
     """
+    packages = _Packages()
+    for _ in range(_READINGS):
+        before = _index_state(channel)
+        findings = _verify_once(channel, packages)
+        if not findings:
+            return []
+        written_to = _is_written_to(channel, wait_s=wait_s)
+        if _index_state(channel) == before and not written_to:
+            return findings
+    message = f"{channel.path}: was written to all {_READINGS} times it was verified; other findings may be due to that"
+    hint = "verify it again when nothing is built or published into it"
+    return [Finding(path=channel.path, kind="changing", message=message, hint=hint), *findings]
+
+
+def _index_state(channel: Channel) -> dict[Path, tuple[int, int, int] | None]:
+    """What changes with any writing to the channel: inode, size and time of each of its indexes and of its listing."""
+    folders = [channel.path / subdir for subdir in subdirs_of(channel.path)]
+    files = [folder / name for folder in folders for name in (*INDEX_FILES, REPODATA_FROM_PACKAGES)]
+    return {path: _identity(path) for path in (listing_file(channel), *files)}
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_written_to(channel: Channel, *, wait_s: float) -> bool:
+    """Whether a process holds the writer's lock; a reader who may not open it sees by the indexes alone."""
+    return os.access(channel.lock_file, os.W_OK) and is_locked(channel.lock_file, wait_s=wait_s)
+
+
+class _Packages:
+    """Reads packages in full, each one once while it is the same file."""
+
+    def __init__(self) -> None:
+        self._sound: dict[tuple[Path, Stamp], PackageInfo] = {}
+
+    def read(self, path: Path) -> PackageInfo:
+        """As read_package, which raises IntegrityError."""
+        try:
+            stamp = stamp_of(path)
+        except FileNotFoundError:
+            return read_package(path, contents=True)
+        if (path, stamp) not in self._sound:
+            self._sound[path, stamp] = read_package(path, contents=True)
+        return self._sound[path, stamp]
+
+
+def _verify_once(channel: Channel, packages: _Packages) -> list[Finding]:
     listing = read_listing(channel)
     silent = {*not_listed(listing), *listing.incoming}
     findings: list[Finding] = []
@@ -53,7 +116,7 @@ def verify_channel(channel: Channel) -> list[Finding]:
             continue
         hidden = names_in(subdir, silent)
         patch = listing.patches.get(subdir, Patch())
-        findings += _check_packages(folder, records, hidden, patch)
+        findings += _check_packages(folder, records, hidden, patch, packages)
         findings += _check_indexes(folder, records)
         findings += _check_unpatched(folder, records, hidden, patch)
     return sorted(findings)
@@ -76,7 +139,11 @@ def _read_repodata(folder: Path, findings: list[Finding]) -> dict[str, JsonObjec
 
 
 def _check_packages(
-    folder: Path, records: dict[str, JsonObject], hidden: frozenset[str], patch: Patch
+    folder: Path,
+    records: dict[str, JsonObject],
+    hidden: frozenset[str],
+    patch: Patch,
+    packages: _Packages,
 ) -> Iterator[Finding]:
     present = {path.name: path for path in folder.iterdir() if path.is_file()}
     for name in sorted(records.keys() - present.keys()):
@@ -86,15 +153,22 @@ def _check_packages(
         )
     for name, path in sorted(present.items()):
         if name.endswith(PACKAGE_SUFFIX):
-            yield from _check_package(path, records.get(name), hidden=name in hidden, patch=patch)
+            yield from _check_package(path, records.get(name), packages, hidden=name in hidden, patch=patch)
         elif name.endswith(".tar.bz2"):
             message = f"{path}: packages of the old format are not indexed here"
             yield Finding(path=path, kind="foreign", message=message, hint="convert it to .conda (cph transmute)")
 
 
-def _check_package(path: Path, record: JsonObject | None, *, hidden: bool, patch: Patch) -> Iterator[Finding]:
+def _check_package(
+    path: Path,
+    record: JsonObject | None,
+    packages: _Packages,
+    *,
+    hidden: bool,
+    patch: Patch,
+) -> Iterator[Finding]:
     try:
-        facts = read_package(path, contents=True)
+        facts = packages.read(path)
         made = patch.applied(path.name, make_record(path, facts))
     except IntegrityError as err:
         yield Finding(path=path, kind="damaged", message=err.message, hint=err.hint or "")

@@ -289,13 +289,16 @@ def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Ite
         lock.release()
 
 
-def is_locked(lock_file: Path) -> bool:
-    """Whether a process holds the lock now; not where there is no such file. For a moment it is held to find out."""
+def is_locked(lock_file: Path, *, wait_s: float = 0.0) -> bool:
+    """Whether a process holds the lock now and for ``wait_s`` on; not where there is no such file.
+
+    For a moment it is held to find out, so the file has to be writable.
+    """
     if not lock_file.is_file():
         return False
     lock = FileLock(lock_file)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait_s)
     except Timeout:
         return True
     lock.release()
