@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel, published_packages
-from channel_tools.channel.results import read_builds, read_validations
+from channel_tools.channel.results import last_built, read_builds, read_validations
 from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, version_of
 from channel_tools.plan import current_platform
@@ -83,7 +83,8 @@ def _built(
     known = [builds[package.file_name] for package in there if package.file_name in builds]
     if len(known) < len(there):
         return "yes", ""
-    return max(item.finished for item in known)[:10], f"{sum(item.seconds for item in known):.0f}"
+    day, seconds = last_built(known)
+    return day, "" if seconds is None else f"{seconds:.0f}"
 
 
 def _is_build_of(package: PublishedPackage, wanted: RenderedPackage) -> bool:

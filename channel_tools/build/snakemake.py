@@ -273,7 +273,13 @@ class _Gathering:
             outcome = read_outcome(results.admitted)
             package = Path(str(outcome.package))
             return BuildResult(
-                job=job, status="built", log=log, package=package, seconds=outcome.seconds, notes=outcome.notes
+                job=job,
+                status="built",
+                log=log,
+                package=package,
+                seconds=outcome.seconds,
+                usage=outcome.usage,
+                notes=outcome.notes,
             )
         outcome = read_outcome(results.failed)
         error = outcome.failure.as_error() if outcome.failure else None

@@ -159,7 +159,7 @@ def was_killed(child: Child) -> bool:
 
 
 def usage_of(child: Child) -> BuildUsage | None:
-    """What an ended build took; None for one that was killed."""
+    """What an ended build took; None for one that was killed, or went on where another had failed."""
     try:
         return msgspec.json.decode((child.folder / _USAGE).read_bytes(), type=BuildUsage)
     except FileNotFoundError:

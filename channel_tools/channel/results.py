@@ -15,7 +15,7 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.files import write_text_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 _FOLDER = "results"
@@ -29,7 +29,8 @@ class BuildRecord:
     file_name: str
     finished: str
     """UTC, ISO 8601."""
-    seconds: float
+    seconds: float | None
+    """None: not known, since the build went on where an earlier one had failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +61,12 @@ def record_validation(channel: Path, record: ValidationRecord) -> None:
 def read_builds(channel: Path) -> dict[str, BuildRecord]:
     """Every build that is known, by file name."""
     return {record.file_name: record for record in _read(channel, "build", BuildRecord)}
+
+
+def last_built(records: Collection[BuildRecord]) -> tuple[str, float | None]:
+    """The day (UTC, ISO 8601) on which the last of some packages was built, and the seconds of all where known."""
+    seconds = [record.seconds for record in records if record.seconds is not None]
+    return max(record.finished for record in records)[:10], sum(seconds) if len(seconds) == len(records) else None
 
 
 def read_validations(channel: Path) -> list[ValidationRecord]:

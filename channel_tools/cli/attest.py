@@ -95,11 +95,11 @@ def verify(
     from channel_tools.conda.addresses import without_credentials  # noqa: PLC0415
     from channel_tools.provenance.statements import time_text  # noqa: PLC0415
     from channel_tools.workflow.verify import trusted_keys as read_keys  # noqa: PLC0415
-    from channel_tools.workflow.verify import verify_address, verify_target  # noqa: PLC0415
+    from channel_tools.workflow.verify import verify_target  # noqa: PLC0415
 
     keys = read_keys(options.settings_if_any(root, output), trusted_keys or ())
-    verdicts = verify_address(target, keys, os.environ) if "://" in target else verify_target(Path(target), keys)
-    target = without_credentials(target) if "://" in target else target
+    verdicts = verify_target(target, keys, os.environ)
+    shown = without_credentials(target)
     rows = [
         {
             "package": one.package,
@@ -110,7 +110,7 @@ def verify(
         for one in verdicts
     ]
     if as_json:
-        print_json({"schema": 1, "target": str(target), "packages": rows})
+        print_json({"schema": 1, "target": shown, "packages": rows})
     else:
         table = [
             (str(row["package"]), str(row["key"] or "-")[:_SHORT], row["finished"] or "-", row["error"] or "verified")
@@ -121,5 +121,5 @@ def verify(
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        message = f"{target}: {len(wrong)} of {len(verdicts)} packages are not verified, the first: {wrong[0]}"
+        message = f"{shown}: {len(wrong)} of {len(verdicts)} packages are not verified, the first: {wrong[0]}"
         raise type(wrong[0])(message, hint=wrong[0].hint)

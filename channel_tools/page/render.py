@@ -151,6 +151,7 @@ def _state_words(site: Site, build: Build) -> str:
     """Whether a build is offered, when it was built and with which stacks it was validated."""
     built = site.settings.builds.get(build.file_name)
     words = [] if build.hidden is None else [build.hidden]
-    words.append("built" if built is None else f"built and tested {built.finished[:10]} in {duration(built.seconds)}")
+    took = "" if built is None or built.seconds is None else f" in {duration(built.seconds)}"
+    words.append("built" if built is None else f"built and tested {built.finished[:10]}{took}")
     words += [f"validated {run.started[:10]} in stack {name}" for name, run in site.validations.get(build.stem, ())]
     return ", ".join(words)

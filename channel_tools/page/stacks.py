@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from channel_tools.channel.results import last_built
 from channel_tools.page.content import as_numbers
 from channel_tools.page.files import duration
 from channel_tools.page.variants import variant_value
@@ -120,8 +121,8 @@ def _state_of(site: Site, variant: StackVariant) -> VariantState:
     if yanked:
         built = "; ".join(f"{build.stem} yanked: {build.yanked}" for build in yanked)
     elif known and len(known) == len(records):
-        last, seconds = max(record.finished for record in known), sum(record.seconds for record in known)
-        built = f"built and tested by {last[:10]}, in {duration(seconds)}"
+        day, seconds = last_built(known)
+        built = f"built and tested by {day}" + ("" if seconds is None else f", in {duration(seconds)}")
     else:
         built = "built, no record of when" if variant.builds else "not built"
     run = variant.run

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which packages are built, in which order, under which names, and why; and the recipe folders they are built from."""
 
-from channel_tools.plan.foundation import Foundation, open_foundation
+from channel_tools.plan.foundation import Foundation, not_asked_for, open_foundation
 from channel_tools.plan.model import (
     BuildFile,
     OwnPin,
@@ -33,6 +33,7 @@ __all__ = [
     "detect_virtual_packages",
     "judge_again",
     "make_plan",
+    "not_asked_for",
     "open_foundation",
     "plan_to_json",
     "render_folder",

@@ -33,6 +33,7 @@ from rattler.package import BuildString
 
 from channel_tools.conda.metadata import UNDATED_S
 from channel_tools.matrix.model import requirement_name
+from channel_tools.plan.foundation import not_asked_for
 from channel_tools.system.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -392,8 +393,7 @@ class EnvironmentSolver:
         if not records and name in self.own.unsatisfiable:
             return self.own.unsatisfiable[name]
         if not records and name in self._foundation.optional:
-            how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
-            return f"{name}: {self._foundation.label} makes it only when it is asked for; {how}"
+            return f"{name}: {not_asked_for(name)}"
         if not records:
             return f"{name}: {self._foundation.label} has no package of this name"
         spec = MatchSpec(text)

@@ -34,6 +34,12 @@ _ABSENT_HINTS: Mapping[FoundationKind, str] = {
 }
 
 
+def not_asked_for(name: str) -> str:
+    """Why the registry foundation lacks what it makes only when asked, and how to ask: ``--with`` takes ``name``."""
+    how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
+    return f"{_KIND_LABELS['registry']} makes it only when it is asked for; {how}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunExports:
     """What a package adds to the requirements of packages that are built with it (CEP 12)."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildResult, EngineName
     from channel_tools.build.tools import BuildTools
     from channel_tools.channel import ChannelWriter
+    from channel_tools.channel.model import Channel
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.matrix import RenderedPackage
     from channel_tools.matrix.model import BuildResources, Source
@@ -120,7 +121,11 @@ def build_stacks(
         asked = replace(_with_asked(request.foundation, expansion), pythons=pythons)
         make_registry_foundation(settings, asked, progress=progress, attester=attester)
     channel = ensure_channel(settings.channel, expansion.foundation, subdirs=(current_platform(),))
-    told = functools.partial(_tell, channel.path, on_result)
+
+    def told(result: BuildResult) -> None:
+        record_result(channel, result)
+        on_result(result)
+
     with contextlib.ExitStack() as held:
         with channel_writer(channel) as writer:
             held.enter_context(locked_builds(settings.work))
@@ -148,12 +153,12 @@ def build_stacks(
     return BuildOutcome(plan=plan, results=tuple(results))
 
 
-def _tell(channel: Path, on_result: Callable[[BuildResult], None], result: BuildResult) -> None:
-    """Hand on the outcome of a build, kept in the channel where it gave a package."""
+def record_result(channel: Channel, result: BuildResult) -> None:
+    """Keep with the channel when a build that gave a package ended, and what it took unless it had been continued."""
     if result.package is not None:
         finished = datetime.now(UTC).isoformat(timespec="seconds")
-        record_build(channel, BuildRecord(file_name=result.package.name, finished=finished, seconds=result.seconds))
-    on_result(result)
+        seconds = None if result.usage is None else result.seconds
+        record_build(channel.path, BuildRecord(file_name=result.package.name, finished=finished, seconds=seconds))
 
 
 def _built_pythons(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from channel_tools.build.model import RECIPE_FILE
 from channel_tools.build.settle import source_date_of
-from channel_tools.conda.archive import read_package, stream_component
+from channel_tools.conda.archive import stream_component
 from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.plan.render import dated_script
 from channel_tools.provenance.statements import recorded_in
@@ -93,17 +93,18 @@ class CarriedRecipe:
             yield entry, next(same, need)
 
 
-def read_carried(package: Path) -> CarriedRecipe:
-    """The recipe in a package. Raises UsageError for one that carries none, IntegrityError for a damaged package."""
+def read_carried(package: Path, info: PackageInfo) -> CarriedRecipe:
+    """The recipe in a package, of which ``info`` was read.
+
+    Raises UsageError for a package that carries none, IntegrityError for a damaged one.
+    """
     members = stream_component(package, "info")
     found = (stream.read() for member, stream in members if member.name == _FOLDER + RECIPE_FILE and stream)
     content = next(found, None)
     if content is None:
         raise UsageError(f"{package}: carries no recipe", hint="only packages that channel_tools build made do")
     recipe = load_plain_yaml(content)
-    return CarriedRecipe(
-        package=package, info=read_package(package, contents=False), text=content.decode(), recipe=recipe
-    )
+    return CarriedRecipe(package=package, info=info, text=content.decode(), recipe=recipe)
 
 
 def _need_of(origin: Mapping[str, Any], excludes: tuple[str, ...]) -> NeededSource:

@@ -85,8 +85,7 @@ def install_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...
 
     Raises as load_tree, and UsageError for a stack that does not exist, or a Python or PyTorch that it is not for.
     """
-    variants = variants_of(settings, request.stack)
-    return variants.stack.install + specs_of(variants.choose(request))
+    return variants_of(settings, request.stack).specs(request)
 
 
 def install_stack(
@@ -176,6 +175,10 @@ class StackVariants:
         if not asked and request.channels:
             return ()
         return next(iter(choices(variants_for(self.packages, asked, self.offered))), ())
+
+    def specs(self, request: InstallRequest) -> tuple[str, ...]:
+        """The MatchSpecs that an environment of the request is solved for. Raises as choose."""
+        return self.stack.install + specs_of(self.choose(request))
 
     def report_name(self, choice: Choice) -> str:
         """What the report of a validation is called."""

@@ -12,7 +12,6 @@ from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
-from channel_tools.matrix import find_stack, load_tree
 from channel_tools.mirror.bundle.format import BOOTSTRAP
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import bootstrap_script, export_sources, export_tree, tool_wheels
@@ -37,7 +36,7 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
 from channel_tools.system.http import RateLimit
 from channel_tools.system.keys import read_passphrase
-from channel_tools.workflow.environment import InstallRequest, install_channels, install_specs
+from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
 from channel_tools.workflow.plan import PlanRequest, plan_request
 from channel_tools.workflow.sources import SourceRequest, fetch_needed, needed_by_tree
 
@@ -137,28 +136,19 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
     """
     if request.locks:
         return [_named(read_lock(path), path) for path in request.locks]
-    loaded = load_tree(settings.tree)
     platforms = request.platforms or (current_platform(),)
     virtual = assumed_virtual_packages(platforms, request.virtual_packages)
-    installs = [
-        InstallRequest(
-            stack=find_stack(loaded, name).name,
-            channels=request.channels,
-            python=request.python,
-            pytorch=request.pytorch,
-        )
-        for name in request.stacks or (None,)
-    ]
+    asked = InstallRequest(channels=request.channels, python=request.python, pytorch=request.pytorch)
     return [
         solve_lock(
-            install.stack or "",
-            install_specs(settings, install),
+            variants.stack.name,
+            variants.specs(asked),
             _addresses(settings, request),
             platforms,
             virtual_packages=virtual,
             package_cache=settings.package_cache,
         )
-        for install in installs
+        for variants in [variants_of(settings, name) for name in request.stacks or (None,)]
     ]
 
 

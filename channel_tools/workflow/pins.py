@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
-from channel_tools.matrix import find_stack, load_tree
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.files import CONDA_LOCK, formats_in, pin_files, read_lock, write_pin_files
 from channel_tools.pins.lock import compare_locks
 from channel_tools.pins.solve import check_published, published_addresses, with_addresses
 from channel_tools.plan import current_platform
 from channel_tools.system.errors import ConfigError, IntegrityError, UsageError
-from channel_tools.workflow.environment import install_channels, install_specs
+from channel_tools.workflow.environment import install_channels, variants_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from channel_tools.pins.files import PinFormat
     from channel_tools.pins.lock import PinChange
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.environment import InstallRequest
+    from channel_tools.workflow.environment import InstallRequest, StackVariants
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +84,11 @@ def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
 
     Raises as solve_lock, read_lock and check_published, and UsageError when the folder has the lock of another stack.
     """
-    stack = find_stack(load_tree(settings.tree), request.install.stack)
+    variants = variants_of(settings, request.install.stack)
+    stack = variants.stack
     folder = (request.folder or settings.output / "pins" / stack.name).absolute()
     earlier = _earlier_lock(folder, stack)
-    wanted = _fill_in(settings, request, stack, earlier)
+    wanted = _fill_in(settings, request, variants, earlier)
     kept = request.update is None and earlier is not None and _holds(earlier, wanted)
     lock = earlier if kept and earlier is not None else _solve(settings, request, wanted, earlier)
     if not request.offline and (request.published or not kept):
@@ -121,13 +121,13 @@ def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
     return lock
 
 
-def _fill_in(settings: Settings, request: PinRequest, stack: Stack, earlier: Lock | None) -> _Wanted:
+def _fill_in(settings: Settings, request: PinRequest, variants: StackVariants, earlier: Lock | None) -> _Wanted:
     channels = tuple(channel_address(channel) for channel in install_channels(settings, request.install))
     locked = {one.platform: one.virtual_packages for one in earlier.platforms} if earlier else {}
     platforms = tuple(sorted(set(request.platforms or locked or (current_platform(),))))
     return _Wanted(
-        stack=stack,
-        specs=install_specs(settings, request.install),
+        stack=variants.stack,
+        specs=variants.specs(request.install),
         channels=channels,
         platforms=platforms,
         virtual_packages=assumed_virtual_packages(platforms, request.virtual_packages, earlier=locked),

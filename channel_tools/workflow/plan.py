@@ -21,6 +21,7 @@ from channel_tools.plan import (
     current_platform,
     detect_virtual_packages,
     make_plan,
+    not_asked_for,
     open_foundation,
 )
 from channel_tools.system.errors import UsageError
@@ -192,6 +193,8 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
 
 def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
     """The plan; of a variant for a combination that the foundation was not asked for yet, that is the reason."""
+    if not plan.unsatisfiable:
+        return plan
     recorded = (settings.foundation / RECORD_NAME).is_file()
     made = {one.name for one in read_record(settings.foundation).combinations} if recorded else set()
     unmade = [one for one in expansion.combinations if one.name not in made]
@@ -200,12 +203,10 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
         for choice in choices([package.rendered]):
             for one in unmade:
                 if _is_for(choice, one):
-                    how = f"channel_tools build does so, or: channel_tools foundation build --with {one.name}"
-                    reason = f"{one}: the registry foundation makes it only when it is asked for; {how}"
-                    return replace(package, reason=reason)
+                    return replace(package, reason=f"{one}: {not_asked_for(one.name)}")
         return package
 
-    return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable))) if unmade else plan
+    return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
 
 
 def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:

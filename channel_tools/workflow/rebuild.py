@@ -141,7 +141,8 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
         raise UsageError(message, hint="name another folder with --output-dir")
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
-    recorded, carried = read_recorded(path), read_carried(path)
+    recorded = read_recorded(path)
+    carried = read_carried(path, recorded.info)
     make_work_folder(settings.work)
     work = settings.work / "rebuild"
     with locked_builds(work), temporary_folder(work) as holder:

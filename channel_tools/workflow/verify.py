@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
@@ -27,7 +28,6 @@ from channel_tools.system.http import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from rattler import RepoDataRecord
 
@@ -64,6 +64,11 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     return read_trusted_keys(files)
 
 
+def verify_target(target: str, keys: Sequence[TrustedKey], environ: Mapping[str, str]) -> list[Verdict]:
+    """Check what lies at an address or in a folder. Raises as verify_address and verify_folder."""
+    return verify_address(target, keys, environ) if "://" in target else verify_folder(Path(target), keys)
+
+
 def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[str, str]) -> list[Verdict]:
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
@@ -98,7 +103,7 @@ def _listed_verdict(
     return Verdict(package=f"{subdir}/{name}", verified=verified)
 
 
-def verify_target(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
+def verify_folder(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
     """Check a package, or every package in a channel's folder, whether its indexes list it or not.
 
     Raises UsageError for a target that is neither.

@@ -8,6 +8,7 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.results import (
     BuildRecord,
     ValidationRecord,
+    last_built,
     read_builds,
     read_validations,
     record_build,
@@ -39,3 +40,9 @@ def test_the_last_result_of_each_is_kept(tmp_path: Path) -> None:
         record_validation(tmp_path, run)
     assert read_builds(tmp_path) == {BUILD.file_name: replace(BUILD, seconds=3.0)}
     assert read_validations(tmp_path) == [again, other]
+
+
+def test_what_some_builds_took_is_known_if_it_is_of_each() -> None:
+    later = replace(BUILD, finished="2026-02-03T00:00:00+00:00", seconds=3.0)
+    assert last_built([later, BUILD]) == ("2026-02-03", 5.5)
+    assert last_built([later, replace(BUILD, seconds=None)]) == ("2026-02-03", None)

@@ -20,7 +20,7 @@ from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.channel_page import PageRequest, write_channel_page
-from channel_tools.workflow.verify import verify_target
+from channel_tools.workflow.verify import verify_folder
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
 
@@ -208,7 +208,7 @@ def test_attestations_travel_with_their_packages(tmp_path: Path) -> None:
     import_to(tmp_path / "bundle", tmp_path / "far", site.fingerprint)
     channel = open_channel(tmp_path / "far" / "channels" / "channel")
     assert verify_channel(channel) == []
-    toy, zlib = verify_target(channel.path, read_trusted_keys([keys]))
+    toy, zlib = verify_folder(channel.path, read_trusted_keys([keys]))
     assert toy.verified is not None
     assert "has no attestation" in str(zlib.error)
     [sidecar] = (tmp_path / "bundle" / "channels" / "channel" / "linux-64").glob("*.sigs.*")

@@ -23,7 +23,7 @@ from channel_tools.provenance.statements import Built, Run, Subject, provenance_
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError, UsageError, VerificationError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
-from channel_tools.workflow.verify import verify_target
+from channel_tools.workflow.verify import verify_folder
 from tests.unit.channel.toys import make_conda, new_channel
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -259,7 +259,7 @@ def test_a_channels_packages_are_signed_afterwards_and_its_index_says_where(tmp_
     assert record["attestations_sha256"] == sidecar_sha256(there)
     assert (there.parent / hashed_name(there.name, record["attestations_sha256"])).is_file()
     assert verify_channel(channel) == []
-    [verdict] = verify_target(channel.path, read_trusted_keys([keys]))
+    [verdict] = verify_folder(channel.path, read_trusted_keys([keys]))
     assert verdict.verified is not None
 
 
@@ -272,7 +272,7 @@ def test_attestations_come_into_a_channel_with_their_package(tmp_path: Path, key
         add_packages(writer, [package])
     there = channel.path / "linux-64" / package.name
     assert sidecar_of(there).read_bytes() == sidecar_of(package).read_bytes()
-    [verdict] = verify_target(there, read_trusted_keys([keys]))
+    [verdict] = verify_folder(there, read_trusted_keys([keys]))
     assert verdict.error is None
     assert verify_channel(channel) == []
 
@@ -286,14 +286,14 @@ def test_attestations_follow_a_package_that_was_there_before_them(tmp_path: Path
     with channel_writer(channel) as writer:
         assert add_packages(writer, [package]).written
         assert not add_packages(writer, [package]).written
-    [verdict] = verify_target(channel.path, read_trusted_keys([keys]))
+    [verdict] = verify_folder(channel.path, read_trusted_keys([keys]))
     assert verdict.error is None
     assert verify_channel(channel) == []
 
 
 def test_a_package_without_attestation_or_origin_is_named(tmp_path: Path, keys: Path) -> None:
     package = make_conda(tmp_path, "toy")
-    [verdict] = verify_target(package, read_trusted_keys([keys]))
+    [verdict] = verify_folder(package, read_trusted_keys([keys]))
     assert "has no attestation" in str(verdict.error)
     with pytest.raises(UsageError, match="was not built by channel_tools"):
         sign_packages(None, AttestRequest(signing_key=keys), package, again=False)

@@ -67,7 +67,8 @@ def pin(tmp_path: Path) -> Pinner:
     channel.add("helper", version="1", subdir="noarch", index=False)
     channel.add("toy-meta", subdir="noarch", depends=["libtoy >=1", "helper"])
     stacks = (
-        FILES["variants/stacks.yaml"] + "  other:\n    description: x\n    packages: [libtoy]\n    install: [libtoy]\n"
+        FILES["variants/stacks.yaml"]
+        + "  other:\n    description: x\n    variants: [udp.yaml]\n    packages: [libtoy]\n    install: [libtoy]\n"
     )
     root = write_tree(tmp_path / "tree", {"variants/stacks.yaml": stacks}).root
     environ = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
