@@ -15,17 +15,15 @@ import msgspec
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.listing import admitted, prefer, with_foundation, with_patch
-from channel_tools.channel.records import CachedPackage, cached_package, changed, stamp_of
+from channel_tools.channel.records import CachedPackage, attested_row, cached_package, changed, stamp_of
 from channel_tools.channel.state import load_channel, write_listing
 from channel_tools.channel.store import published_package
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import (
     PACKAGE_SUFFIX,
-    RECORD_FIELD,
     PackageKey,
     link_sidecar,
     sidecar_of,
-    sidecar_sha256,
 )
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import link_or_copy, sha256_of_file
@@ -113,16 +111,17 @@ def prefer_packages(writer: ChannelWriter, names: Iterable[str]) -> IndexReport:
 
 
 def show_attestations(writer: ChannelWriter, keys: Iterable[PackageKey]) -> IndexReport:
-    """Let the records of these packages name the attestations that now lie beside them, in all indexes."""
+    """Let the records of these packages name the attestations that now lie beside them, in all indexes.
+
+    A package that no index has read yet is read like all that are new in the folder.
+    """
     loaded = load_channel(writer.channel)
-    known = {key: _with_attestations(loaded, key) for key in keys}
-    return index_channel(writer, loaded=loaded, known=known)
+    read = [key for key in keys if key.file_name in loaded.states[key.subdir].records.packages]
+    return index_channel(writer, loaded=loaded, known={key: _with_attestations(loaded, key) for key in read})
 
 
 def _with_attestations(loaded: LoadedChannel, key: PackageKey) -> CachedPackage:
-    row = loaded.row(key)
-    record = row.record | {RECORD_FIELD: sidecar_sha256(key.path_in(loaded.channel.path))}
-    return row.patched(dict(sorted(record.items())))
+    return attested_row(loaded.row(key), key.path_in(loaded.channel.path))
 
 
 def _attested_since(

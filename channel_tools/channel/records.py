@@ -21,7 +21,7 @@ from channel_tools.channel.model import Finding
 from channel_tools.conda.archive import PackageInfo, read_package
 from channel_tools.conda.contents import JsonObject, damaged_package
 from channel_tools.conda.metadata import ABOUT_FIELDS, RUN_EXPORT_KINDS
-from channel_tools.conda.package import PACKAGE_SUFFIX, RECORD_FIELD, sidecar_sha256
+from channel_tools.conda.package import HASHED_NAME, PACKAGE_SUFFIX, RECORD_FIELD, SUFFIX, sidecar_sha256
 from channel_tools.conda.repodata import encode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import TEMPORARY_PREFIX
@@ -247,15 +247,37 @@ class UnreadFile:
     published: CachedPackage | None
 
 
-def scan_packages(subdir_folder: Path) -> dict[str, Stamp]:
-    """The ``.conda`` files of a subdir, by name in order."""
+def attested_row(row: CachedPackage, path: Path) -> CachedPackage:
+    """The row of a package at ``path`` with the attestations that lie beside it now, or without any."""
+    record = {key: value for key, value in row.record.items() if key != RECORD_FIELD}
+    if (attestations := sidecar_sha256(path)) is not None:
+        record[RECORD_FIELD] = attestations
+    return row.patched(dict(sorted(record.items())))
+
+
+def scan_packages(subdir_folder: Path) -> tuple[dict[str, Stamp], dict[str, list[str]]]:
+    """The ``.conda`` files of a subdir, by name in order; and for those with attestations the hashes in their names."""
     found = {}
+    attestations: dict[str, list[str]] = {}
     with os.scandir(subdir_folder) if subdir_folder.is_dir() else contextlib.nullcontext(()) as entries:
         for entry in entries:
-            if entry.name.endswith(PACKAGE_SUFFIX) and not entry.name.startswith(TEMPORARY_PREFIX):
+            if entry.name.startswith(TEMPORARY_PREFIX):
+                continue
+            if entry.name.endswith(PACKAGE_SUFFIX):
                 status = entry.stat()
                 found[entry.name] = Stamp(size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
-    return dict(sorted(found.items()))
+            elif entry.name.endswith(SUFFIX):
+                attestations.setdefault(entry.name.removesuffix(SUFFIX), [])
+            elif (hashed := HASHED_NAME.fullmatch(entry.name)) is not None:
+                attestations.setdefault(hashed["package"], []).append(hashed["sha256"])
+    return dict(sorted(found.items())), attestations
+
+
+def _says_attestations(row: CachedPackage, hashes: Sequence[str] | None) -> bool:
+    """Whether the row has the hash of attestations that are there; the record is not decoded for that."""
+    if hashes is None:
+        return RECORD_FIELD.encode() not in row.record_json
+    return any(sha256.encode() in row.record_json for sha256 in hashes)
 
 
 def refresh_records(
@@ -269,10 +291,11 @@ def refresh_records(
     packages: dict[str, CachedPackage] = {}
     refused: dict[str, RefusedFile] = {}
     unread = []
-    stamps = scan_packages(subdir_folder)
+    stamps, attestations = scan_packages(subdir_folder)
     for name, stamp in stamps.items():
         if (cached := known.packages.get(name)) is not None and cached.stamp == stamp:
-            packages[name] = cached
+            current = _says_attestations(cached, attestations.get(name))
+            packages[name] = cached if current else attested_row(cached, subdir_folder / name)
         elif (remembered := known.refused.get(name)) is not None and remembered.stamp == stamp:
             refused[name] = remembered
         elif name not in skip:

@@ -145,8 +145,11 @@ def sign_packages(settings: Settings | None, request: AttestRequest, target: Pat
     else:
         raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
     with channel_writer(open_channel(folder)) as writer:
-        keys = list(_signed(attester, files, again=again))
-        show_attestations(writer, keys)
+        keys: list[PackageKey] = []
+        try:
+            keys.extend(_signed(attester, files, again=again))
+        finally:  # those before a damaged package are signed
+            show_attestations(writer, keys)
     return [str(key) for key in keys]
 
 

@@ -15,9 +15,9 @@ import pytest
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError as BadSignatureError
 
-from channel_tools.channel import add_packages, channel_writer, verify_channel
+from channel_tools.channel import add_packages, channel_writer, index_channel, verify_channel
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import hashed_name, sidecar_of, sidecar_sha256, write_sidecar
+from channel_tools.conda.package import hashed_name, remove_sidecars, sidecar_of, sidecar_sha256, write_sidecar
 from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed_sidecar, verify_sidecar
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.provenance.trust import TrustedKey, create_key, open_signer, read_trusted_keys
@@ -261,6 +261,38 @@ def test_a_channels_packages_are_signed_afterwards_and_its_index_says_where(tmp_
     assert verify_channel(channel) == []
     [verdict] = verify_folder(channel.path, read_trusted_keys([keys]))
     assert verdict.verified is not None
+
+
+def test_an_index_names_what_a_killed_command_signed_and_not_what_is_gone(tmp_path: Path) -> None:
+    about: dict[str, object] = {"extra": {"channel_tools": RECORDED}}
+    channel = new_channel(tmp_path)
+    with channel_writer(channel) as writer:
+        add_packages(writer, [make_conda(tmp_path / "made", "toy", about=about)])
+    there = channel.path / "linux-64" / "toy-1.0-0.conda"
+    write_sidecar(there, b"[]")
+    for is_attested in (True, False):
+        assert verify_channel(channel) != []
+        with channel_writer(channel) as writer:
+            assert index_channel(writer).written
+            assert not index_channel(writer).written
+        assert verify_channel(channel) == []
+        assert (b"attestations_sha256" in (there.parent / "repodata.json").read_bytes()) is is_attested
+        remove_sidecars(there)
+
+
+def test_a_channel_is_signed_around_packages_that_its_index_does_not_know(tmp_path: Path, keys: Path) -> None:
+    about: dict[str, object] = {"extra": {"channel_tools": RECORDED}}
+    channel = new_channel(tmp_path)
+    for name in ("copied", "damaged"):
+        make_conda(channel.path, name, about=about)
+    damaged = channel.path / "linux-64" / "damaged-1.0-0.conda"
+    damaged.write_bytes(b"PK")
+    with pytest.raises(IntegrityError, match="damaged-1"):
+        sign_packages(None, AttestRequest(signing_key=keys), channel.path, again=False)
+    damaged.unlink()
+    assert sign_packages(None, AttestRequest(signing_key=keys), channel.path, again=False) == []
+    assert verify_channel(channel) == []
+    assert [verdict.error for verdict in verify_target(channel.path, read_trusted_keys([keys]))] == [None]
 
 
 def test_attestations_come_into_a_channel_with_their_package(tmp_path: Path, keys: Path) -> None:
