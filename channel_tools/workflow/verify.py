@@ -13,6 +13,7 @@ from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import (
     LIMIT_BYTES,
     NOARCH,
+    OLD_SUFFIX,
     PACKAGE_SUFFIX,
     SUFFIX,
     PackageKey,
@@ -73,7 +74,7 @@ def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[st
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
     None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
-    fetch. ``environ`` is as for make_http_client. Raises UsageError where nothing is listed, and as read_records.
+    fetch. Those of the old format, which have no attestations, are not verified. ``environ`` is as for make_http_client. Raises UsageError where nothing is listed, and as read_records.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
@@ -83,7 +84,7 @@ def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[st
     verdicts = [
         _listed_verdict(f"{channel}/{subdir}/{name}", record, keys, client, now)
         for subdir in subdirs
-        for name, record in read_records(channel, subdir, names, client).conda.items()
+        for name, record in read_records(channel, subdir, names, client).all.items()
     ]
     if not verdicts:
         raise UsageError(f"{without_credentials(address)}: no .conda file is listed there", hint="check the address")
@@ -112,7 +113,8 @@ def verify_folder(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
     if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
         files = [target]
     else:
-        files = sorted(target.glob(f"*/*{PACKAGE_SUFFIX}")) if target.is_dir() else []
+        found = target.glob("*/*") if target.is_dir() else ()
+        files = sorted(path for path in found if path.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)))
     if not files:
         message = f"{target}: neither a .conda file nor a channel's folder with packages"
         raise UsageError(message, hint="for example output/channel, or output/channel/linux-64/toy-1.0-0.conda")
