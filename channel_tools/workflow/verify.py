@@ -74,7 +74,8 @@ def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[st
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
     None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
-    fetch. Those of the old format, which have no attestations, are not verified. ``environ`` is as for make_http_client. Raises UsageError where nothing is listed, and as read_records.
+    fetch. Those of the old format, which have no attestations, are not verified. ``environ`` is as for
+    make_http_client. Raises UsageError where nothing is listed, and as read_records.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]

@@ -292,7 +292,7 @@ def test_a_channel_is_signed_around_packages_that_its_index_does_not_know(tmp_pa
     damaged.unlink()
     assert sign_packages(None, AttestRequest(signing_key=keys), channel.path, again=False) == []
     assert verify_channel(channel) == []
-    assert [verdict.error for verdict in verify_target(channel.path, read_trusted_keys([keys]))] == [None]
+    assert [verdict.error for verdict in verify_folder(channel.path, read_trusted_keys([keys]))] == [None]
 
 
 def test_attestations_come_into_a_channel_with_their_package(tmp_path: Path, keys: Path) -> None:

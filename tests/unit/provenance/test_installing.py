@@ -21,7 +21,7 @@ from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_
 from channel_tools.system.errors import UsageError, VerificationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.workflow.attest import AttestRequest, sign_packages
-from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address, verify_target
+from channel_tools.workflow.verify import attestation_check, trusted_keys, verify_address, verify_folder
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.environments.toychannel import served
 
@@ -114,7 +114,7 @@ def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
     (copy / "linux-64" / "old-1.0-0.tar.bz2").touch()
     verdicts = {one.package: one for one in verify_address(copy.as_uri(), trusted, {})}
     assert "attests other bytes" in str(verdicts["linux-64/toy-1.0-0.conda"].error)
-    for found in (verdicts.values(), verify_target(copy, trusted)):
+    for found in (verdicts.values(), verify_folder(copy, trusted)):
         (old,) = (one for one in found if one.package == "linux-64/old-1.0-0.tar.bz2")
         assert "has no attestation" in str(old.error)
 
