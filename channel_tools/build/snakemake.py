@@ -29,6 +29,7 @@ from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
 from channel_tools.build.schedule import held_back
 from channel_tools.system.errors import BuildError, CommandError, UsageError
+from channel_tools.system.extras import missing
 from channel_tools.system.files import is_locked, write_text_atomically
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
 from channel_tools.system.schedulers import status_command
@@ -70,8 +71,7 @@ def find_snakemake(environ: Mapping[str, str]) -> Path:
     """Snakemake beside this program's Python, else on the caller's PATH. Raises CommandError where there is none."""
     places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
     if (found := shutil.which(_PROGRAM, path=places)) is None:
-        hint = "install the extra where this program is: pip install 'channel-tools[cluster]'"
-        raise CommandError(f"{_PROGRAM}: not found; builds on a cluster need it", hint=hint)
+        raise missing(_PROGRAM, "cluster", purpose="building on a cluster")
     return Path(found)
 
 

@@ -16,11 +16,13 @@ from channel_tools.cli import mirror_keys, options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
 from channel_tools.cli.options import grouped
 from channel_tools.system.errors import UsageError
+from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
     from channel_tools.workflow.mirror import MirrorRequest, MirrorResult
 
+_needs_extra = needs_extra("mirror", "channel_tools mirror")
 app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
 app.add_typer(mirror_keys.app, name="keys")
 
@@ -149,6 +151,7 @@ class BundleOptions:
 
 @app.command("create")
 @handled
+@_needs_extra
 @grouped(BundleOptions)
 def create(given: BundleOptions, *, to: _To) -> None:
     """Collect what stacks need, packages, indexes and locks, in one signed bundle."""
@@ -157,6 +160,7 @@ def create(given: BundleOptions, *, to: _To) -> None:
 
 @app.command("update")
 @handled
+@_needs_extra
 @grouped(BundleOptions)
 def update(
     given: BundleOptions,
@@ -207,6 +211,7 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
 
 @app.command("verify")
 @handled
+@_needs_extra
 def verify(
     bundle: _Bundle,
     *,
@@ -248,6 +253,7 @@ def verify(
 
 @app.command("import")
 @handled
+@_needs_extra
 def import_(
     bundle: _Bundle,
     *,

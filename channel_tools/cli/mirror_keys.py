@@ -12,6 +12,7 @@ import typer
 
 from channel_tools.cli import options  # noqa: TC001  (typer reads the annotations of commands at run time)
 from channel_tools.cli.console import handled, print_json, print_line
+from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class _Role(StrEnum):
     TIMESTAMP = "timestamp"
 
 
+_needs_extra = needs_extra("mirror", "channel_tools mirror")
 app = typer.Typer(no_args_is_help=True, help="The keys that sign bundles, and the root metadata that names them.")
 
 Keys = Annotated[
@@ -44,6 +46,7 @@ _RootDays = Annotated[int | None, typer.Option("--root-expires-days", min=1, hel
 
 @app.command("create")
 @handled
+@_needs_extra
 def create(
     *,
     keys: Keys = None,
@@ -75,6 +78,7 @@ def create(
 
 @app.command("rotate")
 @handled
+@_needs_extra
 def rotate(
     *,
     keys: Keys = None,
@@ -115,6 +119,7 @@ def rotate(
 
 @app.command("sign")
 @handled
+@_needs_extra
 def sign(
     *,
     keys: Keys = None,
@@ -134,6 +139,7 @@ def sign(
 
 @app.command("show")
 @handled
+@_needs_extra
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
     """Show the fingerprint for importing sites, and whose keys are in force; no private key is read."""
     from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415

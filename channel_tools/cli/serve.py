@@ -10,6 +10,7 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_note
+from channel_tools.system.extras import needs_extra
 
 DEFAULT_PORT = 8734
 _WORKERS_AT_MOST = 1024
@@ -60,8 +61,10 @@ def serve(
 ) -> None:
     """Serve the channels of a folder over HTTP; tokens say who may read and write."""
     from channel_tools.serve.access.tokens import default_tokens_file  # noqa: PLC0415
-    from channel_tools.serve.server import ServeSettings  # noqa: PLC0415
-    from channel_tools.serve.server import serve as run  # noqa: PLC0415
+
+    with needs_extra("serve", "the server"):
+        from channel_tools.serve.server import ServeSettings  # noqa: PLC0415
+        from channel_tools.serve.server import serve as run  # noqa: PLC0415
 
     settings = ServeSettings(
         root=folder.absolute(),

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from channel_tools.system.errors import UsageError
+from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,7 +125,9 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
         message = f"{address}: nothing can be published to addresses that begin with {scheme}://"
         raise UsageError(message, hint=f"give a folder, or an address that begins with one of: {known}")
     module, function = KINDS[scheme]
-    return cast("Opener", getattr(importlib.import_module(module), function))(address, environ)
+    with needs_extra("s3", "publishing to a bucket"):
+        opener = cast("Opener", getattr(importlib.import_module(module), function))
+    return opener(address, environ)
 
 
 def with_pages(target: Target) -> PagedTarget:

@@ -12,7 +12,8 @@ from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
 from channel_tools.provenance.components import Component, read_component
 from channel_tools.provenance.inventory import Inventory
-from channel_tools.system.errors import CommandError, IntegrityError, UsageError
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.environment import InstallRequest
 from channel_tools.workflow.pins import PinRequest, pin_stack
@@ -109,9 +110,6 @@ def make_document(inventory: Inventory, kind: Format, *, made: datetime) -> str:
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
 
         return spdx_document(inventory, made=made)
-    try:
+    with needs_extra("sbom", "CycloneDX (--format spdx does not)"):
         from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
-    except ModuleNotFoundError as err:
-        hint = "install the extra where this program is: pip install 'channel-tools[sbom]'; --format spdx needs none"
-        raise CommandError(f"{err.name}: not installed; CycloneDX documents need it", hint=hint) from None
     return cyclonedx_document(inventory, made=made)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 OLDEST_PYTHON = (3, 11)
+EXTRAS = "mirror,s3,serve"
 LIMIT_BYTES = 256 << 20
 PRIME = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -251,7 +252,7 @@ def install(wheels: Path, version: str, environment: Path) -> Path:
     [pip] = wheels.glob("pip-*.whl")
     command = [str(environment / "bin" / "python"), f"{pip}/pip", "--isolated", "install", "--quiet", "--no-index"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--find-links", str(wheels)]
-    if subprocess.run([*command, f"channel-tools=={version}"], check=False).returncode:
+    if subprocess.run([*command, f"channel-tools[{EXTRAS}]=={version}"], check=False).returncode:
         raise RejectedError("pip could not install the wheels; its output is above")
     return environment / "bin" / "channel_tools"
 

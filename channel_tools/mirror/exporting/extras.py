@@ -31,6 +31,7 @@ from channel_tools.mirror.exporting.plan import ExtraFile
 from channel_tools.sources.transfer import export_entries
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
+from channel_tools.system.extras import AIR_GAPPED
 from channel_tools.system.files import atomic_path, exclusive_lock, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
@@ -112,9 +113,14 @@ def _record(members: dict[str, bytes], own_name: str) -> bytes:
 
 
 def own_requirements() -> list[str]:
-    """What our own metadata requires, extras left out."""
+    """What our own metadata requires, with the extras that bootstrap.py installs."""
     stated = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
-    return sorted(str(item) for item in stated if item.marker is None or "extra" not in str(item.marker))
+    wanted = [item for item in stated if any(_applies(item, extra) for extra in ("", *AIR_GAPPED))]
+    return sorted({str(Requirement(str(item).partition(";")[0])) for item in wanted})
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def wheel_folder(cache: Path, python: str, machine: str) -> Path:

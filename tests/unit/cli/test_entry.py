@@ -20,7 +20,7 @@ from tests.support.command_line import run_tool
 
 ROOT = Path(__file__).parents[3]
 # the command line's own libraries, and what they take themselves
-HELP_MODULES = {"", "errors", "settings", "work_folder"}  # of channel_tools.system
+HELP_MODULES = {"", "errors", "extras", "settings", "work_folder"}  # of channel_tools.system
 HELP_LIBRARIES = {
     *("annotated_doc", "attr", "channel_tools", "markdown_it", "mdurl", "platformdirs", "pygments", "rich"),
     *("shellingham", "typer"),

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The extras of this program: what only some commands need, and the error that names the one to install."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Literal
+
+from channel_tools.system.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Extra = Literal["cluster", "mirror", "s3", "sbom", "serve"]
+MODULES: Mapping[Extra, tuple[str, ...]] = {
+    "mirror": ("tuf",),
+    "s3": ("botocore",),
+    "sbom": ("cyclonedx",),
+    "serve": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+}
+"""What is imported of each extra. ``cluster`` has programs."""
+AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
+"""The extras that a bundle for a place without a network brings; bootstrap.py there has them, too."""
+
+
+def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
+    """The error for a module or program of an extra that is not there; ``purpose`` is what needs it."""
+    hint = f"install the extra where this program is: pip install 'channel-tools[{extra}]'"
+    return CommandError(f"{what}: not installed; {purpose} needs it", hint=hint)
+
+
+@contextlib.contextmanager
+def needs_extra(extra: Extra, purpose: str) -> Iterator[None]:
+    """Around imports, or a whole function: a module of the extra that is missing is a CommandError that names both."""
+    try:
+        yield
+    except ModuleNotFoundError as err:
+        module = (err.name or "").partition(".")[0]
+        if module not in MODULES[extra]:
+            raise
+        raise missing(module, extra, purpose=purpose) from None

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from channel_tools.mirror.data.bootstrap import EXTRAS
+from channel_tools.mirror.exporting.extras import own_requirements
+from channel_tools.publish.target import open_target
+from channel_tools.system.errors import CommandError
+from channel_tools.system.extras import AIR_GAPPED, MODULES, needs_extra
+
+CORE = """\
+import sys
+
+for name in sys.argv[1].split():
+    sys.modules[name] = None
+import channel_tools.cli.build, channel_tools.cli.channel, channel_tools.cli.environment, channel_tools.cli.pins
+import channel_tools.cli.publish, channel_tools.cli.validate, channel_tools.cli.launch, channel_tools.cli.doctor
+import channel_tools.workflow.build, channel_tools.workflow.environment, channel_tools.workflow.pins
+import channel_tools.workflow.publish, channel_tools.workflow.verify, channel_tools.workflow.rebuild
+import channel_tools.workflow.launch, channel_tools.workflow.doctor, channel_tools.workflow.channel_page
+from channel_tools.publish.target import open_target
+for address in ("/there", "https://there.example/channel", "anaconda://there"):
+    open_target(address, environ={})
+"""
+
+
+def test_a_missing_module_of_an_extra_is_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tuf", None)
+    with (
+        pytest.raises(CommandError, match=r"^tuf: not installed; mirroring needs it") as caught,
+        needs_extra("mirror", "mirroring"),
+    ):
+        importlib.import_module("tuf")
+    assert "pip install 'channel-tools[mirror]'" in str(caught.value.hint)
+
+
+def test_another_module_that_is_missing_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rattler", None)
+    with pytest.raises(ModuleNotFoundError), needs_extra("mirror", "mirroring"):
+        importlib.import_module("rattler")
+
+
+def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("channel_tools.publish.s3")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ["botocore", *(name for name in sys.modules if name.startswith("botocore."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CommandError, match=r"^botocore: not installed; publishing to a bucket needs it"):
+        open_target("s3://bucket/channel", environ={})
+
+
+def test_building_installing_and_publishing_need_no_extra() -> None:
+    blocked = " ".join(sorted({module for modules in MODULES.values() for module in modules}))
+    subprocess.run([sys.executable, "-c", CORE, blocked], check=True, timeout=60)
+
+
+def test_the_modules_are_those_that_the_extras_install() -> None:
+    providers = importlib.metadata.packages_distributions()
+    stated = [Requirement(text) for text in importlib.metadata.requires("channel-tools") or ()]
+    for extra, modules in MODULES.items():
+        of_extra = {
+            canonicalize_name(item.name) for item in stated if item.marker and item.marker.evaluate({"extra": extra})
+        }
+        always = {canonicalize_name(item.name) for item in stated if item.marker is None}
+        assert of_extra == {canonicalize_name(providers[module][0]) for module in modules}
+        assert of_extra.isdisjoint(always)
+
+
+def test_a_bundle_brings_what_its_bootstrap_installs() -> None:
+    assert tuple(EXTRAS.split(",")) == AIR_GAPPED
+    names = {Requirement(text).name for text in own_requirements()}
+    assert {"tuf", "botocore", "starlette", "msgspec"} <= names
+    assert {"pytest", "snakemake", "cyclonedx-python-lib"}.isdisjoint(names)
+    assert not any(";" in text for text in own_requirements())
