@@ -24,9 +24,9 @@ AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
 
 
 def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
-    """The error for a module or program of an extra that is not there; ``purpose`` is what needs it."""
+    """The error for a module or program of an extra that is not there; ``purpose`` is what for."""
     hint = f"install the extra where this program is: pip install 'channel-tools[{extra}]'"
-    return CommandError(f"{what}: not installed; {purpose} needs it", hint=hint)
+    return CommandError(f"{what}: not installed; it is needed for {purpose}", hint=hint)
 
 
 @contextlib.contextmanager

@@ -110,6 +110,6 @@ def make_document(inventory: Inventory, kind: Format, *, made: datetime) -> str:
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
 
         return spdx_document(inventory, made=made)
-    with needs_extra("sbom", "CycloneDX (--format spdx does not)"):
+    with needs_extra("sbom", "CycloneDX (--format spdx needs no extra)"):
         from channel_tools.provenance.cyclonedx import cyclonedx_document  # noqa: PLC0415
     return cyclonedx_document(inventory, made=made)
