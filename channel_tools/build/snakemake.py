@@ -46,6 +46,7 @@ PBS: Final = "pbs"
 _PBS_LOGS = "pbs-logs"
 _PROGRAM = "snakemake"
 _SNAKEFILE = "Snakefile"
+_STATUS_CHECKS = "status_checks.py"
 _JOBS_AT_ONCE = 100
 _LOOK_S = 0.5
 _CANCEL_S = 60.0
@@ -60,7 +61,9 @@ _LOST_JOB = re.compile(
     r"    log: (?P<log>\S+)"
 )
 """What Snakemake's plugin for Slurm says of a job that did not end well."""
-_OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime")
+_LATENCY_S = 120
+"""How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
+_OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
 _SLURM_OPTIONS = (
     *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "2"),
     *("--slurm-init-seconds-before-status-checks", "10"),
@@ -92,8 +95,9 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
         results.failed.unlink(missing_ok=True)
         if results.built.is_file() and not Path(read_outcome(results.built).package or "/").is_file():
             results.built.unlink()
-    text = resources.files("channel_tools.build").joinpath("data", _SNAKEFILE).read_text(encoding="utf-8")
-    write_text_atomically(folder / _SNAKEFILE, text)
+    package = resources.files("channel_tools.build")
+    for source in (package.joinpath("data", _SNAKEFILE), package.joinpath(_STATUS_CHECKS)):
+        write_text_atomically(folder / source.name, source.read_text(encoding="utf-8"))
 
 
 def snakemake_command(

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""When Snakemake asks a scheduler for the state of its jobs: also as soon as one has left its output.
+
+Snakemake's plugin for Slurm asks ever less often while no job ends, up to every three minutes, and has no option for
+that (2.8). So a job that has ended is found late, and all that waits for it. Here the scheduler is asked at the
+plugin's times, and when the output of a job that it was not asked for since has appeared.
+
+The file is written beside the Snakefile, which imports it from there: Snakemake's Python may be without channel_tools,
+so only the standard library is used. Only what the interface of executor plugins makes public is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import logging
+    import threading
+    from collections.abc import Awaitable, Callable, Sequence
+
+LOOK_S: Final = 1.0
+"""Between two looks for output, and at least between two questions."""
+_PAUSE_SHARE = 4
+"""A question that took long is followed by a pause of so many times its length, but for the plugin's own times."""
+
+
+class _Job(Protocol):
+    output: Sequence[str]
+
+
+class SubmittedJob(Protocol):
+    """A job that the scheduler knows (SubmittedJobInfo)."""
+
+    job: _Job
+
+
+class Executor(Protocol):
+    """What is used of a plugin's executor (RemoteExecutor); ``active_jobs`` is empty while it asks."""
+
+    active_jobs: list[SubmittedJob]
+    lock: threading.Lock
+    logger: logging.Logger
+    next_seconds_between_status_checks: float
+    wait: bool
+    sleep: Callable[[Executor], Awaitable[None]]
+    cancel: Callable[[Executor], None]
+    report_job_success: Callable[..., None]
+    report_job_error: Callable[..., None]
+
+    def __hash__(self) -> int: ...
+
+
+class StatusChecks:
+    """The questions of one executor: when it asks next, and which jobs it asked for last.
+
+    ``clock`` gives seconds, ``pause`` waits for some.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._executor = executor
+        self._clock = clock
+        self._pause = pause
+        self._asked: dict[int, SubmittedJob] = {}
+        """By identity, those of the last question whose end was not reported."""
+        self._again: dict[int, tuple[float, float]] = {}
+        """For jobs whose output is there: when to ask next, and how long to wait after that."""
+        self._asking_since_s = self._clock()
+
+    async def sleep(self) -> None:
+        """Wait between two questions; not longer than the plugin would, and not after its shutdown has begun."""
+        if lost := self.keep_asking():
+            self._executor.logger.warning("The scheduler did not answer; it is asked again for %d jobs.", lost)
+        began_s = self._clock()
+        pause_s = max(LOOK_S, _PAUSE_SHARE * (began_s - self._asking_since_s))
+        while self._executor.wait:
+            slept_s = self._clock() - began_s
+            left_s = self._executor.next_seconds_between_status_checks - slept_s
+            if left_s <= 0 or (slept_s >= pause_s and self._is_any_due()):
+                break
+            await self._pause(min(LOOK_S, left_s))
+        self._asking_since_s = self._clock()
+        with self._executor.lock:
+            self._asked = {id(job): job for job in self._executor.active_jobs}
+        self._again = {key: times for key, times in self._again.items() if key in self._asked}
+
+    def keep_asking(self) -> int:
+        """Have the executor ask for all jobs whose end was not reported; returns how many it had forgotten.
+
+        The plugin for Slurm (2.8) forgets all of them when Slurm does not answer, and would wait for ever.
+        """
+        with self._executor.lock:
+            active = {id(job) for job in self._executor.active_jobs}
+            forgotten = [job for key, job in self._asked.items() if key not in active]
+            self._executor.active_jobs += forgotten
+        return len(forgotten)
+
+    def end_reported(self, job: SubmittedJob) -> None:
+        """The executor has told Snakemake of the job's end."""
+        self._asked.pop(id(job), None)
+
+    def _is_any_due(self) -> bool:
+        """Whether to ask now: a job is noticed by its output some time before its scheduler calls it ended."""
+        with self._executor.lock:
+            jobs = list(self._executor.active_jobs)
+        now_s = self._clock()
+        due = False
+        for job in _with_output(jobs):
+            at_s, then_s = self._again.get(id(job), (now_s, LOOK_S))
+            if at_s <= now_s:
+                self._again[id(job)] = (now_s + then_s, 2 * then_s)
+                due = True
+        return due
+
+
+def _with_output(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
+    """Those whose output is there, by one look into each folder, since each look may ask another machine."""
+    outputs = [[Path(path) for path in job.job.output] for job in jobs]
+    folders = {path.parent for output in outputs for path in output}
+    found = {path for folder in folders if folder.is_dir() for path in folder.iterdir()}
+    return [job for job, output in zip(jobs, outputs, strict=True) if found.issuperset(output)]
+
+
+def ask_promptly(executors: type[Executor]) -> None:
+    """Have executors of this class and those below ask as StatusChecks says, and cancel also what they ask for."""
+    checks = functools.cache(StatusChecks)  # one for each executor
+    success, error, cancel = executors.report_job_success, executors.report_job_error, executors.cancel
+
+    async def sleep(executor: Executor) -> None:
+        await checks(executor).sleep()
+
+    def report_job_success(executor: Executor, job: SubmittedJob, *words: object, **more: object) -> None:
+        checks(executor).end_reported(job)
+        success(executor, job, *words, **more)
+
+    def report_job_error(executor: Executor, job: SubmittedJob, *words: object, **more: object) -> None:
+        checks(executor).end_reported(job)
+        error(executor, job, *words, **more)
+
+    def cancel_all(executor: Executor) -> None:
+        checks(executor).keep_asking()
+        cancel(executor)
+
+    executors.sleep, executors.cancel = sleep, cancel_all
+    executors.report_job_success, executors.report_job_error = report_job_success, report_job_error

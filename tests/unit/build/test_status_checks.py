@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""When Snakemake asks a scheduler for its jobs, with an executor and a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from channel_tools.build.status_checks import Executor, StatusChecks, ask_promptly
+
+INTERVAL_S = 60.0
+
+
+@dataclass
+class Job:
+    output: list[str]
+
+
+@dataclass
+class Submitted:
+    """As the interface's SubmittedJobInfo is: equal to another with the same values, and without a hash."""
+
+    job: Job
+
+
+class Plugin:
+    """An executor as RemoteExecutor and the plugin for Slurm are: it forgets its jobs when Slurm does not answer."""
+
+    next_seconds_between_status_checks = INTERVAL_S
+
+    def __init__(self, jobs: list[Submitted]) -> None:
+        self.active_jobs = jobs
+        self.lock = threading.Lock()
+        self.logger = logging.getLogger("plugin")
+        self.wait = True
+        self.ended: list[Submitted] = []
+        self.cancelled: list[Submitted] = []
+        self.said: list[str] = []
+
+    async def sleep(self) -> None:
+        raise AssertionError("the interface's own sleep")
+
+    def cancel(self) -> None:
+        self.cancelled = list(self.active_jobs)
+        self.wait = False
+
+    def report_job_success(self, job: Submitted) -> None:
+        self.ended.append(job)
+
+    def report_job_error(self, job: Submitted, msg: str) -> None:
+        self.ended.append(job)
+        self.said.append(msg)
+
+    async def ask(self, answers: Iterator[list[Submitted] | None]) -> None:
+        """Ask, sleep, and so on; an answer names the jobs that have ended."""
+        for ended in answers:
+            asked, self.active_jobs = self.active_jobs, []
+            for job in asked if ended is not None else []:
+                if not any(job is one for one in ended or []):
+                    self.active_jobs.append(job)
+                elif job is asked[0]:
+                    self.report_job_success(job)
+                else:
+                    self.report_job_error(job, msg="lost")
+            await self.sleep()
+
+
+class Clock:
+    """Moved by waiting alone; each event happens at its second."""
+
+    def __init__(self, events: dict[float, Callable[[], object]] | None = None) -> None:
+        self.now_s = 0.0
+        self._events = events or {}
+
+    def read(self) -> float:
+        return self.now_s
+
+    async def pause(self, seconds: float) -> None:
+        self.now_s += seconds
+        for at_s in [at_s for at_s in self._events if at_s <= self.now_s]:
+            self._events.pop(at_s)()
+
+
+def submitted(folder: Path, *names: str) -> list[Submitted]:
+    return [Submitted(Job([str(folder / name)])) for name in names]
+
+
+def question_times(plugin: Plugin, clock: Clock, count: int, *, question_s: float = 0.0) -> list[float]:
+    """When the executor asks after each of ``count`` waits, if a question takes ``question_s``."""
+    checks = StatusChecks(cast("Executor", plugin), clock=clock.read, pause=clock.pause)
+    times = []
+    for _ in range(count):
+        asyncio.run(checks.sleep())
+        times.append(clock.now_s)
+        clock.now_s += question_s
+    return times
+
+
+def test_the_plugins_own_intervals_hold_while_no_output_appears(tmp_path: Path) -> None:
+    plugin = Plugin(submitted(tmp_path, "a"))
+    assert question_times(plugin, Clock(), 2) == [INTERVAL_S, 2 * INTERVAL_S]
+
+
+def test_output_is_asked_for_within_a_second_and_then_ever_less_often(tmp_path: Path) -> None:
+    plugin = Plugin(submitted(tmp_path, "a", "b"))
+    clock = Clock({4.5: (tmp_path / "a").touch, 5.5: (tmp_path / "b").touch})
+    assert question_times(plugin, clock, 8) == [5, 6, 7, 8, 9, 12, 13, 20]
+
+
+def test_jobs_that_are_submitted_meanwhile_are_looked_for(tmp_path: Path) -> None:
+    plugin = Plugin([])
+    (tmp_path / "a").touch()
+    clock = Clock({2.5: lambda: plugin.active_jobs.extend(submitted(tmp_path, "a"))})
+    assert question_times(plugin, clock, 1) == [3]
+
+
+def test_a_slow_scheduler_is_given_four_times_as_long_to_rest(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    plugin = Plugin(submitted(tmp_path, "a"))
+    assert question_times(plugin, Clock(), 3, question_s=5) == [1, 1 + 5 + 20, 26 + 5 + 20]
+
+
+def test_shutdown_is_not_slept_through(tmp_path: Path) -> None:
+    plugin = Plugin(submitted(tmp_path, "a"))
+    clock = Clock({7.5: plugin.cancel})
+    assert question_times(plugin, clock, 1) == [8]
+
+
+@pytest.fixture
+def prompt() -> type[Plugin]:
+    class Prompt(Plugin):
+        next_seconds_between_status_checks = 0.0
+
+    ask_promptly(cast("type[Executor]", Prompt))
+    return Prompt
+
+
+def test_jobs_forgotten_while_slurm_did_not_answer_are_asked_for_again(prompt: type[Plugin], tmp_path: Path) -> None:
+    jobs = submitted(tmp_path, "a", "b", "c")
+    plugin = prompt(list(jobs))
+    asyncio.run(plugin.ask(iter([[], None, [jobs[0]], None, None, jobs[1:]])))
+    assert plugin.ended == jobs
+    assert plugin.said == ["lost"]
+    assert plugin.active_jobs == []
+
+
+def test_what_is_asked_for_is_cancelled_too(prompt: type[Plugin], tmp_path: Path) -> None:
+    jobs = submitted(tmp_path, "a", "b")
+    plugin = prompt(list(jobs))
+
+    def answers() -> Iterator[list[Submitted] | None]:
+        yield [jobs[0]]
+        yield []
+        plugin.active_jobs = []  # as while it asks
+        plugin.cancel()
+
+    asyncio.run(plugin.ask(answers()))
+    assert plugin.cancelled == [jobs[1]]
