@@ -11,7 +11,7 @@ from channel_tools.page.commands import install_commands, lock_commands
 from channel_tools.page.content import as_numbers, machine_needs, texts, versions_for
 from channel_tools.page.files import list_page, page_file, render_page
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
-from channel_tools.page.stacks import is_installable, stack_charts, stack_table, stack_variants
+from channel_tools.page.stacks import is_installable, is_of_present_builds, stack_charts, stack_table, stack_variants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,11 +127,14 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
 
 def _stack_row(site: Site, stack: ShownStack) -> tuple[str, str, str, str]:
     """Name, description, what it was built for, and how its last validation went."""
-    offered = [one for one in stack_variants(site, stack) if any(build.hidden is None for build in one.builds)]
+    variants = stack_variants(site, stack)
+    offered = [one for one in variants if any(build.hidden is None for build in one.builds)]
     pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in offered if one.python and one.pytorch]
     last = stack.runs[-1] if stack.runs else None
     if last is not None:
+        present = any(one.run is last and is_of_present_builds(site, one) for one in variants)
         state = f"{'passed' if last.passed else 'failed'} validation on {last.started[:10]}"
+        state += "" if present else ", with earlier builds"
     else:
         state = "not validated yet" if stack.validated else "nothing to validate"
     return stack.name, stack.description, ", ".join(pairs) or "any Python", state

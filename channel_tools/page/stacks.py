@@ -32,12 +32,26 @@ class StackVariant:
     builds: tuple[Build, ...]
     run: ShownRun | None
 
-    @property
-    def is_of_these_builds(self) -> bool:
-        """Whether the run had a build that is offered now of each name."""
-        names = {build.row.name for build in self.builds if build.hidden is None}
-        installed = set(self.run.packages) if self.run is not None else set()
-        return names == {build.row.name for build in self.builds if build.hidden is None and build.stem in installed}
+
+def is_of_present_builds(site: Site, variant: StackVariant) -> bool:
+    """Whether the run had what is installed now: the newest version of each spec, and nothing that was replaced."""
+    installed = set(variant.run.packages) if variant.run is not None else set()
+    newest: dict[str, tuple[str, object]] = {}
+    for build in variant.builds:  # newest first
+        if build.hidden is None:
+            newest.setdefault(build.row.name, _release(build))
+    had = {(build.row.name, _release(build)) for build in variant.builds if build.stem in installed}
+    return newest.items() <= had and not any(_was_replaced(site, stem) for stem in installed)
+
+
+def _release(build: Build) -> tuple[str, object]:
+    return build.version, build.record.get("build_number")
+
+
+def _was_replaced(site: Site, stem: str) -> bool:
+    """Whether the channel has the package NAME-VERSION-BUILD by other builds only."""
+    package = site.packages.get(stem.rsplit("-", 2)[0])
+    return package is not None and all(build.stem != stem or build.hidden is not None for build in package.builds)
 
 
 def is_installable(site: Site, stack: ShownStack) -> bool:
@@ -129,7 +143,7 @@ def _state_of(site: Site, variant: StackVariant) -> VariantState:
     return VariantState(
         built=built,
         faulty=bool(yanked),
-        validated="" if run is None else _run_in_words(run, earlier=not variant.is_of_these_builds),
+        validated="" if run is None else _run_in_words(run, earlier=not is_of_present_builds(site, variant)),
         passed=None if run is None else run.passed,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -160,6 +161,32 @@ def test_a_stack_is_a_matrix_of_what_was_built_validated_and_withdrawn(channel: 
     assert "validation passed: 2026-11-21, 4 ranks in 39 s, with earlier builds 3.12 not built" in words
     assert "toy-1.0-py12_pt6 yanked: wrong results not validated" in words
     assert "failed validation on 2026-11-22" in pages(channel)["index.html"].words
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({"name": "toy", "version": "1.1", "build": "py11_pt5"}, ", with earlier builds"),
+        ({"name": "libtoy", "build": "h1", "about": own("d9"), "variant": {"cc": "12"}}, ", with earlier builds"),
+        ({"name": "libtoy", "version": "1.1"}, ""),
+    ],
+    ids=["a newer version", "a dependency built again", "a newer dependency beside it"],
+)
+def test_a_validation_is_of_earlier_builds_once_others_are_installed(
+    tmp_path: Path, new: dict[str, Any], said: str
+) -> None:
+    channel = new_channel(tmp_path)
+    lib = make_conda(tmp_path / "made", "libtoy", about=own("d1"), variant={"cc": "12"})
+    made: dict[str, Any] = {"about": own("115"), "variant": {"python": "3.11.* *_cpython", "pytorch": "2.5"}}
+    publish(channel, lib, make_conda(tmp_path / "made", "toy", build="py11_pt5", **made))
+    run = run_of(20, "toy-1.0-py11_pt5", "libtoy-1.0-0", "python-3.11.2-0")
+    write_page(channel, stacks=(ShownStack(name="toys", description="Toys", install=("toy",), runs=(run,)),))
+    for place in ("index.html", "page/stack/toys.html"):
+        assert "earlier builds" not in pages(channel)[place].words
+    publish(channel, make_conda(tmp_path / "made", **((made if new["name"] == "toy" else {}) | new)))
+    assert f"passed validation on 2026-11-20{said} " in " ".join(pages(channel)["index.html"].words.split()) + " "
+    words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
+    assert f"validation passed: 2026-11-20, 4 ranks in 39 s{said} Builds:" in words
 
 
 def test_bandwidth_over_time_is_drawn_for_runs_of_one_machine_only(channel: Channel) -> None:
