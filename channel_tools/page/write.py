@@ -173,13 +173,19 @@ def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     if OWN_MARK.encode() not in (place.read(INDEX_PAGE) or b""):
         present.discard(INDEX_PAGE)  # other indexers write a file of that name
     changed = [file for file in files if before.get(file.path) != file.digest or file.path not in present]
+    sure = {path: before[path] for path in before.keys() - {file.path for file in changed}}
+    _write_digests(place, before, sure)  # a writer that is killed leaves the others, whatever they show by then
     place.write([(file.path, lambda file=file: file.render().encode()) for file in changed])  # type: ignore[misc]
     gone = before.keys() - {file.path for file in files}
     place.remove(sorted(gone))
-    if changed or gone:
-        digests = msgspec.msgpack.encode({file.path: file.digest for file in files})
-        place.write([(_DIGESTS, lambda: digests)])
+    _write_digests(place, sure, {file.path: file.digest for file in files})
     return PageReport(index=INDEX_PAGE, files=len(files), written=len(changed), removed=len(gone))
+
+
+def _write_digests(place: PagePlace, before: Mapping[str, str], digests: Mapping[str, str]) -> None:
+    if digests != before:
+        content = msgspec.msgpack.encode(dict(sorted(digests.items())))
+        place.write([(_DIGESTS, lambda: content)])
 
 
 def _check_free(place: PagePlace) -> None:
