@@ -100,6 +100,8 @@ class CachedCompilers:
         if not os.access(self._cache.program, os.X_OK):
             raise CommandError(f"{self._cache.program}: not found on this machine; --compiler-cache needs it")
         Path(self._cache.folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self._cache.folder):  # where ccache cannot write, each compilation fails
+            pass
         programs = [*_compilers(self._prefix / "bin")]
         if not programs:
             return

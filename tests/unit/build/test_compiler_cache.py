@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,16 @@ def test_a_node_without_the_program_says_so(tmp_path: Path) -> None:
     cache = CompilerCache(name="ccache", program="/nowhere/ccache", folder=str(tmp_path))
     with pytest.raises(CommandError, match="/nowhere/ccache: not found on this machine"):
         CachedCompilers(cache, prefix_with_compilers(tmp_path), tmp_path).wrap()
+
+
+def test_a_cache_that_cannot_be_written_is_known_before_the_first_compilation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*, dir: str) -> None:  # noqa: A002 - tempfile's name
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    prefix = prefix_with_compilers(tmp_path)
+    with pytest.raises(OSError, match="Read-only file system: '.*my cache'"):
+        CachedCompilers(ccache_of(tmp_path), prefix, tmp_path).wrap()
+    assert not (prefix / "uncached").exists()
