@@ -133,6 +133,6 @@ def test_a_cache_that_cannot_be_written_is_known_before_the_first_compilation(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     prefix = prefix_with_compilers(tmp_path)
-    with pytest.raises(OSError, match="Read-only file system: '.*my cache'"):
+    with pytest.raises(OSError, match=r"Read-only file system: '.*my cache'"):
         CachedCompilers(ccache_of(tmp_path), prefix, tmp_path).wrap()
     assert not (prefix / "uncached").exists()
