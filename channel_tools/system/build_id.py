@@ -18,7 +18,8 @@ _CHUNK_BYTES = 1 << 20
 def renew_build_id(stream: IO[bytes]) -> None:
     """Give an ELF file the build id that follows from its other bytes; the stream is at its beginning then.
 
-    What is no ELF file, has no build id or cannot be read as one stays as it is.
+    What is no ELF file, has no build id or cannot be read as one stays as it is. So do a file whose debug information
+    lies in another, and that other file: they find each other by the build id and by a checksum.
     """
     stream.seek(0)
     if stream.read(len(ELF_MAGIC)) == ELF_MAGIC:
@@ -38,10 +39,21 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
     """Where the file's build ids are, and their sizes."""
     found = set()
     try:
-        for segment in ELFFile(stream).iter_segments("PT_NOTE"):
+        elf = ELFFile(stream)
+        if _is_split(elf):
+            return []
+        for segment in elf.iter_segments("PT_NOTE"):
             for note in segment.iter_notes() if isinstance(segment, NoteSegment) else ():
                 if note["n_type"] == "NT_GNU_BUILD_ID":
                     found.add((note["n_offset"] + _NOTE_HEADER_BYTES + len(b"GNU\0"), note["n_descsz"]))
     except ELF_FAULTS:
         return []
     return sorted(found)
+
+
+def _is_split(elf: ELFFile) -> bool:
+    """Whether code and debug information are in two files, of which this is one (objcopy --only-keep-debug)."""
+    code = elf.get_section_by_name(".text")
+    return elf.get_section_by_name(".gnu_debuglink") is not None or (
+        code is not None and code["sh_type"] == "SHT_NOBITS"
+    )

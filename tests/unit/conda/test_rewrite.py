@@ -142,6 +142,29 @@ def test_a_build_id_follows_from_the_rest_of_the_file() -> None:
     assert len(first) == len(_elf(b"a" * 20, b"text"))
 
 
+def _with_section(elf: bytes, name: bytes, kind: int) -> bytes:
+    """The ELF file with an empty section."""
+    names = b"\0" + name + b"\0"
+    table = len(elf) + len(names)
+    sections = bytes(64) + struct.pack("<IIQQQQIIQQ", 1, kind, 0, 0, 0, 0, 0, 0, 1, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, len(elf), len(names), 0, 0, 1, 0)
+    return (
+        elf[:40] + struct.pack("<Q", table) + elf[48:58] + struct.pack("<HHH", 64, 3, 2) + elf[64:] + names + sections
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "kind", "stays"),
+    [(b".gnu_debuglink", 1, True), (b".text", 8, True), (b".text", 1, False)],
+    ids=["a stripped file", "its debug information", "a file by itself"],
+)
+def test_a_file_and_its_debug_information_keep_the_build_id_by_which_they_are_found(
+    section: bytes, kind: int, *, stays: bool
+) -> None:
+    elf = _with_section(_elf(b"a" * 20, b"text"), section, kind)
+    assert (_renewed(elf) == elf) is stays
+
+
 @pytest.mark.parametrize(
     "content", [b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 80], ids=["script", "cut", "damaged"]
 )
