@@ -71,10 +71,15 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
 
 def test_every_variant_is_built_by_a_job_of_its_own(folder: Path, slurm: Slurm) -> None:
     pairs = {"python": ("3.11", "3.13"), "pytorch": ("2.12", "2.13")}
-    tool = Tool(folder, slurm, {"plugin": {"script": "echo for $pytorch"}}, variants=pairs)
-    said = tool.build("--all-variants", "--on", "slurm")
-    assert "4 to build, 0 in the channel already, 0 variants not servable" in said
-    assert tool.published() == ["plugin"] * 4
+    # Snakemake begins with jobs of larger input; the name makes what builds wait for larger than what is to be admitted
+    base = f"base-{'x' * 90}"
+    recipes: dict[str, Recipe] = {base: {}, "plugin": {"script": ": $python; echo for $pytorch", "host": (base,)}}
+    tool = Tool(folder, slurm, recipes, variants=pairs)
+    said = tool.build("--all-variants", "--on", "slurm", "--jobs", "1")
+    assert "5 to build, 0 in the channel already, 0 variants not servable" in said
+    steps = re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", tool.said_by_snakemake())
+    assert steps == ["build", "admit"] * 5 + ["all"]  # in the channel before the next build begins
+    assert tool.published() == [base, *["plugin"] * 4]
     logs = sorted(tool.tree.glob("output/logs/plugin-1.0-*_0.log"))
     found = [(log.name[11:16], re.findall("^for (.*)$", log.read_text(), re.MULTILINE)) for log in logs]
     assert sorted(found) == [(f"py3{minor}", [pytorch]) for minor in (11, 13) for pytorch in pairs["pytorch"]]

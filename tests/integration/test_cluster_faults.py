@@ -68,8 +68,7 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
             go.write_text("on\n")
             _, said = process.communicate(timeout=LIMIT_S)
         assert process.returncode == BuildError.exit_code, said
-        said_by_snakemake = (tool.tree / "output" / "logs" / "snakemake.log").read_text()
-        assert said_by_snakemake.count("SLURM status is: 'OUT_OF_MEMORY'") == 1
+        assert tool.said_by_snakemake().count("SLURM status is: 'OUT_OF_MEMORY'") == 1
         assert "large-1.0" in said
         assert "the build engine failed" in said
         assert tool.published() == ["hungry", "node", "timed"]

@@ -37,7 +37,7 @@ _PROFILE = {
 
 
 class Recipe(TypedDict, total=False):
-    """A line of its script, and what of the other toys is in its host environment."""
+    """A line of its script, whose variables say which variants it has, and its host environment, of other toys."""
 
     script: str
     host: tuple[str, ...]
@@ -87,7 +87,7 @@ class Tool:
                 "noarch": "generic",
                 "number": 0,
                 "script": [f"{script}; {made}"],
-                "variant": {"use_keys": [*self._variants]},
+                "variant": {"use_keys": [key for key in self._variants if f"${key}" in script]},
             },
             "requirements": {"host": list(host)},
             "about": {"license": "BSD-3-Clause", "homepage": "https://toy.example", "summary": "toy"},
@@ -125,6 +125,9 @@ class Tool:
         channel = open_channel(self.tree / "output" / "channel")
         assert verify_channel(channel) == []
         return [package.name for package in published_packages(channel)]
+
+    def said_by_snakemake(self) -> str:
+        return (self.tree / "output" / "logs" / "snakemake.log").read_text()
 
     def log(self, name: str) -> str:
         (path,) = self.tree.glob(f"output/logs/{name}-1.0-*[0-9].log")
