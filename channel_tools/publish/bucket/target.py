@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from channel_tools.publish.bucket.records import apply_retention, with_packages
 from channel_tools.publish.channels import ChannelTarget, Comparison, checked_row, compare, other_bytes
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, check_label, is_label, label_path
 from channel_tools.publish.store import ASK_AGAIN, FOREVER, Served, Upload, copy_package, in_parallel, sha256_of_object
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class BucketTarget(ChannelTarget):
                 continue
             content = self._attestations(hashed_name(found.copy[key], sha256)) if key in found.copy else None
             if content is None and entry.upload is not None:
-                content = read_sidecar(sidecar_of(entry.upload.path))
+                content = _read_attestations(entry.upload.path, sha256)
             if content is not None:
                 for name, served in (
                     (hashed_name(key, sha256), Served(content_type=_JSON, cache_control=FOREVER)),
@@ -352,3 +353,13 @@ class BucketTarget(ChannelTarget):
 def _made(records: LabelRecords) -> LabelRecords:
     """The records of a label that exists, empty or not."""
     return with_packages(records, {}, own=(), foundation=())
+
+
+def _read_attestations(package: Path, sha256: str) -> bytes:
+    """The attestations beside a package. Raises IntegrityError where they are others than its record says by now."""
+    sidecar = sidecar_of(package)
+    content = read_sidecar(sidecar)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        message = f"{sidecar}: was written again while its package was published"
+        raise IntegrityError(message, hint="run the same command again")
+    return content

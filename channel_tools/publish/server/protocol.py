@@ -23,9 +23,11 @@ from channel_tools.conda.package import (
 from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 from channel_tools.system import errors
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.errors import ChannelToolsError, IntegrityError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from channel_tools.channel.listing import Patch
     from channel_tools.publish.model import PackageSet
 
@@ -195,8 +197,17 @@ def set_request(packages: PackageSet, label: str, *, attested: bool = False) -> 
         name=packages.name,
         foundation=packages.foundation,
         files=files,
-        attestations={key: read_sidecar(path).decode() for key, path in sidecars.items() if path.is_file()},
+        attestations={key: _sidecar_text(path) for key, path in sidecars.items() if path.is_file()},
     )
+
+
+def _sidecar_text(path: Path) -> str:
+    """The attestations in a file. Raises IntegrityError as read_sidecar, and for one that is not text."""
+    try:
+        return read_sidecar(path).decode()
+    except UnicodeDecodeError as err:
+        hint = "attest the package again, or delete the file"
+        raise IntegrityError(f"{path}: holds no attestations: {err}", hint=hint) from None
 
 
 def instructions_of(patch: Patch) -> dict[str, object]:

@@ -22,6 +22,7 @@ from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar
 from channel_tools.page import add_page
 from channel_tools.publish import MaintainedTarget, PackageSet, PublishReport, maintained
+from channel_tools.publish.bucket import target as target_module
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (
     LabelRecords,
@@ -35,10 +36,11 @@ from channel_tools.publish.bucket.records import (
     with_served,
 )
 from channel_tools.publish.bucket.target import BucketTarget
-from channel_tools.publish.channels import label_packages
+from channel_tools.publish.channels import checked_row, label_packages
 from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.model import PackageFile
 from channel_tools.publish.store import ObjectHead, Served, Upload, require_bytes, served_package
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
 from tests.unit.channel.toys import make_conda, own
 from tests.unit.publish.sets import make_set
@@ -321,6 +323,25 @@ def test_attestations_lie_beside_their_packages_and_go_with_them(
         sha256 = rows["one-1.0-0.conda"]["attestations_sha256"]
         assert store.objects[f"{base}/{ONE}.sigs.{sha256}"][0] == b"[{}]"
         assert store.objects[f"{base}/{ONE}.sigs"][0] == b"[{}]"
+
+
+def test_attestations_that_are_written_again_meanwhile_do_not_get_the_earlier_ones_name(
+    target: BucketTarget, store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make_conda(tmp_path, "one")
+    write_sidecar(one, b"[{}]")
+
+    def checked_then_signed(file: PackageFile, *, indexed_ms: int) -> CachedPackage:
+        row = checked_row(file, indexed_ms=indexed_ms)
+        write_sidecar(one, b"[{}, {}]")
+        return row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(target_module, "checked_row", checked_then_signed)
+        with pytest.raises(IntegrityError, match="was written again"):
+            publish(target, make_set([one]))
+    publish(target, make_set([one]))
+    assert store.objects[f"chan/{ONE}.sigs"][0] == b"[{}, {}]"
 
 
 def test_attestations_are_deleted_with_their_package(target: BucketTarget, store: MemoryStore, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from channel_tools.serve.uploads import jobs
 from channel_tools.serve.uploads.checks import Limits, check_request
 from channel_tools.serve.uploads.jobs import JobQueue, carry_out
 from channel_tools.serve.uploads.store import Job, JobStore, State, is_locked, jobs_folder, try_lock
-from channel_tools.system.errors import DiskFullError, UsageError
+from channel_tools.system.errors import DiskFullError, IntegrityError, UsageError
 from tests.unit.channel.toys import CONDA_FORGE, make_conda
 from tests.unit.publish.sets import make_set
 
@@ -147,3 +147,10 @@ def test_attestations_that_no_client_could_read_are_refused(
     request = replace(set_request(make_set([make_conda(tmp_path, "toy")]), "main"), attestations={key: content})
     with pytest.raises(UsageError, match=message):
         check_request(request, Limits())
+
+
+def test_attestations_that_are_no_text_are_not_sent(tmp_path: Path) -> None:
+    package = make_conda(tmp_path, "toy")
+    write_sidecar(package, b"\xff\xfe[]")
+    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda\.sigs: holds no attestations"):
+        set_request(make_set([package]), "main", attested=True)
