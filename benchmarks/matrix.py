@@ -7,6 +7,7 @@ Every cell comes from what the local channel keeps of its own builds and validat
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from channel_tools.system.settings import make_settings
 from channel_tools.workflow.plan import offered_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from channel_tools.channel.model import PublishedPackage
     from channel_tools.channel.results import BuildRecord, ValidationRecord
@@ -34,7 +35,8 @@ _HEAD = """\
 Written by `python -m benchmarks.matrix` from what a channel keeps of its builds and validations. A row is a stack on a
 Python and a PyTorch of which the channel has every package; the [default variant](variants.md#the-default-variant) is
 bold. *Built and tested*: when the last of them was built, and the seconds of all together; a package enters the channel
-only after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`. Empty: nothing is known.
+only after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`, "with earlier builds"
+where a package was built after that. Empty: nothing is known.
 
 | stack | Python | PyTorch | foundation | built and tested | seconds | validated | ranks | seconds |
 |---|---|---|---|---|---|---|---|---|
@@ -59,12 +61,14 @@ def _rows(settings: Settings) -> Iterator[str]:
         default = choices(default_variants(packages, offered_versions(kind)))
         for choice in choices(packages):
             wanted = _of(packages, choice)
-            built = _built(wanted, published, builds)
+            there = _published(wanted, published)
+            known = [builds[package.file_name] for package in there if package.file_name in builds]
+            built = _built(there, known) if there else None
             run = next((item for item in validations if item.stack == stack.name and _is_of(item, choice)), None)
             if built is not None or run is not None:
                 mark = "**" if choice in default else ""
                 versions = [f"{mark}{version_of(value)}{mark}" for _key, value in reversed(choice)]
-                yield _row([stack.name, *versions, kind, *(built or ("", "")), *_validated(run)])
+                yield _row([stack.name, *versions, kind, *(built or ("", "")), *_validated(run, known)])
 
 
 def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPackage]:
@@ -72,15 +76,15 @@ def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPac
     return [item for item in packages if all(item.variant.get(key, value) == value for key, value in choice)]
 
 
-def _built(
-    wanted: Sequence[RenderedPackage], published: Sequence[PublishedPackage], builds: Mapping[str, BuildRecord]
-) -> tuple[str, str] | None:
-    """When the last of the packages was built, and the seconds of all; None unless the channel has them all."""
+def _published(wanted: Sequence[RenderedPackage], published: Sequence[PublishedPackage]) -> list[PublishedPackage]:
+    """A build of each of the packages; none unless the channel has them all."""
     found = [next((one for one in published if _is_build_of(one, item)), None) for item in wanted]
     there = [package for package in found if package is not None]
-    if not wanted or len(there) < len(wanted):
-        return None
-    known = [builds[package.file_name] for package in there if package.file_name in builds]
+    return there if len(there) == len(wanted) else []
+
+
+def _built(there: Sequence[PublishedPackage], known: Sequence[BuildRecord]) -> tuple[str, str]:
+    """When the last of the packages was built, and the seconds of all."""
     if len(known) < len(there):
         return "yes", ""
     day, seconds = last_built(known)
@@ -99,10 +103,13 @@ def _is_of(run: ValidationRecord, choice: Choice) -> bool:
     return all(fits(value, installed[key]) for key, value in choice)
 
 
-def _validated(run: ValidationRecord | None) -> tuple[str, str, str]:
+def _validated(run: ValidationRecord | None, builds: Sequence[BuildRecord]) -> tuple[str, str, str]:
     if run is None:
         return "", "", ""
-    return f"{'passed' if run.passed else 'failed'}, {run.started[:10]}", str(run.ranks), f"{run.seconds:.0f}"
+    started = datetime.fromisoformat(run.started)
+    earlier = any(datetime.fromisoformat(build.finished) > started for build in builds)
+    state = f"{'passed' if run.passed else 'failed'}, {run.started[:10]}{', with earlier builds' if earlier else ''}"
+    return state, str(run.ranks), f"{run.seconds:.0f}"
 
 
 def _row(cells: Sequence[str]) -> str:
