@@ -4,18 +4,26 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
+from channel_tools.cli.options import grouped
+from channel_tools.cli.trust import SigstoreConfig, TrustOptions
+from channel_tools.system.errors import UsageError
+
+if TYPE_CHECKING:
+    from channel_tools.provenance.attestations import Verified
 
 app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages were built.")
 
 _Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations count.")]
 _SHORT = 16
+_KEY_ID = re.compile("[0-9a-f]{64}")
 
 
 @app.command("create-key")
@@ -53,6 +61,15 @@ def sign(
         str | None,
         typer.Option("--published-at", help="The address that the packages are published at.", show_default="not said"),
     ] = None,
+    sigstore: Annotated[
+        bool,
+        typer.Option("--sigstore", help="By Sigstore as well, as whom the CI service or a browser says."),
+    ] = False,
+    identity_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Sign by Sigstore as whom this token says.", show_default="none"),
+    ] = None,
+    sigstore_config: SigstoreConfig = None,
     again: Annotated[bool, typer.Option("--again", help="Sign also what has an attestation already.")] = False,
     root: options.Root = None,
     output: options.Output = None,
@@ -60,12 +77,20 @@ def sign(
 ) -> None:
     """Sign how packages were built that have no attestation yet."""
     from channel_tools.conda.addresses import parse_address, without_credentials  # noqa: PLC0415
+    from channel_tools.provenance.trust import SigstoreRequest  # noqa: PLC0415
     from channel_tools.workflow.attest import AttestRequest, sign_packages  # noqa: PLC0415
 
     if channel is not None:
         parse_address(channel)
         channel = without_credentials(channel)
-    request = AttestRequest(signing_key=signing_key, passphrase_file=passphrase_file, channel=channel)
+    if not sigstore and (identity_token_file or sigstore_config):
+        raise UsageError("--identity-token-file or --sigstore-config without --sigstore", hint="give --sigstore, too")
+    request = AttestRequest(
+        signing_key=signing_key,
+        passphrase_file=passphrase_file,
+        channel=channel,
+        sigstore=SigstoreRequest(config=sigstore_config, token_file=identity_token_file) if sigstore else None,
+    )
     signed = sign_packages(options.settings_if_any(root, output), request, target, again=again)
     if as_json:
         print_json({"schema": 1, "target": str(target), "signed": signed})
@@ -76,7 +101,9 @@ def sign(
 
 
 @handled
+@grouped(TrustOptions)
 def verify(
+    trusted: TrustOptions,
     target: Annotated[
         str,
         typer.Argument(
@@ -86,25 +113,21 @@ def verify(
         ),
     ],
     *,
-    trusted_keys: options.TrustedKeys = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that packages are what a trusted key says was built."""
+    """Check that packages are what a trusted key, or an identity by Sigstore, says was built."""
     from channel_tools.conda.addresses import without_credentials  # noqa: PLC0415
-    from channel_tools.provenance.statements import time_text  # noqa: PLC0415
-    from channel_tools.workflow.verify import trusted_keys as read_keys  # noqa: PLC0415
     from channel_tools.workflow.verify import verify_target  # noqa: PLC0415
 
-    keys = read_keys(options.settings_if_any(root, output), trusted_keys or ())
-    verdicts = verify_target(target, keys, os.environ)
+    verdicts = verify_target(target, trusted.trust(root, output), os.environ)
     shown = without_credentials(target)
     rows = [
         {
             "package": one.package,
-            "key": None if one.verified is None else one.verified.keyid,
-            "finished": None if one.verified is None else time_text(one.verified.finished),
+            "signer": None if one.verified is None else one.verified.signer,
+            "finished": _time(one.verified),
             "error": None if one.error is None else one.error.message,
         }
         for one in verdicts
@@ -113,13 +136,24 @@ def verify(
         print_json({"schema": 1, "target": shown, "packages": rows})
     else:
         table = [
-            (str(row["package"]), str(row["key"] or "-")[:_SHORT], row["finished"] or "-", row["error"] or "verified")
+            (str(row["package"]), _shown(row["signer"]), row["finished"] or "-", row["error"] or "verified")
             for row in rows
         ]
-        print_table(("package", "key", "built", "result"), table)
+        print_table(("package", "signed by", "built", "result"), table)
     wrong = [one.error for one in verdicts if one.error is not None]
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
         message = f"{shown}: {len(wrong)} of {len(verdicts)} packages are not verified, the first: {wrong[0]}"
         raise type(wrong[0])(message, hint=wrong[0].hint)
+
+
+def _time(verified: Verified | None) -> str | None:
+    from channel_tools.provenance.statements import time_text  # noqa: PLC0415
+
+    return None if verified is None or verified.finished is None else time_text(verified.finished)
+
+
+def _shown(signer: str | None) -> str:
+    """A key by the beginning of its ID, an identity as it is."""
+    return "-" if signer is None else signer[:_SHORT] if _KEY_ID.fullmatch(signer) else signer

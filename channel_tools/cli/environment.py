@@ -6,17 +6,14 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from channel_tools.provenance.trust import TrustedKey
+from channel_tools.cli.options import grouped
+from channel_tools.cli.trust import TrustOptions
 
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
@@ -33,7 +30,9 @@ _Lock = Annotated[
 
 @app.command("create")
 @handled
+@grouped(TrustOptions)
 def create(
+    trusted: TrustOptions,
     prefix: Annotated[Path, typer.Argument(help="The new environment's folder, or one to bring up to date.")],
     *,
     stack: options.Stack = None,
@@ -44,9 +43,8 @@ def create(
     virtual_packages: options.VirtualPackages = None,
     require_attestation: Annotated[
         bool,
-        typer.Option("--require-attestation", help="Install only packages that a trusted key says were built so."),
+        typer.Option("--require-attestation", help="Install only packages that a trusted key or identity signed."),
     ] = False,
-    trusted_keys: options.TrustedKeys = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
@@ -61,10 +59,12 @@ def create(
     )
 
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
-    trusted = _trusted(require_attestation, trusted_keys or (), root, output)
+    if trusted.names_someone and not require_attestation:
+        raise UsageError("trust without --require-attestation: nothing is checked", hint="give both")
+    trust = trusted.trust(root, output) if require_attestation else None
     with shown_progress() as progress:
         if lock is None:
-            request = InstallRequest(stack=stack, channels=given, python=python, pytorch=pytorch, trusted_keys=trusted)
+            request = InstallRequest(stack=stack, channels=given, python=python, pytorch=pytorch, trust=trust)
             settings = options.settings_from(root, output)
             result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
         elif stack is not None or python is not None or pytorch is not None:
@@ -72,7 +72,7 @@ def create(
             raise UsageError(message, hint="give the lock alone")
         else:
             locked = LockInstallRequest(
-                lock=lock, channels=given, virtual_packages=virtual, trusted_keys=trusted, environ=os.environ
+                lock=lock, channels=given, virtual_packages=virtual, trust=trust, environ=os.environ
             )
             result = install_lock(locked, prefix, package_cache=options.package_cache(), progress=progress)
     if as_json:
@@ -84,21 +84,3 @@ def create(
         f"{result.prefix}: {len(result.records)} packages, {result.size_bytes / 1e6:.0f} MB; "
         f"{done} ({result.seconds:.1f} s)"
     )
-
-
-def _trusted(
-    required: bool,  # noqa: FBT001 - the option's value
-    files: Sequence[Path],
-    root: Path | None,
-    output: Path | None,
-) -> tuple[TrustedKey, ...] | None:
-    """The keys of which one has to have signed every package; None where attestations are not asked for."""
-    from channel_tools.system.errors import UsageError  # noqa: PLC0415
-
-    if not required:
-        if files:
-            raise UsageError("--trusted-key without --require-attestation: nothing is checked", hint="give both")
-        return None
-    from channel_tools.workflow.verify import trusted_keys  # noqa: PLC0415
-
-    return tuple(trusted_keys(options.settings_if_any(root, output), files))

@@ -119,15 +119,6 @@ PassphraseFile = Annotated[
     Path | None,
     typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
 ]
-TrustedKeys = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--trusted-key",
-        metavar="FILE",
-        help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
-        show_default="those beside the local channel's signing key",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 P = ParamSpec("P")

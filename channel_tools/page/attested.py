@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.provenance.statements import PROVENANCE, Subject, read_statement
+from channel_tools.provenance.statements import CERTIFICATES, PROVENANCE, Subject, read_statement
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claims:
-    """The ids of the keys that signed, and when the build ended (ISO 8601, "" where it is not said).
+    """The ids of the keys that signed, whether Sigstore did, and when the build ended (ISO 8601, "": that is not said).
 
     ``fault`` says why the attestations prove nothing of the package ("": they are of its bytes).
     """
 
     keys: tuple[str, ...] = ()
+    by_sigstore: bool = False
     finished: str = ""
     fault: str = ""
 
@@ -41,6 +42,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Bundle(msgspec.Struct):
+    material: dict[str, object] = msgspec.field(name="verificationMaterial", default_factory=dict)
     envelope: _Envelope | None = msgspec.field(name="dsseEnvelope", default=None)
 
 
@@ -56,6 +58,7 @@ def read_claims(content: bytes | None, build: Build) -> Claims:
         return Claims(fault="its file holds no attestations that can be read")
     return Claims(
         keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
+        by_sigstore=any(CERTIFICATES & one.material.keys() for one in bundles),
         finished=max((one.finished.isoformat() for one in statements if one.finished is not None), default=""),
         fault=_fault(statements, build),
     )

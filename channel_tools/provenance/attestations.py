@@ -2,7 +2,7 @@
 """Signing statements and checking them: DSSE envelopes in Sigstore bundles, which lie beside a package (CEP 27, 50).
 
 A bundle that a key signed names the key and has no certificate. Bundles with a certificate are Sigstore's own; they may
-lie in the same file and are left to clients that can ask Sigstore.
+lie in the same file, and count where an identity is trusted.
 """
 
 from __future__ import annotations
@@ -11,24 +11,34 @@ import base64
 import binascii
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError as BadSignatureError
 
-from channel_tools.provenance.statements import PROVENANCE, PUBLISH, Statement, Subject, read_statement, time_text
+from channel_tools.provenance.statements import (
+    CERTIFICATES,
+    PROVENANCE,
+    PUBLISH,
+    Statement,
+    Subject,
+    read_statement,
+    time_text,
+)
+from channel_tools.provenance.trust import TrustedIdentity
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, VerificationError
+from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from securesystemslib.signer import CryptoSigner
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.provenance.trust import TrustedKey
+    from channel_tools.provenance.trust import Trust, TrustedKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -70,38 +80,100 @@ class _Bundle(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What holds of a package: the key that signed how it was built, and when that build ended."""
+    """What holds of a package: the key (its ID) or identity that signed, and when the build ended, if that is said."""
 
-    keyid: str
-    finished: datetime
+    signer: str
+    finished: datetime | None
 
 
-def verify_sidecar(
-    content: bytes, subject: Subject, keys: Sequence[TrustedKey], *, now: datetime, where: str
-) -> Verified:
-    """Check that one of ``keys`` signed how the package with these bytes was built; ``where`` names the file.
+def verify_sidecar(content: bytes, subject: Subject, trust: Trust, *, now: datetime, where: str) -> Verified:
+    """Check that whoever is trusted signed how the package with these bytes was built; ``where`` names the file.
 
-    Every statement that a trusted key signed must be of this very package. Raises IntegrityError for a file that
-    holds no attestations, VerificationError for those of another package or of other bytes, by unknown keys, with a
-    wrong signature, outside of a key's time, or from the future.
+    Every statement that they signed must be of this very package. By Sigstore, that the package was published is enough
+    (CEP 27). Raises IntegrityError for a file that holds no attestations, VerificationError for those of another
+    package or of other bytes, by others, with a wrong signature, outside of a key's time, or from the future.
     """
+    if isinstance(trust, TrustedIdentity):
+        return _verify_by_identity(content, subject, trust, now, where)
     found: Verified | None = None
     unknown: list[str] = []
     for envelope in _read(content, where):
-        checked = _checked(_envelope(envelope, where), keys, where)
+        checked = _checked(_envelope(envelope, where), trust, where)
         if checked is None:
             unknown += [signature.keyid for signature in envelope.signatures]
             continue
         key, payload = checked
-        statement = read_statement(payload, where=where)
-        _check_subject(statement, subject, where)
+        statement = _statement(payload, subject, where)
         if statement.kind == PROVENANCE:
-            found = Verified(keyid=key.key.keyid, finished=_checked_time(statement, key, now, where))
-        elif statement.kind != PUBLISH:
-            raise VerificationError(f"{where}: attests {statement.kind!r}, which is not known here", hint=_AGAIN)
+            found = Verified(signer=key.key.keyid, finished=_checked_time(statement, key, now, where))
     if found is None:
-        raise _none_trusted(unknown, keys, where)
+        raise _none_trusted(unknown, trust, where)
     return found
+
+
+def _verify_by_identity(
+    content: bytes, subject: Subject, trusted: TrustedIdentity, now: datetime, where: str
+) -> Verified:
+    with needs_extra("sigstore", "checking what Sigstore signed"):
+        from channel_tools.provenance.sigstore import verified_payload  # noqa: PLC0415 - slow to import
+
+    statements, wrong = [], []
+    for bundle in _certified(content, where):
+        try:
+            payload = verified_payload(bundle, trusted)
+        except VerificationError as err:
+            wrong.append(err.message)
+            continue
+        statements.append(_statement(payload, subject, where))
+    if not statements:
+        said = f"; the first bundle: {wrong[0]}" if wrong else ""
+        message = f"{where}: {trusted.identity} (of {trusted.issuer}) has not signed it by Sigstore{said}"
+        raise VerificationError(message, hint="channel_tools attest sign --sigstore, by those who build the channel")
+    ended = [one.finished for one in statements if one.finished is not None]
+    for moment in ended:
+        _check_past(moment, now, where)
+    return Verified(signer=trusted.identity, finished=max(ended, default=None))
+
+
+def add_bundles(content: bytes, subject: Subject, sign: Callable[[bytes], JsonObject], *, where: str) -> bytes:
+    """The attestations, and behind them the same statements as ``sign`` signs them, in place of its earlier ones.
+
+    Raises IntegrityError for a file that holds no attestations, VerificationError for those of another package.
+    """
+    kept = [bundle for bundle in _raw(content, where) if not _is_certified(bundle)]
+    payloads = [_envelope(envelope, where).payload for envelope in _read(msgspec.json.encode(kept), where)]
+    for payload in payloads:
+        _statement(payload, subject, where)
+    return msgspec.json.encode([*kept, *map(sign, payloads)], order="sorted") + b"\n"
+
+
+def has_certificate(content: bytes, *, where: str) -> bool:
+    """Whether Sigstore signed any of the attestations. Raises IntegrityError for a file that holds none."""
+    return bool(_certified(content, where))
+
+
+def _certified(content: bytes, where: str) -> list[bytes]:
+    """The bundles that Sigstore signed."""
+    return [msgspec.json.encode(bundle) for bundle in _raw(content, where) if _is_certified(bundle)]
+
+
+def _is_certified(bundle: Mapping[str, Any]) -> bool:
+    return not CERTIFICATES.isdisjoint(bundle["verificationMaterial"])
+
+
+def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
+    """A signed statement of the package that is of a kind known here. Raises IntegrityError and VerificationError."""
+    statement = read_statement(payload, where=where)
+    _check_subject(statement, subject, where)
+    if statement.kind not in {PROVENANCE, PUBLISH}:
+        raise VerificationError(f"{where}: attests {statement.kind!r}, which is not known here", hint=_AGAIN)
+    return statement
+
+
+def _raw(content: bytes, where: str) -> list[dict[str, Any]]:
+    _read(content, where)
+    bundles: list[dict[str, Any]] = msgspec.json.decode(content)
+    return bundles
 
 
 def _read(content: bytes, where: str) -> list[_Envelope]:
@@ -159,9 +231,7 @@ def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: s
     finished = statement.finished
     if finished is None:
         raise VerificationError(f"{where}: does not say when the build ended", hint=_AGAIN)
-    if finished > now + _CLOCKS_APART:
-        message = f"{where}: says that the build ended at {time_text(finished)}, and here it is {time_text(now)}"
-        raise VerificationError(message, hint="check this machine's clock, and that of the machine that built it")
+    _check_past(finished, now, where)
     if not key.valid_from - _CLOCKS_APART <= finished <= key.expires:
         message = (
             f"{where}: was signed for {time_text(finished)}, but the key {key.short} counts from "
@@ -169,6 +239,12 @@ def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: s
         )
         raise VerificationError(message, hint="attest the package again with a key that has not expired")
     return finished
+
+
+def _check_past(finished: datetime, now: datetime, where: str) -> None:
+    if finished > now + _CLOCKS_APART:
+        message = f"{where}: says that the build ended at {time_text(finished)}, and here it is {time_text(now)}"
+        raise VerificationError(message, hint="check this machine's clock, and that of the machine that built it")
 
 
 def _none_trusted(unknown: Sequence[str], keys: Sequence[TrustedKey], where: str) -> VerificationError:

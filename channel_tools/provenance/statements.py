@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 PUBLISH = "https://schemas.conda.org/attestations-publish-1.schema.json"
+CERTIFICATES = frozenset({"certificate", "x509CertificateChain"})
+"""What a bundle that Sigstore signed has one of, in its present form and an older one."""
 _RECIPE_BUILD = "urn:channel-tools:build:recipe:1"
 _FOUNDATION_BUILD = "urn:channel-tools:build:foundation:1"
 _BUILDER = "urn:channel-tools:builder"

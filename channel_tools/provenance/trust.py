@@ -7,6 +7,7 @@ attestations that it signed count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from channel_tools.system.files import atomic_path, exclusive_lock, write_bytes_
 from channel_tools.system.keys import SHORT, load_key, new_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from securesystemslib.signer import CryptoSigner
@@ -57,6 +57,34 @@ class TrustedKey:
     def short(self) -> str:
         """Its ID as messages have it."""
         return str(self.key.keyid[:SHORT])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrustedIdentity:
+    """Who has to have signed by Sigstore: an identity, as certificates have it (a URL or e-mail address), of an issuer.
+
+    ``config`` is a client configuration of sigstore-python with the root of trust, None that of the public instance.
+    """
+
+    identity: str
+    issuer: str
+    config: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SigstoreRequest:
+    """Where to sign, and as whom.
+
+    ``config`` is a client configuration of sigstore-python (ClientTrustConfig as JSON), None the public instance.
+    ``token_file`` holds an identity token; None takes that of the CI service that this runs in, else asks a browser.
+    """
+
+    config: Path | None = None
+    token_file: Path | None = None
+
+
+Trust = Sequence[TrustedKey] | TrustedIdentity
+"""Whose attestations count: those of any of these keys, or of an identity."""
 
 
 def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: datetime) -> Path:

@@ -11,12 +11,13 @@ from channel_tools.system.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Extra = Literal["cluster", "mirror", "s3", "sbom", "serve"]
+Extra = Literal["cluster", "mirror", "s3", "sbom", "serve", "sigstore"]
 MODULES: Mapping[Extra, tuple[str, ...]] = {
     "mirror": ("tuf",),
     "s3": ("botocore",),
     "sbom": ("cyclonedx",),
     "serve": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    "sigstore": ("sigstore",),
 }
 """What is imported of each extra. ``cluster`` has programs."""
 AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")

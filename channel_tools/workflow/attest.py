@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import shlex
 from dataclasses import asdict, dataclass
@@ -14,17 +15,20 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import channel_writer, open_channel, show_attestations
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.archive import read_package
-from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, sidecar_of, write_sidecar
+from channel_tools.conda.package import PACKAGE_SUFFIX, PackageKey, read_sidecar, sidecar_of, write_sidecar
 from channel_tools.foundation.record import read_record
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement, publish_statement
 from channel_tools.system.errors import UsageError
+from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from securesystemslib.signer import CryptoSigner
 
     from channel_tools.conda.archive import PackageInfo
+    from channel_tools.conda.contents import JsonObject
+    from channel_tools.provenance.trust import SigstoreRequest
     from channel_tools.system.settings import Settings
 
 _ENGINE = "py-rattler-build"
@@ -35,13 +39,14 @@ class AttestRequest:
     """With which key: a file, a folder that holds one, or None for the settings' own, which is made when missing.
 
     ``command`` is what built, as statements say it, empty where that is not known. ``channel`` is the address that
-    packages are published at, where it is known.
+    packages are published at, where it is known. ``sigstore`` has Sigstore sign as well, afterwards (sign_packages).
     """
 
     signing_key: Path | None = None
     passphrase_file: Path | None = None
     command: tuple[str, ...] = ()
     channel: str | None = None
+    sigstore: SigstoreRequest | None = None
 
     def as_texts(self) -> dict[str, str]:
         """The request as plain values, for processes elsewhere that sign."""
@@ -132,33 +137,70 @@ class Attester:
 def sign_packages(settings: Settings | None, request: AttestRequest, target: Path, *, again: bool) -> list[str]:
     """Sign how packages were built that this program built: one, or all of a channel's folder.
 
-    Those that have an attestation are left alone unless ``again``. A channel's indexes name the new ones. Returns the
-    packages that were signed. Raises UsageError for a target that is neither, or a package from elsewhere.
+    Those that have an attestation are left alone unless ``again``; of those that Sigstore is to sign, what it signed. A
+    channel's indexes name the new ones. Returns the packages that were signed. Raises UsageError for a target that is
+    neither, or a package from elsewhere, and as sigstore_signing.
     """
     attester, target = Attester(settings, request), target.absolute()
-    if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
-        folder, files = target.parents[1], [target]
-        if not (folder / RECORD_FOLDER).is_dir():
-            return [key.file_name for key in _signed(attester, files, again=again)]
-    elif (target / RECORD_FOLDER).is_dir():
-        folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
-    else:
-        raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
-    with channel_writer(open_channel(folder)) as writer:
-        keys: list[PackageKey] = []
-        try:
-            keys.extend(_signed(attester, files, again=again))
-        finally:  # those before a damaged package are signed
-            show_attestations(writer, keys)
+    with _by_sigstore(request.sigstore) as by_sigstore:
+        if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
+            folder, files = target.parents[1], [target]
+            if not (folder / RECORD_FOLDER).is_dir():
+                return list({key.file_name for key in _signed(attester, files, by_sigstore, again=again)})
+        elif (target / RECORD_FOLDER).is_dir():
+            folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
+        else:
+            raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
+        with channel_writer(open_channel(folder)) as writer:
+            keys: dict[PackageKey, None] = {}
+            try:
+                for key in _signed(attester, files, by_sigstore, again=again):
+                    keys[key] = None
+            finally:  # those before a damaged package are signed
+                show_attestations(writer, keys)
     return [str(key) for key in keys]
 
 
-def _signed(attester: Attester, files: Sequence[Path], *, again: bool) -> Iterable[PackageKey]:
+@contextlib.contextmanager
+def _by_sigstore(request: SigstoreRequest | None) -> Iterator[Callable[[bytes], JsonObject] | None]:
+    if request is None:
+        yield None
+        return
+    with needs_extra("sigstore", "signing by Sigstore"):
+        from channel_tools.provenance.sigstore import sigstore_signing  # noqa: PLC0415 - slow to import
+
+    with sigstore_signing(request) as sign:
+        yield sign
+
+
+def _signed(
+    attester: Attester, files: Sequence[Path], by_sigstore: Callable[[bytes], JsonObject] | None, *, again: bool
+) -> Iterable[PackageKey]:
     for path in files:
-        if again or not sidecar_of(path).exists():
+        by_key = again or not sidecar_of(path).exists()
+        too = by_sigstore is not None and (by_key or not _has_certificate(path))
+        if by_key or too:
             built = Built.of(path.name, read_package(path, contents=False))
             if not built.recorded and len(files) == 1:
                 raise UsageError(f"{path}: was not built by channel_tools: nothing is known of how it was built")
             if built.recorded:
-                attester.sign(path, built)
-                yield PackageKey.of(path)
+                if by_key:
+                    attester.sign(path, built)
+                    yield PackageKey.of(path)
+                if by_sigstore is not None:
+                    _add_bundles(path, built.subject, by_sigstore)
+                    yield PackageKey.of(path)
+
+
+def _has_certificate(package: Path) -> bool:
+    from channel_tools.provenance.attestations import has_certificate  # noqa: PLC0415 - slow to import
+
+    sidecar = sidecar_of(package)
+    return has_certificate(read_sidecar(sidecar), where=str(sidecar))
+
+
+def _add_bundles(package: Path, subject: Subject, sign: Callable[[bytes], JsonObject]) -> None:
+    from channel_tools.provenance.attestations import add_bundles  # noqa: PLC0415 - slow to import
+
+    sidecar = sidecar_of(package)
+    write_sidecar(package, add_bundles(read_sidecar(sidecar), subject, sign, where=str(sidecar)))

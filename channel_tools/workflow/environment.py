@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from channel_tools.matrix.choice import Choice
     from channel_tools.matrix.model import RenderedPackage, Stack
     from channel_tools.pins import Lock
-    from channel_tools.provenance.trust import TrustedKey
+    from channel_tools.provenance.trust import Trust
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
@@ -53,14 +53,14 @@ class InstallRequest:
 
     ``python`` and ``pytorch`` choose among its variants by their versions. With neither, an installation from the local
     channel is of the default variant, one from other channels of what the solver chooses there.
-    ``trusted_keys`` are those of which one has to have signed every package, None where none has to.
+    ``trust`` is who has to have signed every package, None where nobody has to.
     """
 
     stack: str | None = None
     channels: tuple[str, ...] = ()
     python: str | None = None
     pytorch: str | None = None
-    trusted_keys: tuple[TrustedKey, ...] | None = None
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class LockInstallRequest:
     lock: Path
     channels: tuple[str, ...] = ()
     virtual_packages: tuple[str, ...] = ()
-    trusted_keys: tuple[TrustedKey, ...] | None = None
+    trust: Trust | None = None
     """As in InstallRequest."""
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ def install_stack(
         prefix,
         install_specs(settings, request),
         channels,
-        check=attestation_check(request.trusted_keys, channels, settings.environ),
+        check=attestation_check(request.trust, channels, settings.environ),
         package_cache=settings.package_cache,
         subdir=current_platform(),
         progress=progress,
@@ -132,7 +132,7 @@ def install_lock(
         chosen[0],
         specs=lock.specs,
         sources=sources,
-        check=attestation_check(request.trusted_keys, [*lock.channels, *sources.values()], request.environ),
+        check=attestation_check(request.trust, [*lock.channels, *sources.values()], request.environ),
         virtual_packages=machine_virtual_packages(request.virtual_packages),
         package_cache=package_cache,
         progress=progress,

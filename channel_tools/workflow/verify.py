@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
     from channel_tools.provenance.attestations import Verified
-    from channel_tools.provenance.trust import TrustedKey
+    from channel_tools.provenance.trust import Trust, TrustedKey
     from channel_tools.system.http import HttpClient
     from channel_tools.system.settings import Settings
 
@@ -65,12 +65,12 @@ def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[Trust
     return read_trusted_keys(files)
 
 
-def verify_target(target: str, keys: Sequence[TrustedKey], environ: Mapping[str, str]) -> list[Verdict]:
+def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
     """Check what lies at an address or in a folder. Raises as verify_address and verify_folder."""
-    return verify_address(target, keys, environ) if "://" in target else verify_folder(Path(target), keys)
+    return verify_address(target, trust, environ) if "://" in target else verify_folder(Path(target), trust)
 
 
-def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[str, str]) -> list[Verdict]:
+def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
     None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
@@ -83,7 +83,7 @@ def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[st
         channel, subdir, name = channel.rsplit("/", 2)
         names, subdirs = {name}, [subdir]
     verdicts = [
-        _listed_verdict(f"{channel}/{subdir}/{name}", record, keys, client, now)
+        _listed_verdict(f"{channel}/{subdir}/{name}", record, trust, client, now)
         for subdir in subdirs
         for name, record in read_records(channel, subdir, names, client).all.items()
     ]
@@ -93,19 +93,19 @@ def verify_address(address: str, keys: Sequence[TrustedKey], environ: Mapping[st
 
 
 def _listed_verdict(
-    address: str, record: Mapping[str, object], keys: Sequence[TrustedKey], client: HttpClient, now: datetime
+    address: str, record: Mapping[str, object], trust: Trust, client: HttpClient, now: datetime
 ) -> Verdict:
     subdir, name = address.rsplit("/", 2)[1:]
     subject = Subject(file_name=name, sha256=str(record.get("sha256")))
     listed = record.get("attestations_sha256")
     try:
-        verified = _verify_at(address, None if listed is None else str(listed), subject, keys, client, now)
+        verified = _verify_at(address, None if listed is None else str(listed), subject, trust, client, now)
     except ChannelToolsError as err:
         return Verdict(package=f"{subdir}/{name}", error=err)
     return Verdict(package=f"{subdir}/{name}", verified=verified)
 
 
-def verify_folder(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
+def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
     """Check a package, or every package in a channel's folder, whether its indexes list it or not.
 
     Raises UsageError for a target that is neither.
@@ -120,10 +120,10 @@ def verify_folder(target: Path, keys: Sequence[TrustedKey]) -> list[Verdict]:
         message = f"{target}: neither a .conda file nor a channel's folder with packages"
         raise UsageError(message, hint="for example output/channel, or output/channel/linux-64/toy-1.0-0.conda")
     now = datetime.now(UTC)
-    return [_verdict(path, keys, now) for path in files]
+    return [_verdict(path, trust, now) for path in files]
 
 
-def _verdict(path: Path, keys: Sequence[TrustedKey], now: datetime) -> Verdict:
+def _verdict(path: Path, trust: Trust, now: datetime) -> Verdict:
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
     name, sidecar = str(PackageKey.of(path)), sidecar_of(path)
@@ -131,21 +131,21 @@ def _verdict(path: Path, keys: Sequence[TrustedKey], now: datetime) -> Verdict:
         if not sidecar.is_file():
             raise VerificationError(f"{path}: has no attestation ({sidecar.name} beside it)", hint=UNATTESTED_HINT)
         subject = Subject(file_name=path.name, sha256=sha256_of_file(path))
-        verified = verify_sidecar(read_sidecar(sidecar), subject, keys, now=now, where=str(sidecar))
+        verified = verify_sidecar(read_sidecar(sidecar), subject, trust, now=now, where=str(sidecar))
     except ChannelToolsError as err:
         return Verdict(package=name, error=err)
     return Verdict(package=name, verified=verified)
 
 
 def attestation_check(
-    keys: Sequence[TrustedKey] | None, channels: Sequence[str], environ: Mapping[str, str]
+    trust: Trust | None, channels: Sequence[str], environ: Mapping[str, str]
 ) -> Callable[[Sequence[RepoDataRecord]], None] | None:
-    """What raises where one of the records to be installed is not of a package that one of ``keys`` signed.
+    """What raises where one of the records to be installed is not of a package that ``trust`` signed.
 
-    ``channels`` are addresses with any credentials, ``environ`` is as for make_http_client. None without ``keys``.
+    ``channels`` are addresses with any credentials, ``environ`` is as for make_http_client. None without ``trust``.
     The check raises VerificationError and IntegrityError as verify_sidecar, and NetworkError.
     """
-    if keys is None:
+    if trust is None:
         return None
     addresses = [channel_address(channel).rstrip("/") for channel in channels]
     plain = {without_credentials(address): address for address in addresses}
@@ -156,7 +156,7 @@ def attestation_check(
         wrong: list[VerificationError] = []
         for record in records:
             try:
-                _check_record(record, keys, plain, client, now)
+                _check_record(record, trust, plain, client, now)
             except VerificationError as err:
                 wrong.append(err)
         if len(wrong) > 1:
@@ -169,7 +169,7 @@ def attestation_check(
 
 
 def _check_record(
-    record: RepoDataRecord, keys: Sequence[TrustedKey], plain: Mapping[str, str], client: HttpClient, now: datetime
+    record: RepoDataRecord, trust: Trust, plain: Mapping[str, str], client: HttpClient, now: datetime
 ) -> None:
     """``plain`` gives channels' addresses with credentials by those without."""
     url = without_credentials(record.url)
@@ -179,11 +179,11 @@ def _check_record(
         raise VerificationError(f"{record.file_name}: the channel lists it without a hash", hint="index it again")
     subject = Subject(file_name=record.file_name, sha256=record.sha256.hex())
     listed = record.attestations_sha256
-    _verify_at(address, listed.hex() if listed else None, subject, keys, client, now)
+    _verify_at(address, listed.hex() if listed else None, subject, trust, client, now)
 
 
 def _verify_at(
-    address: str, listed: str | None, subject: Subject, keys: Sequence[TrustedKey], client: HttpClient, now: datetime
+    address: str, listed: str | None, subject: Subject, trust: Trust, client: HttpClient, now: datetime
 ) -> Verified:
     """Check the attestations beside a package's address, those with the hash that its record lists (None: any)."""
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
@@ -192,7 +192,7 @@ def _verify_at(
     content, shown = _read_at(url, client), without_credentials(url)
     if content is None:
         raise VerificationError(f"{subject.file_name}: has no attestation at {shown}", hint=UNATTESTED_HINT)
-    return verify_sidecar(content, subject, keys, now=now, where=shown)
+    return verify_sidecar(content, subject, trust, now=now, where=shown)
 
 
 def _read_at(url: str, client: HttpClient) -> bytes | None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from channel_tools.channel import Channel, add_packages, channel_writer
 from tests.support.command_line import run_tool
+from tests.support.sigstore import identity_token, running_sigstore
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.matrix.toytree import FILES, write_tree
 
@@ -56,6 +58,28 @@ def test_an_environment_takes_only_what_a_trusted_key_signed(site: Path, tmp_pat
     result = run_tool("env", "create", str(tmp_path / "env"), *where, cwd=site, environ=cache)
     assert result.returncode == code, result.stderr
     assert (tmp_path / "env" / "conda-meta" / "toy-meta-1.0-0.json").is_file() == (code == 0)
+
+
+def test_an_environment_takes_what_an_identity_signed_by_sigstore(site: Path, tmp_path: Path) -> None:
+    with running_sigstore() as sigstore:
+        (tmp_path / "config.json").write_text(json.dumps(sigstore.client_config()))
+        (tmp_path / "token").write_text(identity_token(identity="https://ci.example/us", issuer="https://ci.example"))
+        shutil.copytree(site / "channel", tmp_path / "channel")
+        config = ("--sigstore-config", "config.json")
+        who = ("--sigstore", "--identity-token-file", "token", "--signing-key", str(site / "keys"))
+        signed = run_tool("attest", "sign", "channel", *who, *config, cwd=tmp_path)
+    assert (signed.returncode, signed.stdout.splitlines()[-1]) == (0, "channel: 1 packages attested"), signed.stderr
+    trust = ("--certificate-identity", "https://ci.example/us", *config)
+    where = ("--root", str(site / "tree"), "-c", "channel", "--require-attestation")
+    cache = {"CHANNEL_TOOLS_CACHE": str(tmp_path / "cache")}
+    for issuer, code in (("https://elsewhere.example", 9), ("https://ci.example", 0)):
+        by = (*trust, "--certificate-oidc-issuer", issuer)
+        assert run_tool("verify", "channel", *by, cwd=tmp_path).returncode == code
+        installed = run_tool("env", "create", "env", *where, *by, cwd=tmp_path, environ=cache)
+        assert installed.returncode == code, installed.stderr
+        assert (tmp_path / "env" / "conda-meta" / "toy-meta-1.0-0.json").is_file() == (code == 0)
+    half = run_tool("verify", "channel", *trust, cwd=tmp_path)
+    assert (half.returncode, "give both, and no --trusted-key" in half.stderr) == (2, True)
 
 
 def test_a_stacks_bill_of_materials_names_its_packages(site: Path, tmp_path: Path) -> None:

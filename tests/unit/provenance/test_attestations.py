@@ -83,7 +83,7 @@ def test_securesystemslib_verifies_the_envelopes(keys: Path, strangers: Path) ->
 
 def test_a_trusted_keys_attestation_of_these_bytes_is_verified(keys: Path) -> None:
     [key] = read_trusted_keys([keys])
-    assert check(sidecar(keys), keys) == Verified(keyid=key.key.keyid, finished=NOW)
+    assert check(sidecar(keys), keys) == Verified(signer=key.key.keyid, finished=NOW)
 
 
 def test_the_statement_says_what_went_into_the_build() -> None:

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packages that Sigstore signed, checked here by an identity and by py-rattler; the services are our own."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import rattler
+from rattler.exceptions import AttestationError
+from rattler.sigstore import Issuer, Publisher, TrustedRoot, VerificationPolicy, verify_attestation
+
+from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.channel.verify import verify_channel
+from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
+from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
+from channel_tools.system.errors import ConfigError, NetworkError, UsageError
+from channel_tools.workflow.attest import AttestRequest, sign_packages
+from channel_tools.workflow.verify import verify_folder
+from tests.support.sigstore import Sigstore, identity_token, running_sigstore
+from tests.unit.channel.toys import make_conda, new_channel, own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+IDENTITY = "https://ci.example/ours/channel/.ci/publish"
+ISSUER = "https://tokens.ci.example"
+ADDRESS = "https://conda.example/ours"
+
+
+@pytest.fixture(scope="module")
+def sigstore() -> Iterator[Sigstore]:
+    with running_sigstore() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, sigstore: Sigstore) -> Path:
+    """The client's configuration, a token and a key."""
+    made = tmp_path_factory.mktemp("sigstore")
+    (made / "config.json").write_text(json.dumps(sigstore.client_config()))
+    (made / "token").write_text(identity_token(identity=IDENTITY, issuer=ISSUER))
+    create_key(made / "keys", passphrase=None, days=30, now=datetime.now(UTC))
+    return made
+
+
+@pytest.fixture(scope="module")
+def request_(folder: Path) -> AttestRequest:
+    signing = SigstoreRequest(config=folder / "config.json", token_file=folder / "token")
+    return AttestRequest(signing_key=folder / "keys", channel=ADDRESS, sigstore=signing)
+
+
+@pytest.fixture(scope="module")
+def trusted(folder: Path) -> TrustedIdentity:
+    return TrustedIdentity(identity=IDENTITY, issuer=ISSUER, config=folder / "config.json")
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory, request_: AttestRequest) -> Channel:
+    """``toy`` and ``late``, of which a key signed ``toy`` before Sigstore signed both."""
+    path = tmp_path_factory.mktemp("channel")
+    made = new_channel(path)
+    toy, late = (make_conda(path / "made", name, about=own(f"digest of {name}")) for name in ("toy", "late"))
+    sign_packages(None, AttestRequest(signing_key=request_.signing_key, channel=ADDRESS), toy, again=False)
+    with channel_writer(made) as writer:
+        add_packages(writer, [toy, late])
+    signed = sign_packages(None, request_, made.path, again=False)
+    assert signed == ["linux-64/late-1.0-0.conda", "linux-64/toy-1.0-0.conda"]
+    return made
+
+
+def test_what_an_identity_signed_is_verified_and_the_key_beside_it_still_counts(
+    channel: Channel, request_: AttestRequest, trusted: TrustedIdentity, folder: Path
+) -> None:
+    verdicts = verify_folder(channel.path, trusted)
+    assert [one.verified.signer if one.verified else one.error for one in verdicts] == [IDENTITY, IDENTITY]
+    by_key = verify_folder(channel.path, read_trusted_keys([folder / "keys"]))
+    ended = [(one.verified.finished if one.verified else one.error) for one in by_key]
+    assert ended == [one.verified.finished if one.verified else None for one in verdicts]
+    assert verify_channel(channel) == []
+    assert sign_packages(None, request_, channel.path, again=False) == []
+
+
+def test_py_rattler_verifies_what_sigstore_signed(channel: Channel, sigstore: Sigstore) -> None:
+    root = TrustedRoot.from_json(json.dumps(sigstore.trusted_root()))
+
+    def policy(identity: str) -> VerificationPolicy:
+        publisher = Publisher(identity=identity, issuer=Issuer(ISSUER))
+        return VerificationPolicy.require(publisher, channel_check=rattler.sigstore.ChannelCheck.IGNORE)
+
+    async def outcome() -> tuple[Any, str]:
+        repos = await rattler.Gateway().query([rattler.Channel(channel.address)], ["linux-64"], ["toy"])
+        [record] = [record for repo in repos for record in repo]
+        verified = await verify_attestation(record, policy(IDENTITY), None, root)
+        with pytest.raises(AttestationError) as caught:
+            await verify_attestation(record, policy("https://ci.example/another"), None, root)
+        return verified, str(caught.value)
+
+    verified, refusal = asyncio.run(outcome())
+    attestation = verified.attestation
+    assert (attestation.identity, attestation.issuer, attestation.target_channel) == (IDENTITY, ISSUER, ADDRESS)
+    assert attestation.checks.inclusion_proof
+    assert "does not match the trusted publisher" in refusal
+
+
+@pytest.mark.parametrize(
+    ("identity", "issuer"), [("https://ci.example/another", ISSUER), (IDENTITY, "https://tokens.elsewhere.example")]
+)
+def test_what_another_identity_signed_does_not_count(
+    channel: Channel, folder: Path, identity: str, issuer: str
+) -> None:
+    other = TrustedIdentity(identity=identity, issuer=issuer, config=folder / "config.json")
+    late, toy = verify_folder(channel.path, other)
+    assert late.verified is None
+    assert f"{identity} (of {issuer}) has not signed it by Sigstore" in str(toy.error)
+
+
+def take_payload_of(other: Path) -> Callable[[list[Any]], None]:
+    def change(bundles: list[Any]) -> None:
+        foreign = json.loads(read_sidecar(sidecar_of(other)))
+        for mine, theirs in zip(bundles, foreign, strict=True):
+            mine["dsseEnvelope"]["payload"] = theirs["dsseEnvelope"]["payload"]
+
+    return change
+
+
+def take_bundles_of(other: Path) -> Callable[[list[Any]], None]:
+    return lambda bundles: bundles.__setitem__(slice(None), json.loads(read_sidecar(sidecar_of(other))))
+
+
+def drop_certificates(bundles: list[Any]) -> None:
+    bundles[:] = [bundle for bundle in bundles if "certificate" not in bundle["verificationMaterial"]]
+
+
+def take_promises(bundles: list[Any]) -> None:
+    for bundle in bundles:
+        for entry in bundle["verificationMaterial"].get("tlogEntries", []):
+            entry["integratedTime"] = str(int(entry["integratedTime"]) + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (take_payload_of, "the first bundle: DSSE: invalid signature"),
+        (take_bundles_of, "is the attestation of another package, 'late-1.0-0.conda'"),
+        (lambda _other: drop_certificates, "has not signed it by Sigstore$"),
+        (lambda _other: take_promises, "has not signed it by Sigstore; the first bundle: "),
+    ],
+    ids=["another payload", "of another package", "keys alone", "another time in the log"],
+)
+def test_an_attestation_that_was_changed_does_not_count(
+    tmp_path: Path,
+    channel: Channel,
+    trusted: TrustedIdentity,
+    change: Callable[[Path], Callable[[list[Any]], None]],
+    message: str,
+) -> None:
+    toy, late = (channel.path / "linux-64" / f"{name}-1.0-0.conda" for name in ("toy", "late"))
+    copy = tmp_path / toy.name
+    copy.write_bytes(toy.read_bytes())
+    bundles = json.loads(read_sidecar(sidecar_of(toy)))
+    change(late)(bundles)
+    write_sidecar(copy, json.dumps(bundles).encode())
+    (verdict,) = verify_folder(copy, trusted)
+    assert verdict.verified is None
+    assert re.search(message, str(verdict.error))
+
+
+def test_who_cannot_sign_is_told_why(
+    tmp_path: Path, folder: Path, sigstore: Sigstore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_conda(tmp_path / "made", "toy", about=own("digest"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    for name in ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI"):
+        monkeypatch.delenv(name, raising=False)
+
+    def sign(**values: Path) -> list[str]:
+        request = AttestRequest(signing_key=folder / "keys", sigstore=SigstoreRequest(**values))
+        return sign_packages(None, request, package, again=False)
+
+    with pytest.raises(UsageError, match="no identity to sign as: no CI service"):
+        sign(config=folder / "config.json")
+    (tmp_path / "token").write_text("no token")
+    with pytest.raises(UsageError, match="no identity to sign as: Identity token is malformed"):
+        sign(config=folder / "config.json", token_file=tmp_path / "token")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="not a client configuration of Sigstore"):
+        sign(config=tmp_path / "config.json", token_file=folder / "token")
+    away = (folder / "config.json").read_text().replace(sigstore.url, "http://127.0.0.1:9")
+    (tmp_path / "config.json").write_text(away)
+    with pytest.raises(NetworkError, match="Sigstore: "):
+        sign(config=tmp_path / "config.json", token_file=folder / "token")
+    assert not sidecar_of(package).exists()
