@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 ELF_MAGIC = b"\x7fELF"
 _TEXT_SUFFIXES = frozenset({".cmake", ".h", ".hpp", ".ipp", ".json", ".pc", ".py", ".pyi", ".txt"})
-ELF_FAULTS = (ELFError, ConstructError, AssertionError, AttributeError, ValueError, KeyError, struct.error)
+ELF_FAULTS = (
+    *(ELFError, ConstructError, AssertionError, AttributeError, TypeError, ValueError, LookupError, struct.error),
+)
 """What reading a damaged ELF file raises."""
 # pyelftools hangs the string of such a tag on it under this name
 _STRING_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
