@@ -12,6 +12,7 @@ anything has changed since then is refused.
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import os
 import shutil
@@ -83,8 +84,9 @@ def take_over(kept: Path, fresh: Path) -> None:
 
 
 def mark_opened(folder: Path) -> None:
-    """Note that somebody looks into the folder of a failed build: what is changed from now on is theirs."""
-    (folder / _OPENED).touch()
+    """Note that somebody looks into the folder of a failed build: what changes after the first time may be theirs."""
+    with contextlib.suppress(FileExistsError):
+        (folder / _OPENED).touch(exist_ok=False)
 
 
 def _work_folder(folder: Path, job: BuildJob) -> Path | None:
