@@ -52,15 +52,17 @@ _LOOK_S = 0.5
 _CANCEL_S = 60.0
 _SCONTROL_LIMIT_S = 60.0
 _LOST_HINT = (
-    "run the same command again: what was built is kept; more time or memory: docs/how-to/build-on-a-cluster.md"
+    "run the same command again: what was built is kept; more time or memory, or fewer jobs at once:"
+    " docs/how-to/build-on-a-cluster.md"
 )
 _LOST_JOB = re.compile(
-    r"SLURM status is: '(?P<state>\w+)'.*\n"
+    r"    message: SLURM(?:-job '\d+' failed, SLURM status is: '(?P<state>\w+)'"
+    r"| sbatch failed\. The error message was '(?P<refusal>(?s:.*?))'\.\n)(?s:.*?)\n"
     r"    jobid: \d+\n"
     r"    output: results/(?P<stem>\S+)\.built\n"
-    r"    log: (?P<log>\S+)"
+    r"(?:    log: (?P<log>\S+))?"
 )
-"""What Snakemake's plugin for Slurm says of a job that did not end well."""
+"""What Snakemake's plugin for Slurm says of a job that did not end well, or that sbatch did not take."""
 _LATENCY_S = 120
 """How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
@@ -186,25 +188,30 @@ def _cancelled_on_error(program: Program) -> Iterator[None]:
 
 @dataclass(kw_only=True, slots=True)
 class _LostJobs:
-    """How the jobs of a package ended, in Slurm's words, and the last words of the last one."""
+    """How the jobs of a package ended, in Slurm's words, and the log of the last one that began."""
 
-    states: list[str] = field(default_factory=list)
-    log: Path = Path()
+    ends: list[str] = field(default_factory=list)
+    log: Path | None = None
 
-    @property
-    def said(self) -> str:
-        """The end of its log, and where that is."""
+    def said_of(self, stem: str) -> str:
+        """All that, with the end of the log, and where that is."""
+        said = f"{stem}: its jobs left no result: {', '.join(self.ends)}"
+        if self.log is None:
+            return said
         tail = f"{log_tail(self.log)}\n" if self.log.is_file() else ""
-        return f"{tail}log: {self.log}"
+        return f"{said}\n{tail}log: {self.log}"
 
 
 def _lost_jobs(log: Path) -> dict[str, _LostJobs]:
-    """By stem, what Snakemake's log says of jobs that Slurm ended."""
+    """By stem, what Snakemake's log says of jobs that Slurm ended or did not take."""
     lost: dict[str, _LostJobs] = {}
     for found in _LOST_JOB.finditer(log.read_text(encoding="utf-8", errors="replace")):
         jobs = lost.setdefault(found["stem"], _LostJobs())
-        jobs.states.append(found["state"])
-        jobs.log = Path(found["log"])
+        refusal = (found["refusal"] or "").rpartition("\n")[2].removeprefix("sbatch: error: ")
+        end = found["state"] or f"sbatch did not take it ({refusal})"
+        if found["state"] or end not in jobs.ends:
+            jobs.ends.append(end)
+        jobs.log = Path(found["log"]) if found["log"] else jobs.log
     return lost
 
 
@@ -259,9 +266,7 @@ class _Gathering:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
             if (found := lost.get(job.stem)) is not None:
-                message = (
-                    f"{job.stem}: its jobs left no result; they ended with {', '.join(found.states)}\n{found.said}"
-                )
+                message = found.said_of(job.stem)
             else:
                 message = (
                     f"{job.stem}: its job left no result: cancelled, out of time, or never started{said}\nlog: {log}"

@@ -78,8 +78,8 @@ class StatusChecks:
 
     async def sleep(self) -> None:
         """Wait between two questions; not longer than the plugin would, and not after its shutdown has begun."""
-        if lost := self.keep_asking():
-            self._executor.logger.warning("The scheduler did not answer; it is asked again for %d jobs.", lost)
+        if self.keep_asking():
+            self._executor.logger.warning("The scheduler did not answer: it is asked again.")
         began_s = self._clock()
         pause_s = max(LOOK_S, _PAUSE_SHARE * (began_s - self._asking_since_s))
         while self._executor.wait:
@@ -93,8 +93,8 @@ class StatusChecks:
             self._asked = {id(job): job for job in self._executor.active_jobs}
         self._again = {key: times for key, times in self._again.items() if key in self._asked}
 
-    def keep_asking(self) -> int:
-        """Have the executor ask for all jobs whose end was not reported; returns how many it had forgotten.
+    def keep_asking(self) -> bool:
+        """Have the executor ask for all jobs whose end was not reported; returns whether it had forgotten any.
 
         The plugin for Slurm (2.8) forgets all of them when Slurm does not answer, and would wait for ever.
         """
@@ -102,7 +102,7 @@ class StatusChecks:
             active = {id(job) for job in self._executor.active_jobs}
             forgotten = [job for key, job in self._asked.items() if key not in active]
             self._executor.active_jobs += forgotten
-        return len(forgotten)
+        return bool(forgotten)
 
     def end_reported(self, job: SubmittedJob) -> None:
         """The executor has told Snakemake of the job's end."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import select
 import shlex
 import shutil
@@ -36,6 +37,7 @@ _TAIL_LINES = 20
 _SSH_CONNECT_S = 10
 _SSH_LIMIT_S = 30.0
 _DRAIN_S = 1.0
+_SRUNS_END = re.compile(r"srun: (error: .*: tasks? .*: Exited with exit code |Terminating )")
 PR_SET_PDEATHSIG = 1
 
 # Between fork and exec of a program: have the kernel signal it when the process that starts it ends, and have it hear
@@ -220,12 +222,18 @@ def run_on_hosts(
             except subprocess.TimeoutExpired:
                 outputs[host] = HostOutput(output="", error=f"no answer within {limit_s:g} s", read_at=time.time())
                 continue
-            lines = said.decode(errors="replace").strip().splitlines() or [f"exit status {process.returncode}"]
-            error = lines[-1] if process.returncode else ""
+            error = _last_words(said, process.returncode) if process.returncode else ""
             outputs[host] = HostOutput(output=printed.decode(errors="replace"), error=error, read_at=time.time())
     finally:
         end_process_group(*started.values())
     return outputs
+
+
+def _last_words(said: bytes, status: int) -> str:
+    """The last line of a command that failed; what srun adds about its end counts only where nothing else was said."""
+    lines = said.decode(errors="replace").strip().splitlines()
+    own = [line for line in lines if not _SRUNS_END.match(line)]
+    return [f"exit status {status}", *lines[-1:], *own[-1:]][-1]
 
 
 def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:

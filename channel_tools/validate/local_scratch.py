@@ -56,11 +56,16 @@ def copy_to_hosts(prefix: Path, hosts: RankHosts, shared: Path) -> None:
     with tarfile.open(packed, "w") as archive:
         archive.add(prefix, arcname=".")
     place, file = shlex.quote(str(prefix)), shlex.quote(str(packed))
-    failures = _run_on_others(hosts, f"mkdir -p {place} && tar -xf {file} -C {place}")
+    # tar's last line says no more than that it ends, the one before that why
+    why = '{ echo "$said" | tail -n 2 | head -n 1 >&2; exit 1; }'
+    failures = _run_on_others(hosts, f"mkdir -p {place} && said=$(tar -xf {file} -C {place} 2>&1) || {why}")
     packed.unlink()
     if failures:
         words = "; ".join(f"{host}: {error}" for host, error in failures.items())
-        raise CommandError(f"the environment could not be unpacked on {words}", hint="leave out --local-scratch")
+        raise CommandError(
+            f"the environment could not be unpacked on {words}",
+            hint="name a folder with room, or leave out --local-scratch",
+        )
 
 
 def _run_on_others(hosts: RankHosts, script: str) -> dict[str, str]:

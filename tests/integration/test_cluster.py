@@ -18,6 +18,7 @@ import pytest
 from channel_tools.system.errors import BuildError, ChannelError
 from tests.support.pbs import write_pbs
 from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
 from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe, wait_for
@@ -41,11 +42,18 @@ def folder() -> Iterator[Path]:
 def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     pipe, cancelled = folder / "pipe", folder / "cancelled"
     os.mkfifo(pipe)
+    compiler = (
+        f"mkdir $PREFIX/bin; cd $PREFIX/bin; printf '#!/bin/sh\\nexec {program('gcc')} \"$@\"\\n' > gcc; chmod +x gcc"
+    )
+    compiles = "echo 'int a;' > a.c; $BUILD_PREFIX/bin/gcc -c $SRC_DIR/a.c"
     recipes: dict[str, Recipe] = {
-        "base": {"script": "echo cores=$CPU_COUNT foreign=$(env | grep -c -e SLURM -e site)"},
+        "base": {"script": f"{compiler}; echo cores=$CPU_COUNT foreign=$(env | grep -c -e SLURM -e site)"},
         "bad": {"script": "echo boom $(cat $PREFIX/share/base); exit 3", "host": ("base",)},
         "held": {"host": ("bad",)},
-        "lost": {"script": f"if test ! -e {cancelled}; then touch {cancelled}; echo $$ > {pipe}; sleep 1000; fi"},
+        "lost": {
+            "script": f"{compiles}; if test ! -e {cancelled}; then touch {cancelled}; echo $$ > {pipe}; sleep 1000; fi",
+            "build": ("base",),
+        },
     }
     tool = Tool(folder, slurm, recipes, programs=("ccache",))
     with tool.start("--on", "slurm", "--compiler-cache", "ccache") as process:
@@ -61,6 +69,7 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says
     assert f"cores={cores} foreign=0" in tool.log("base")
     assert "ccache: no compiler in the build environment" in tool.log("base")
+    assert re.search(r"Hits: +1 / 1 \(100.0%\)", tool.log("lost"))  # of what the cancelled job had compiled
     asked = slurm.run("squeue", "--states=all", "--noheader", "--sort=i", "--format=%k %m %l")
     assert [line.split()[1:] for line in asked.splitlines() if "_lost-" in line] == [
         ["8000M", "4:00:00"],

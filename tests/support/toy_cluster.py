@@ -37,9 +37,10 @@ _PROFILE = {
 
 
 class Recipe(TypedDict, total=False):
-    """A line of its script, whose variables say which variants it has, and its host environment, of other toys."""
+    """A line of its script, whose variables say which variants it has; which toys are in its environments."""
 
     script: str
+    build: tuple[str, ...]
     host: tuple[str, ...]
 
 
@@ -78,7 +79,9 @@ class Tool:
         file = {"default_stack": "toy", "stacks": stacks, "resources": dict(resources or {})}
         self._write("tree/variants/stacks.yaml", yaml.safe_dump(file))
 
-    def write_recipe(self, name: str, *, script: str = ":", host: tuple[str, ...] = ()) -> None:
+    def write_recipe(
+        self, name: str, *, script: str = ":", build: tuple[str, ...] = (), host: tuple[str, ...] = ()
+    ) -> None:
         made = f"mkdir -p $PREFIX/share; echo {name} > $PREFIX/share/{name}"
         recipe = {
             "schema_version": 1,
@@ -89,7 +92,7 @@ class Tool:
                 "script": [f"{script}; {made}"],
                 "variant": {"use_keys": [key for key in self._variants if f"${key}" in script]},
             },
-            "requirements": {"host": list(host)},
+            "requirements": {"build": list(build), "host": list(host)},
             "about": {"license": "BSD-3-Clause", "homepage": "https://toy.example", "summary": "toy"},
         }
         self._write(f"tree/recipes/{name}/recipe.yaml", yaml.safe_dump(recipe))

@@ -175,15 +175,27 @@ Error in rule build:
     jobid: 2
     output: results/lost-1.0-h_0.built
     log: {log} (check log file(s) for error details)
+Error in rule build:
+    message: SLURM sbatch failed. The error message was 'sbatch: error: QOSMaxSubmitJobPerUserLimit
+sbatch: error: Batch job submission failed: it's over a limit'.
+    sbatch call:
+        sbatch --comment rule_build_wildcards_refused-1.0-h_0 --wrap="..."
+For further error details see the cluster/cloud log and the log files of the involved rule(s).
+    jobid: 3
+    output: results/refused-1.0-h_0.built
+    shell:
+        ...
 """
-    (tmp_path / "said").write_text(said)
-    results = run(tmp_path, "cat said", job("lost"), job("other"))
-    lost, other = (str(result.error) for result in results)
-    assert lost.splitlines()[0] == "lost-1.0-h_0: its jobs left no result; they ended with NODE_FAIL, TIMEOUT"
+    (tmp_path / "said").write_text(said + said[said.rindex("Error in") :])
+    results = run(tmp_path, "cat said", job("lost"), job("refused"), job("other"))
+    lost, refused, other = (str(result.error) for result in results)
+    assert lost.splitlines()[0] == "lost-1.0-h_0: its jobs left no result: NODE_FAIL, TIMEOUT"
+    words = "sbatch did not take it (Batch job submission failed: it's over a limit)"
+    assert refused == f"refused-1.0-h_0: its jobs left no result: {words}"
     assert "CANCELLED DUE TO TIME LIMIT" in lost
     assert f"log: {log}" in lost
     assert "other-1.0-h_0: its job left no result: cancelled" in other
-    assert "NODE_FAIL" in other  # Snakemake's own words
+    assert "refused-1.0-h_0.built" in other  # Snakemake's own words
 
 
 def test_every_change_is_told_once(tmp_path: Path) -> None:

@@ -46,8 +46,18 @@ def test_the_other_nodes_get_the_environment_under_the_same_path(tmp_path: Path,
 
 
 def test_a_node_without_room_is_named(tmp_path: Path, prefix: Path) -> None:
-    hosts = hosts_of(tmp_path, "echo tar: No space left on device >&2; exit 2")
-    with pytest.raises(CommandError, match="could not be unpacked on n2: tar: No space left on device"):
+    hosts = hosts_of(
+        tmp_path, '"$@"; code=$?; echo "srun: error: n2: task 0: Exited with exit code $code" >&2; exit $code'
+    )
+    tar = tmp_path / "bin" / "tar"
+    lines = (
+        "a: Wrote only 512 of 10240 bytes",
+        "b: Cannot open: No space left on device",
+        "Exiting with failure status",
+    )
+    tar.write_text("#!/bin/sh\n" + "".join(f"echo tar: {line} >&2\n" for line in lines) + "exit 2\n")
+    tar.chmod(0o755)
+    with pytest.raises(CommandError, match=r"unpacked on n2: tar: b: Cannot open: No space left on device$"):
         copy_to_hosts(prefix, hosts, tmp_path)
 
 
