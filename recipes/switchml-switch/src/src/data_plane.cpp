@@ -224,10 +224,10 @@ void DataPlane::handle(const wire::Endpoint &source, const std::uint8_t *data, s
 void DataPlane::announce(const SessionTable::Route &route, const wire::Header &header, Outbox &outbox) {
     const OpenSession &session = *route.session;
     Batch &batch = outbox.batches[route.lane];
-    if (batch.withheld.size() == wire::max_burst(session.packet_bytes)) flush(session, route.lane, batch);
-    const std::size_t offset = batch.data.size();
-    batch.data.resize(offset + session.packet_bytes);
-    std::uint8_t *packet = batch.data.data() + offset;
+    const std::size_t longest = wire::max_burst(session.packet_bytes);
+    if (batch.withheld.size() == longest) flush(session, route.lane, batch);
+    batch.data.resize(longest * session.packet_bytes);
+    std::uint8_t *packet = batch.data.data() + batch.withheld.size() * session.packet_bytes;
     wire::Header reply = header;
     session.slots.read(header.slot, header.set, reply, packet + wire::kHeaderBytes);
     wire::encode(reply, packet);
@@ -311,7 +311,6 @@ void DataPlane::flush(const OpenSession &session, std::uint16_t lane, Batch &bat
         }
     }
     send_queued();
-    batch.data.clear();
     batch.withheld.clear();
 }
 

@@ -59,7 +59,7 @@ class DataPlane {
   private:
     // Results for all workers that share a reply port: built once, sent to each.
     struct Batch {
-        std::vector<std::uint8_t> data;
+        std::vector<std::uint8_t> data;       // room for the longest burst
         std::vector<std::uint32_t> withheld;  // per packet, the workers that injected faults keep it from
     };
 

@@ -49,12 +49,18 @@ const OpenSession *SessionTable::find(std::uint64_t session_id) const {
 }
 
 void SessionTable::forget_routes(const std::function<bool(const Route &)> &concerned) {
+    latest_route_.reset();
     for (auto route = routes_.begin(); route != routes_.end();) {
         route = concerned(route->second) ? routes_.erase(route) : std::next(route);
     }
 }
 
-std::optional<SessionTable::Route> SessionTable::route_of(const wire::Endpoint &source) const {
+const std::optional<SessionTable::Route> &SessionTable::route_of(const wire::Endpoint &source) {
+    if (!latest_route_ || !(latest_route_->source == source)) latest_route_ = LatestRoute{source, find_route(source)};
+    return latest_route_->route;
+}
+
+std::optional<SessionTable::Route> SessionTable::find_route(const wire::Endpoint &source) const {
     auto found = routes_.find(source);
     if (found != routes_.end()) return found->second;
     found = routes_.find({source.ip, 0});
@@ -65,7 +71,7 @@ std::optional<SessionTable::Route> SessionTable::route_of(const wire::Endpoint &
 std::optional<SessionTable::Taken> SessionTable::take(const wire::Endpoint &source, const std::uint8_t *data,
                                                       std::size_t bytes) {
     const auto header = wire::decode(data, bytes);
-    const auto route = route_of(source);
+    const auto &route = route_of(source);
     if (header && !route) {
         ++dropped_.unknown_worker;
         ++dropped_sources_.of(source).unknown_worker;

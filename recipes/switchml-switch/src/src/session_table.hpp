@@ -90,12 +90,20 @@ class SessionTable {
     SourceReport dropped_sources() const { return dropped_sources_.report(); }
 
   private:
-    std::optional<Route> route_of(const wire::Endpoint &source) const;
+    // The packets of one source mostly come together.
+    struct LatestRoute {
+        wire::Endpoint source;
+        std::optional<Route> route;
+    };
+
+    const std::optional<Route> &route_of(const wire::Endpoint &source);
+    std::optional<Route> find_route(const wire::Endpoint &source) const;
     void forget_routes(const std::function<bool(const Route &)> &concerned);
 
     std::map<std::uint64_t, std::unique_ptr<OpenSession>> sessions_;  // by id
     std::unique_ptr<OpenSession> spare_;                              // a closed one, for its memory
     std::unordered_map<wire::Endpoint, Route, wire::EndpointHash> routes_;
+    std::optional<LatestRoute> latest_route_;  // nothing once routes_ has changed
     DropCounters dropped_;
     DroppedSources dropped_sources_;
 };

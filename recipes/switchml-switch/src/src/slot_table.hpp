@@ -81,7 +81,10 @@ class SlotTable {
     Verdict open(std::size_t index, const Contribution &contribution);
     Verdict add(std::size_t index, const Contribution &contribution);
 
-    static std::size_t index_of(std::uint16_t slot, bool set) { return 2 * std::size_t{slot} + (set ? 1 : 0); }
+    // Packets come slot by slot in one set, so that their values lie one behind the other.
+    static std::size_t index_of(std::uint16_t slot, bool set) {
+        return slot + (set ? std::size_t{wire::kNumSlots} : 0);
+    }
     std::int32_t *values_of(std::size_t index) const { return values_.get() + index * wire::kMaxPacketNumel; }
 
     std::uint32_t num_workers_ = 0;

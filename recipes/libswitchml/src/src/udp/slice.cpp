@@ -15,6 +15,13 @@ std::uint64_t count_data_units(std::uint64_t numel, std::uint32_t packet_numel) 
     return numel / packet_numel + (numel % packet_numel != 0 ? 1 : 0);
 }
 
+constexpr std::uint32_t kUnitsAhead = 4;  // that are fetched from memory before they are needed
+constexpr std::size_t kCacheLineBytes = 64;
+
+void prefetch(const char *from, std::size_t bytes) {
+    for (std::size_t offset = 0; offset < bytes; offset += kCacheLineBytes) __builtin_prefetch(from + offset);
+}
+
 }  // namespace
 
 std::uint64_t count_units(std::uint64_t numel, switchml_dtype dtype, std::uint32_t packet_numel, std::uint32_t window) {
@@ -54,8 +61,17 @@ bool Slice::ready(std::uint32_t unit) const {
     return data_known && slot_free;
 }
 
+// A tensor is read the first time here, a packet at a time, which is too little for processors to see a stream in it.
+void Slice::prefetch_after(std::uint32_t data_unit) const {
+    const std::uint32_t next = data_unit + kUnitsAhead;
+    if (next >= data_units_) return;
+    prefetch(static_cast<const char *>(data_.in) + 4 * std::uint64_t{next} * packet_numel_,
+             4 * std::size_t{numel_at(next)});
+}
+
 Exponents Slice::exponents_at(std::uint32_t data_unit) const {
     const float *from = static_cast<const float *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
+    prefetch_after(data_unit);
     return exponents_of(wire::value_kernels().max_magnitude(from, numel_at(data_unit)));
 }
 
@@ -73,6 +89,7 @@ std::uint32_t Slice::store(std::uint32_t unit, std::uint8_t *values) const {
     const std::uint32_t data_unit = unit - lead_;
     const std::uint32_t filled = numel_at(data_unit);
     const auto *from = static_cast<const std::int32_t *>(data_.in) + std::uint64_t{data_unit} * packet_numel_;
+    prefetch_after(data_unit);
     wire::value_kernels().store(values, from, filled);
     return filled;
 }

@@ -79,6 +79,7 @@ class Slice {
     bool has_data(std::uint32_t unit) const noexcept { return unit >= lead_ && unit - lead_ < data_units_; }
     void check_description(const std::uint8_t *values) const;
     std::uint32_t numel_at(std::uint32_t data_unit) const;
+    void prefetch_after(std::uint32_t data_unit) const;
     Exponents exponents_at(std::uint32_t data_unit) const;
     std::uint32_t quantize(std::uint32_t unit, std::uint8_t *values) const;
     std::uint32_t store(std::uint32_t unit, std::uint8_t *values) const;
