@@ -43,7 +43,7 @@ class SwitchmlOptions:
 
     num_threads: PositiveInt = 1
     packet_numel: Literal[64, 256] = 256
-    max_outstanding_packets: Annotated[int, Field(ge=1, le=4096)] = 256
+    max_outstanding_packets: Annotated[int, Field(ge=1, le=4096)] = 252
     connect_timeout_s: PositiveFloat = 10.0
     job_timeout_s: PositiveFloat = 20.0
     group_timeout_s: PositiveFloat = 60.0

@@ -69,7 +69,7 @@ typedef struct switchml_config {
                                          share, worker_port + rank * num_threads + t) */
     uint32_t num_threads;             /* SWITCHML_NUM_THREADS, default 1 */
     uint32_t max_outstanding_packets; /* SWITCHML_MAX_OUTSTANDING_PACKETS, all threads together, 1 .. 4096, a
-                                         multiple of num_threads, default 256 */
+                                         multiple of num_threads, default 252 (udp) or 256, or the next multiple */
     uint32_t packet_numel;            /* SWITCHML_PACKET_NUMEL, 64 or 256, default 256 */
     uint32_t retransmit_timeout_us;   /* SWITCHML_RETRANSMIT_TIMEOUT_US, default 10000 */
     uint32_t connect_timeout_ms;      /* SWITCHML_CONNECT_TIMEOUT_MS, controller reachable, default 10000 */

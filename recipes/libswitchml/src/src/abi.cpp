@@ -140,8 +140,9 @@ switchml_status switchml_resolve(const switchml_config *config, switchml_config 
     return guarded([&] {
         thread_local ResolvedTexts texts;
         require(config != nullptr && resolved != nullptr, "config or resolved is NULL");
-        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::transport_environment(),
-                                                                       switchml::transport_has_controller());
+        const switchml::Settings settings =
+            switchml::resolve_settings(*config, switchml::transport_environment(), switchml::transport_has_controller(),
+                                       switchml::transport_window());
         copy_out(to_config(settings, texts), resolved, "switchml_config.struct_size of resolved is not set");
     });
 }
@@ -150,8 +151,9 @@ switchml_status switchml_open(const switchml_config *config, switchml_context **
     if (context != nullptr) *context = nullptr;
     return guarded([&] {
         require(config != nullptr && context != nullptr, "config or context is NULL");
-        const switchml::Settings settings = switchml::resolve_settings(*config, switchml::transport_environment(),
-                                                                       switchml::transport_has_controller());
+        const switchml::Settings settings =
+            switchml::resolve_settings(*config, switchml::transport_environment(), switchml::transport_has_controller(),
+                                       switchml::transport_window());
         auto opened = std::make_unique<switchml_context>();
         opened->transport = switchml::open_transport(settings);
         *context = opened.release();

@@ -195,7 +195,8 @@ void resolve_access(const Environment &environment, Settings &settings) {
                     "SWITCHML_TLS_CERT needs SWITCHML_TLS_CA, the authority of the switch's certificate");
 }
 
-Settings resolve_settings(const switchml_config &given, const Environment &environment, bool needs_controller) {
+Settings resolve_settings(const switchml_config &given, const Environment &environment, bool needs_controller,
+                          std::uint32_t default_window) {
     const switchml_config config = widen(given);
     const auto resolve = [&](std::uint32_t value, const Range &range) { return number(value, range, environment); };
     Settings settings;
@@ -207,9 +208,10 @@ Settings resolve_settings(const switchml_config &given, const Environment &envir
     settings.worker_port = static_cast<std::uint16_t>(
         resolve(config.worker_port, {"worker_port", "SWITCHML_WORKER_PORT", 4000, 1, 65535}));
     settings.num_threads = resolve(config.num_threads, {"num_threads", "SWITCHML_NUM_THREADS", 1, 1, kMaxThreads});
+    const std::uint32_t per_thread = (default_window + settings.num_threads - 1) / settings.num_threads;
     settings.max_outstanding_packets =
-        resolve(config.max_outstanding_packets,
-                {"max_outstanding_packets", "SWITCHML_MAX_OUTSTANDING_PACKETS", 256, 1, kMaxOutstanding});
+        resolve(config.max_outstanding_packets, {"max_outstanding_packets", "SWITCHML_MAX_OUTSTANDING_PACKETS",
+                                                 per_thread * settings.num_threads, 1, kMaxOutstanding});
     settings.packet_numel = resolve(config.packet_numel, {"packet_numel", "SWITCHML_PACKET_NUMEL", 256, 64, 256});
     if (settings.packet_numel != 64 && settings.packet_numel != 256) {
         throw Error(config.packet_numel != 0 ? SWITCHML_EINVAL : SWITCHML_ECONFIG,

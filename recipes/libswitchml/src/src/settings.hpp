@@ -43,7 +43,8 @@ using Environment = std::function<std::optional<std::string>(const char *name)>;
 std::optional<std::string> process_environment(const char *name);
 
 // Error: EINVAL for what the caller passed, ECONFIG for what the environment says or lacks.
-Settings resolve_settings(const switchml_config &config, const Environment &environment, bool needs_controller = true);
+Settings resolve_settings(const switchml_config &config, const Environment &environment, bool needs_controller = true,
+                          std::uint32_t default_window = 256);
 
 // "host:port" of the controller, an IPv6 address in brackets.
 std::string controller_target(const Settings &settings);

@@ -48,6 +48,9 @@ const char *transport_name() noexcept;
 // Whether a switch controller sets sessions up; if not, SWITCHML_CONTROLLER is not needed.
 bool transport_has_controller() noexcept;
 
+// The default of max_outstanding_packets, where the threads divide it; else it is the next multiple of theirs.
+std::uint32_t transport_window() noexcept;
+
 // Where the settings come from that the caller leaves open: the environment, and for
 // some transports a configuration file beneath it. Error ECONFIG when that is damaged.
 Environment transport_environment();

@@ -27,6 +27,8 @@ switchml_config resolve(const switchml_config &config) {
     return resolved;
 }
 
+std::uint32_t default_window() { return std::string(switchml_transport()) == "udp" ? 252 : 256; }
+
 // The text that a function writes.
 template <class Write>
 std::string text_of(Write &&write) {
@@ -63,7 +65,7 @@ TEST(a_resolved_configuration_leaves_nothing_open) {
     CHECK(resolved.local_address == nullptr);  // which the route to the controller decides
     CHECK_EQ(resolved.worker_port, 4000U);
     CHECK_EQ(resolved.num_threads, 1U);
-    CHECK_EQ(resolved.max_outstanding_packets, 256U);
+    CHECK_EQ(resolved.max_outstanding_packets, default_window());
     CHECK_EQ(resolved.packet_numel, 64U);
     CHECK_EQ(resolved.retransmit_timeout_us, 10000U);
     CHECK_EQ(resolved.connect_timeout_ms, 10000U);
@@ -95,8 +97,8 @@ TEST(what_all_workers_share_is_said_with_the_values_that_hold) {
     config.worker_port = 5000;
     CHECK_EQ(common_settings(resolve(config)),
              std::string("the transport of libswitchml\t") + switchml_transport() +
-                 "\nSWITCHML_MAX_OUTSTANDING_PACKETS\t256\nSWITCHML_NUM_THREADS\t1\nSWITCHML_PACKET_NUMEL\t256\n"
-                 "SWITCHML_WORKER_PORT\t5000\n");
+                 "\nSWITCHML_MAX_OUTSTANDING_PACKETS\t" + std::to_string(default_window()) +
+                 "\nSWITCHML_NUM_THREADS\t1\nSWITCHML_PACKET_NUMEL\t256\nSWITCHML_WORKER_PORT\t5000\n");
 }
 
 TEST(workers_that_agree_have_nothing_said_of_them) {

@@ -92,6 +92,15 @@ TEST(the_environment_fills_what_the_struct_leaves_open) {
     CHECK(!settings.segment_offload);
 }
 
+TEST(the_default_window_is_a_multiple_of_the_threads) {
+    const auto window = [](const char *threads) {
+        return resolve(base(), {{"SWITCHML_NUM_THREADS", threads}}).max_outstanding_packets;
+    };
+    CHECK_EQ(window("4"), 256U);
+    CHECK_EQ(window("3"), 258U);
+    CHECK_EQ(window("32"), 256U);
+}
+
 TEST(the_struct_wins_over_the_environment) {
     switchml_config config = base();
     config.controller = "127.0.0.1:9";

@@ -206,7 +206,7 @@ TEST(different_parameters_are_named) {
     });
     CHECK_EQ(failure.status, SWITCHML_ECONFIG);
     CHECK_MENTIONS(failure.what(), "max_outstanding_packets=64");
-    CHECK_MENTIONS(failure.what(), "max_outstanding_packets=256");
+    CHECK_MENTIONS(failure.what(), "max_outstanding_packets=252");
     CHECK_EQ(first.get().status, SWITCHML_ETIMEDOUT);
 }
 

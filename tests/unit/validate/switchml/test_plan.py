@@ -32,8 +32,8 @@ from tests.unit.validate.fakes import small_plan
         pytest.param("int32", 16 << 20, 65_536 + 1, id="64-MiB"),
         pytest.param("float32", 0, 1, id="no-exponents-of-nothing"),
         pytest.param("float32", 1, 2, id="exponent-and-value"),
-        pytest.param("float32", 256 * 256, 512, id="as-many-as-the-window"),
-        pytest.param("float32", 16 << 20, 65_536 + 256, id="a-window-of-exponents"),
+        pytest.param("float32", 252 * 256, 504, id="as-many-as-the-window"),
+        pytest.param("float32", 16 << 20, 65_536 + 252, id="a-window-of-exponents"),
     ],
 )
 def test_slots_of_a_job(dtype: str, numel: int, slots: int) -> None:

@@ -301,6 +301,8 @@ std::unique_ptr<Transport> open_transport(const Settings &settings) {
     return std::make_unique<PublishedTransport>(settings);
 }
 
+std::uint32_t transport_window() noexcept { return 256; }
+
 const char *transport_name() noexcept { return SWITCHML_TRANSPORT_NAME; }
 
 Environment transport_environment() { return published::find_configuration().beneath(process_environment); }

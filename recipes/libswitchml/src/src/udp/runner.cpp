@@ -23,7 +23,6 @@ constexpr std::size_t kBufferedPacketBytes = 2304;
 constexpr std::size_t kIpv4HeaderBytes = 28;  // with UDP's
 constexpr std::size_t kIpv6HeaderBytes = 48;
 constexpr std::size_t kLeastBufferBytes = 256 * 1024;
-constexpr int kIdleLooks = 10;                          // for packets, before it sleeps: to be woken takes longer
 constexpr std::int64_t kCheckPeriodNs = 10 * kNsPerMs;  // of a job's time limit and of who has gone
 
 void count(std::atomic<std::uint64_t> &counter, std::uint64_t more = 1) {
