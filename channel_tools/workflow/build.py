@@ -19,11 +19,10 @@ from channel_tools.conda.addresses import local_path
 from channel_tools.conda.package import NOARCH
 from channel_tools.foundation.model import table_summary
 from channel_tools.plan import current_platform, judge_again, render_folder
-from channel_tools.plan.inputs import located, variant_name
-from channel_tools.sources.model import file_name_of, need_of, needed_sources, source_excludes
-from channel_tools.sources.patches import check_patches
+from channel_tools.plan.inputs import variant_name
+from channel_tools.sources.model import needed_sources
 from channel_tools.sources.store import SourceStore
-from channel_tools.system.errors import ChannelToolsError, FoundationError, IntegrityError, NetworkError
+from channel_tools.system.errors import ChannelToolsError, FoundationError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import admit_foundation, package_gate
@@ -36,7 +35,7 @@ from channel_tools.workflow.plan import (
     plan_expansion,
     published_by_name,
 )
-from channel_tools.workflow.sources import fetch_missing, missing_error
+from channel_tools.workflow.sources import missing_error, provide_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,19 +48,14 @@ if TYPE_CHECKING:
     from channel_tools.channel.model import Channel
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.matrix import RenderedPackage
-    from channel_tools.matrix.model import BuildResources, Source
+    from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan, PlannedPackage
-    from channel_tools.sources.model import NeededSource
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.system.yamlfile import YamlValue
     from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.cluster import ClusterRequest
     from channel_tools.workflow.plan import Expansion
-
-_DOWNLOADS_AT_ONCE = 4
-_KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
-"""What a source entry says beside where the bytes are."""
+    from channel_tools.workflow.sources import SuppliedSources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +190,7 @@ def _jobs(
     progress: Progress,
 ) -> list[BuildJob]:
     """The plan's builds, their sources complete and their recipes rendered; the channel shows what they solve from."""
-    sources = _provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
+    sources = provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
     # solves must see the planned builds: one that was made before may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
@@ -327,82 +321,4 @@ def _is_foundation_ready(settings: Settings, expansion: Expansion, request: Buil
         message = f"the foundation {address} is read over the network"
         hint = "mirror it into a folder and name that with --foundation-channel file:///FOLDER"
         raise NetworkError(message, hint=hint)
-    return True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SuppliedSources:
-    """The store as the sources of a build: checked, complete for the plan it was made for."""
-
-    store: SourceStore
-
-    def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
-        """The package's sources in the recipe's order; what a store can hold is taken from it."""
-        excludes = source_excludes(package.rendered.recipe)
-        return [self._entry(source, excludes) for source in package.rendered.sources]
-
-    def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
-        """What ``extra.channel_tools.sources`` says: what each source is, and upstream's addresses of it."""
-        origins: list[YamlValue] = []
-        for source in package.rendered.sources:
-            if source.kind != "path":
-                upstream: list[YamlValue] = [source.location, *source.mirrors]
-                identity = {"sha256": source.sha256} if source.kind == "url" else {"rev": source.revision}
-                origins.append({source.kind: upstream, **identity})
-        return origins
-
-    def _entry(self, source: Source, excludes: tuple[str, ...]) -> dict[str, YamlValue]:
-        need = need_of(source, excludes)
-        entry = dict(source.entry)
-        if need is None:
-            return entry
-        stored = self.store.known(need)
-        name = stored.path.name if need.kind == "git" else file_name_of(source.location)
-        kept = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
-        address = self.store.supply(need, name).as_uri()
-        return {"url": address, "sha256": stored.sha256, **kept}
-
-
-def _provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: Progress) -> SuppliedSources:
-    """The store as the sources of what the plan builds: complete, hashed, and the recipes' patches fit them.
-
-    What is missing is fetched unless ``offline``; then one NetworkError lists all of it. Raises what fetch_sources and
-    check_patches raise; nothing was built until then.
-    """
-    store = SourceStore(folder=settings.sources)
-    needs = needed_sources(package.rendered for package in plan.to_build)
-    missing = [need for need in needs if not _is_sound(store, need, progress)]
-    if missing and offline:
-        raise missing_error(missing, store)
-    fetch_missing(settings, missing, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
-    _check_patches(store, plan)
-    return SuppliedSources(store=store)
-
-
-def _check_patches(store: SourceStore, plan: Plan) -> None:
-    """Try the patches of every source that comes from the store; variants of a recipe share most of them."""
-    seen: set[tuple[Path, ...]] = set()
-    for package in plan.to_build:
-        folder = package.rendered.recipe_file.folder
-        excludes = source_excludes(package.rendered.recipe)
-        for source in package.rendered.sources:
-            need = need_of(source, excludes)
-            if need is None or not source.patches:
-                continue
-            archive = store.known(need).path
-            patches = tuple(located(folder, name) for name in source.patches)
-            if (archive, *patches) not in seen:
-                seen.add((archive, *patches))
-                check_patches(archive, patches, what=f"{source.location} of {package.name} {package.version}")
-
-
-def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
-    """Whether the store holds the source undamaged; a damaged one is moved aside and counts as missing."""
-    if store.find(need) is None:
-        return False
-    try:
-        store.check(need)
-    except IntegrityError as err:
-        progress.note(f"{err}; moved aside to {store.move_aside(store.entry(need))}")
-        return False
     return True

@@ -12,9 +12,11 @@ from channel_tools.foundation.table import load_table
 from channel_tools.matrix import expand_stacks, find_stack, load_tree
 from channel_tools.matrix.model import FoundationKind, Stack
 from channel_tools.plan import current_platform
+from channel_tools.plan.inputs import located
 from channel_tools.sources.fetch import SOURCE_RETRY, DebianSources, fetch_sources
 from channel_tools.sources.git import GitRepository, open_repository, repositories_below
-from channel_tools.sources.model import SUPPLY_HINT, needed_sources
+from channel_tools.sources.model import SUPPLY_HINT, file_name_of, need_of, needed_sources, source_excludes
+from channel_tools.sources.patches import check_patches
 from channel_tools.sources.store import SourceStore, stored_entries
 from channel_tools.sources.transfer import DEFAULT_NAME, export_entries
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
@@ -25,10 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.matrix import LoadedTree, RenderedPackage
+    from channel_tools.matrix.model import Source
+    from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.sources.model import NeededSource, StoredSource
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
+    from channel_tools.system.yamlfile import YamlValue
 
+_DOWNLOADS_AT_ONCE = 4
+_KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
+"""What a source entry says beside where the bytes are."""
 _LATER_SUITE = "trixie"
 """Has tarballs that are newer than the foundation's packages: the one of recipes/python."""
 
@@ -194,6 +202,84 @@ def export_sources(
         raise UsageError(message, hint="channel_tools sources fetch, or sources add FILE, fills the store")
     target = destination / DEFAULT_NAME if destination.is_dir() else destination
     return (target if dry_run else export_entries(store, entries, target, progress)), entries
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuppliedSources:
+    """The store as the sources of a build: checked, complete for the plan it was made for."""
+
+    store: SourceStore
+
+    def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
+        """The package's sources in the recipe's order; what a store can hold is taken from it."""
+        excludes = source_excludes(package.rendered.recipe)
+        return [self._entry(source, excludes) for source in package.rendered.sources]
+
+    def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
+        """What ``extra.channel_tools.sources`` says: what each source is, and upstream's addresses of it."""
+        origins: list[YamlValue] = []
+        for source in package.rendered.sources:
+            if source.kind != "path":
+                upstream: list[YamlValue] = [source.location, *source.mirrors]
+                identity = {"sha256": source.sha256} if source.kind == "url" else {"rev": source.revision}
+                origins.append({source.kind: upstream, **identity})
+        return origins
+
+    def _entry(self, source: Source, excludes: tuple[str, ...]) -> dict[str, YamlValue]:
+        need = need_of(source, excludes)
+        entry = dict(source.entry)
+        if need is None:
+            return entry
+        stored = self.store.known(need)
+        name = stored.path.name if need.kind == "git" else file_name_of(source.location)
+        kept = {key: value for key, value in entry.items() if key in _KEPT_KEYS}
+        address = self.store.supply(need, name).as_uri()
+        return {"url": address, "sha256": stored.sha256, **kept}
+
+
+def provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: Progress) -> SuppliedSources:
+    """The store as the sources of what the plan builds: complete, hashed, and the recipes' patches fit them.
+
+    What is missing is fetched unless ``offline``; then one NetworkError lists all of it. Raises what fetch_sources and
+    check_patches raise; nothing was built until then.
+    """
+    store = SourceStore(folder=settings.sources)
+    needs = needed_sources(package.rendered for package in plan.to_build)
+    missing = [need for need in needs if not _is_sound(store, need, progress)]
+    if missing and offline:
+        raise missing_error(missing, store)
+    fetch_missing(settings, missing, jobs=_DOWNLOADS_AT_ONCE, progress=progress)
+    _check_patches(store, plan)
+    return SuppliedSources(store=store)
+
+
+def _check_patches(store: SourceStore, plan: Plan) -> None:
+    """Try the patches of every source that comes from the store; variants of a recipe share most of them."""
+    seen: set[tuple[Path, ...]] = set()
+    for package in plan.to_build:
+        folder = package.rendered.recipe_file.folder
+        excludes = source_excludes(package.rendered.recipe)
+        for source in package.rendered.sources:
+            need = need_of(source, excludes)
+            if need is None or not source.patches:
+                continue
+            archive = store.known(need).path
+            patches = tuple(located(folder, name) for name in source.patches)
+            if (archive, *patches) not in seen:
+                seen.add((archive, *patches))
+                check_patches(archive, patches, what=f"{source.location} of {package.name} {package.version}")
+
+
+def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
+    """Whether the store holds the source undamaged; a damaged one is moved aside and counts as missing."""
+    if store.find(need) is None:
+        return False
+    try:
+        store.check(need)
+    except IntegrityError as err:
+        progress.note(f"{err}; moved aside to {store.move_aside(store.entry(need))}")
+        return False
+    return True
 
 
 def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> NetworkError:
