@@ -7,6 +7,7 @@ what is found while somebody writes is therefore looked for once more.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ def _is_written_to(channel: Channel, *, wait_s: float) -> bool:
 
 
 class _Packages:
-    """Reads packages in full, each one once while it is the same file."""
+    """Reads packages in full, each one once while it is the same file; keeps what their records are made of."""
 
     def __init__(self) -> None:
         self._sound: dict[tuple[Path, Stamp], PackageInfo] = {}
@@ -101,7 +102,7 @@ class _Packages:
         except FileNotFoundError:
             return read_package(path, contents=True)
         if (path, stamp) not in self._sound:
-            self._sound[path, stamp] = read_package(path, contents=True)
+            self._sound[path, stamp] = dataclasses.replace(read_package(path, contents=True), about={}, variant=None)
         return self._sound[path, stamp]
 
 
