@@ -7,6 +7,7 @@ attestations that it signed count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ _SCHEMA = 1
 _NAME = "attestation"
 DEFAULT_DAYS = 1095
 _LIMIT_BYTES = 1 << 16
+_ED25519_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class _KeyValue(msgspec.Struct):
@@ -164,10 +166,8 @@ def _read_key(path: Path) -> TrustedKey:
     if (read.schema, read.keytype, read.scheme) != (_SCHEMA, "ed25519", "ed25519"):
         message = f"a key of schema {read.schema}, {read.keytype}/{read.scheme}; expected schema {_SCHEMA}, ed25519"
         raise ConfigError(message, path=path, hint=hint)
-    try:
-        bytes.fromhex(read.keyval.public)
-    except ValueError:
-        raise ConfigError("its public key is not hexadecimal", path=path, hint=hint) from None
+    if not _ED25519_KEY.fullmatch(read.keyval.public):
+        raise ConfigError("its public key is not 64 hexadecimal digits", path=path, hint=hint)
     key = SSlibKey(read.keyid, read.keytype, read.scheme, {"public": read.keyval.public})
     return TrustedKey(key=key, valid_from=_utc(read.valid_from), expires=_utc(read.expires))
 

@@ -29,6 +29,15 @@ from tests.unit.channel.toys import make_conda, new_channel
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SHA256 = "ab" * 32
 SUBJECT = Subject(file_name="toy-1.0-h1_0.conda", sha256=SHA256)
+KEY = {
+    "schema": 1,
+    "keyid": "a",
+    "keytype": "ed25519",
+    "scheme": "ed25519",
+    "keyval": {"public": "ab" * 32},
+    "valid_from": "2026-01-01T00:00:00Z",
+    "expires": "2027-01-01T00:00:00Z",
+}
 RECORDED = {
     "digest": "cd" * 32,
     "inputs": {
@@ -217,18 +226,11 @@ def test_a_damaged_file_is_one_error(
     [
         (b"-----BEGIN PRIVATE KEY-----", "not a public key"),
         (b"{}", "not a public key"),
-        (
-            json.dumps(
-                {
-                    "schema": 9, "keyid": "a", "keytype": "ed25519", "scheme": "ed25519", "keyval": {"public": ""},
-                    "valid_from": "2026-01-01T00:00:00Z", "expires": "2027-01-01T00:00:00Z",
-                }
-            ).encode(),
-            "a key of schema 9",
-        ),
+        (json.dumps(KEY | {"schema": 9}).encode(), "a key of schema 9"),
+        (json.dumps(KEY | {"keyval": {"public": "ab cd"}}).encode(), "not 64 hexadecimal digits"),
     ],
-    ids=["the private one", "nothing", "a later schema"],
-)  # fmt: skip
+    ids=["the private one", "nothing", "a later schema", "cut short"],
+)
 def test_what_is_not_a_public_key_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "key.json").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
