@@ -120,10 +120,12 @@ def test_a_stack_is_validated_by_a_job_of_slurm(stack: str, slurm: Slurm) -> Non
     assert (report["hosts"], report["ranks"]) == (["n1", "n2"], 4)
 
 
-def test_a_stack_is_validated_from_the_disks_of_its_nodes(slurm: Slurm, tmp_path: Path) -> None:
-    # both nodes have the same disk here, so that the second node's copy overwrites the first's
-    report = validate("udp", "slurm", "--local-scratch", str(tmp_path), path=slurm.bin)
+def test_a_stack_is_validated_from_the_disks_of_its_nodes(tmp_path: Path) -> None:
+    with running_slurm(disk=tmp_path) as slurm:
+        report = validate("udp", "slurm", "--local-scratch", str(tmp_path), path=slurm.bin)
+        left = slurm.run("srun", "--nodes=2", "--ntasks=2", "find", str(tmp_path), "-mindepth", "1")
     assert (report["hosts"], report["ranks"]) == (["n1", "n2"], 4)
+    assert left == ""
     assert [*tmp_path.iterdir()] == []
 
 

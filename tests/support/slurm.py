@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.support.ports import free_port
 from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
@@ -108,11 +110,13 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | None = None) -> Iterator[Slurm]:
+def running_slurm(
+    *, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | None = None, disk: Path | None = None
+) -> Iterator[Slurm]:
     """A Slurm for as long as the block runs; its jobs end with it. Skips the test where Debian's cannot be had.
 
     With a ``cluster`` each node is in the namespace of a worker of it, with an address of its own, and the controller
-    in that of its switch.
+    in that of its switch. ``disk`` is a folder in which each node sees a file system of its own, others see none.
     """
     controller = Path(program("slurmctld"))
     root = controller.parents[2]
@@ -124,8 +128,9 @@ def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | N
         slurmd = controller.with_name("slurmd-wlm")
         before = () if cluster is None else tuple(cluster.inside(cluster.switch))
         places = [()] * len(nodes) if cluster is None else [cluster.inside(worker) for worker in cluster.workers]
+        mounted = () if disk is None else _with_disk(disk)
         daemons = {
-            name: [*inside, slurmd, *daemon, "-N", name, "-d", stepd]
+            name: [*inside, *mounted, slurmd, *daemon, "-N", name, "-d", stepd]
             for name, inside in zip(nodes, places, strict=True)
         }
         clients = _clients(folder, root, configuration)
@@ -136,6 +141,13 @@ def running_slurm(*, nodes: tuple[str, ...] = ("n1", "n2"), cluster: Cluster | N
             ended.callback(_end_jobs, slurm)
             _await_nodes(slurm)
             yield slurm
+
+
+def _with_disk(disk: Path) -> tuple[str | Path, ...]:
+    """What to put before a command so that it has a file system of its own at ``disk``; skips where it may not."""
+    if os.geteuid() != 0:
+        pytest.skip("a mount that only a node sees needs root")
+    return ("unshare", "--mount", "sh", "-c", f'{program("mount")} -t tmpfs none "$0" && exec "$@"', disk)
 
 
 def _configure(folder: Path, root: Path, nodes: tuple[str, ...], cluster: Cluster | None) -> Path:
