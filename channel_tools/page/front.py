@@ -68,12 +68,13 @@ def _search_file(site: Site) -> PageFile:
 def _stack_file(site: Site, stack: ShownStack) -> PageFile:
     variants = stack_variants(site, stack)
     builds = [build for variant in variants for build in variant.builds if build.hidden is None]
+    offered = [build for variant in variants if variant.offered for build in variant.builds if build.hidden is None]
     values: dict[str, object] = {
         "stack": stack,
         "variants": variants,
         "table": stack_table(site, variants),
         "machine": machine_needs(builds),
-        "made_for": _made_for(site, builds) if variants[0].python else {},
+        "made_for": _made_for(site, offered) if variants[0].python else {},
         "subdirs": _counts([build.subdir for build in builds]),
         "installs": [(spec, name_page(spec.partition(" ")[0])) for spec in stack.install],
         "licences": sorted({str(one.record["license"]) for one in builds if one.record.get("license")}),
@@ -128,8 +129,7 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
 def _stack_row(site: Site, stack: ShownStack) -> tuple[str, str, str, str]:
     """Name, description, what it was built for, and how its last validation went."""
     variants = stack_variants(site, stack)
-    offered = [one for one in variants if any(build.hidden is None for build in one.builds)]
-    pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in offered if one.python and one.pytorch]
+    pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in variants if one.offered and one.python]
     last = stack.runs[-1] if stack.runs else None
     if last is not None:
         present = any(one.run is last and is_of_present_builds(site, one) for one in variants)

@@ -13,7 +13,7 @@ from channel_tools.page.variants import variant_value
 from channel_tools.system.charts import Line, line_chart, size_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -25,11 +25,16 @@ _FEWEST_PLOTTED = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackVariant:
-    """A stack on one Python and PyTorch ("" where it is for none): the builds that it installs and its last run."""
+    """A stack on one Python and PyTorch ("" where it is for none): the builds that it installs and its last run.
+
+    ``missing`` are names that it installs and that were not built for it; ``offered`` says whether solves find it all.
+    """
 
     python: str
     pytorch: str
     builds: tuple[Build, ...]
+    missing: tuple[str, ...]
+    offered: bool
     run: ShownRun | None
 
 
@@ -82,22 +87,32 @@ def builds_for(site: Site, spec: str) -> list[Build]:
 
 def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
     """The stack on each Python and PyTorch that it was built for, in order; superseded builds are left out."""
-    found: dict[tuple[str, str], list[Build]] = {}
-    for spec in stack.install:
-        for build in builds_for(site, spec):
-            if not build.foundation and not build.earlier:
-                found.setdefault((variant_value(build, "python"), variant_value(build, "pytorch")), []).append(build)
-    pairs = sorted((pair for pair in found if all(pair)), key=lambda pair: [as_numbers(part) for part in pair])
-    shared = [build for pair, builds in found.items() if not all(pair) for build in builds]
-    return [
-        StackVariant(
-            python=python,
-            pytorch=pytorch,
-            builds=(*found.get((python, pytorch), ()), *shared),
-            run=_last_run(stack, python, pytorch),
-        )
-        for python, pytorch in pairs or [("", "")]
-    ]
+    wanted = {spec: [build for build in builds_for(site, spec) if not build.earlier] for spec in stack.install}
+    own = [build for builds in wanted.values() for build in builds if not build.foundation]
+    found = {pair for build in own if all(pair := _pair(build))}
+    pairs = sorted(found, key=lambda pair: [as_numbers(part) for part in pair])
+    return [_variant(stack, wanted, pair) for pair in pairs or [("", "")]]
+
+
+def _pair(build: Build) -> tuple[str, str]:
+    return variant_value(build, "python"), variant_value(build, "pytorch")
+
+
+def _variant(stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tuple[str, str]) -> StackVariant:
+    """``wanted`` are the builds that meet each MatchSpec; of them this has those for the pair and those for any."""
+    found = {
+        spec: [build for build in builds if build.foundation or _pair(build) == pair or not all(_pair(build))]
+        for spec, builds in wanted.items()
+    }
+    python, pytorch = pair
+    return StackVariant(
+        python=python,
+        pytorch=pytorch,
+        builds=tuple(build for builds in found.values() for build in builds if not build.foundation),
+        missing=tuple(spec.partition(" ")[0] for spec, builds in found.items() if not builds),
+        offered=all(any(build.hidden is None for build in builds) for builds in found.values()),
+        run=_last_run(stack, python, pytorch),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +149,8 @@ def _state_of(site: Site, variant: StackVariant) -> VariantState:
     yanked = [build for build in variant.builds if build.yanked is not None]
     if yanked:
         built = "; ".join(f"{build.stem} yanked: {build.yanked}" for build in yanked)
+    elif variant.missing:
+        built = f"not built: {', '.join(variant.missing)}"
     elif known and len(known) == len(records):
         day, seconds = last_built(known)
         built = f"built and tested by {day}" + ("" if seconds is None else f", in {duration(seconds)}")

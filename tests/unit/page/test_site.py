@@ -163,6 +163,21 @@ def test_a_stack_is_a_matrix_of_what_was_built_validated_and_withdrawn(channel: 
     assert "failed validation on 2026-11-22" in pages(channel)["index.html"].words
 
 
+def test_a_variant_of_which_a_package_was_not_built_is_not_offered(tmp_path: Path) -> None:
+    def made(name: str, pytorch: str) -> Path:
+        variant = {"python": "3.11.* *_cpython", "pytorch": pytorch}
+        return make_conda(tmp_path / "made", name, build=f"pt{pytorch}", about=own(pytorch), variant=variant)
+
+    channel = new_channel(tmp_path)
+    publish(channel, made("toy", "2.5"), made("vision", "2.5"), made("toy", "2.6"))
+    write_page(channel, stacks=(ShownStack(name="toys", description="Toys", install=("toy", "vision")),))
+    index, stack = (pages(channel)[name].words for name in ("index.html", "page/stack/toys.html"))
+    assert "Python 3.11 with PyTorch 2.5" in index
+    assert "with PyTorch 2.6" not in index
+    assert "2.5, 2.6" not in stack
+    assert stack.count("built, no record of when") == stack.count("not built: vision") == 1
+
+
 @pytest.mark.parametrize(
     ("new", "said"),
     [
