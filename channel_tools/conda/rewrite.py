@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import posixpath
 import re
 import shutil
 import tempfile
 import zipfile
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.conda.archive import read_info_files, stream_component
@@ -20,6 +22,7 @@ from channel_tools.conda.contents import HashedStream, content_of, damaged_packa
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
 from channel_tools.conda.writer import ENGINE_LEVEL, ZIP_TIME, open_component
 from channel_tools.system.build_id import renew_build_id
+from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
 
 if TYPE_CHECKING:
@@ -38,8 +41,7 @@ _MEMORY_BYTES = 64 << 20
 _LONGEST_PREFIX = 255
 _RECORD = ".dist-info/RECORD"
 _RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.MULTILINE)
-_OF_PAYLOAD = frozenset({_PATHS, "has_prefix"})
-"""The files of info/ that name the prefix, and the hashes of files."""
+_HAS_PREFIX = "has_prefix"
 
 
 def rewrite_info(path: Path, edit: Edit, *, level: int = ENGINE_LEVEL) -> bool:
@@ -73,14 +75,16 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
     rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
     members = _info_members(path)
     with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
-        changes: dict[bytes, bytes] = {}
+        payload = _Payload()
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
             if entry.filename.startswith("pkg-"):
                 with open_component(archive, entry.filename, level, threads=threads) as tar:
-                    changes = _copy_payload(path, tar, rows, date_s)
+                    payload = _copy_payload(path, tar, rows, date_s)
             elif entry.filename.startswith("info-"):
                 info = _info_files(members)
-                info |= {name: _with_changes(info[name], changes) for name in _OF_PAYLOAD & info.keys()}
+                info[_PATHS] = payload.renewed_paths(info[_PATHS])
+                if _HAS_PREFIX in info:
+                    info[_HAS_PREFIX] = payload.with_prefixes(info[_HAS_PREFIX])
                 for member, _content in members:
                     _set_time(member, date_s)
                 _write_info(archive, entry.filename, members, info | dict(edit(info)), level)
@@ -88,9 +92,35 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
                 _copy_entry(old, entry, archive)
 
 
-def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> dict[bytes, bytes]:
-    """Copy the payload; the prefixes and hashes that are others in the copy."""
-    changes: dict[bytes, bytes] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Payload:
+    """What a copied payload has: the ``hashes`` (sha256) of its files, and what its builds' ``prefixes`` became.
+
+    ``renewed`` are the new hashes by the old ones, for the rows of links, which have those of what they lead to.
+    """
+
+    hashes: dict[str, str] = field(default_factory=dict)
+    renewed: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[bytes, bytes] = field(default_factory=dict)
+
+    def renewed_paths(self, content: bytes) -> bytes:
+        """paths.json as it is to be; two files of the same content may become different ones."""
+        value = decode_json(self.with_prefixes(content))
+        for row in value["paths"]:
+            if (old := row.get("sha256")) is not None:
+                row["sha256"] = self.hashes.get(row["_path"]) or self.renewed.get(old, old)
+        return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+    def with_prefixes(self, content: bytes) -> bytes:
+        """A text with the prefixes that files have now."""
+        for old, new in self.prefixes.items():
+            content = content.replace(old, new)
+        return content
+
+
+def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> _Payload:
+    """Copy the payload; what is another in the copy."""
+    payload = _Payload()
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
         hashes = {member.name: HashedStream(copy).sha256() for member, copy in _settled(path, rows) if copy}
@@ -99,12 +129,14 @@ def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow],
         if copy is not None and member.name.endswith(_RECORD):
             _renew_record(copy, member.name, hashes)
         if copy is not None and (row := rows.get(member.name)) is not None:
-            prefix = (row.prefix_placeholder or "").encode()
-            changes |= {prefix: _placeholder(prefix, path)} if prefix else {}
-            changes[(row.sha256 or "").encode()] = HashedStream(copy).sha256().encode()
+            if row.prefix_placeholder:
+                prefix = row.prefix_placeholder.encode()
+                payload.prefixes[prefix] = _placeholder(prefix, path)
+            payload.hashes[member.name] = HashedStream(copy).sha256()
+            payload.renewed[row.sha256 or ""] = payload.hashes[member.name]
             copy.seek(0)
         tar.addfile(member, copy)
-    return {old: new for old, new in changes.items() if old not in {b"", new}}
+    return payload
 
 
 def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
@@ -158,12 +190,6 @@ def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes)
         target.write(new.join([*before, rest[:kept]]))
         rest = rest[kept:]
     target.write(rest)
-
-
-def _with_changes(content: bytes, changes: Mapping[bytes, bytes]) -> bytes:
-    for old, new in changes.items():
-        content = content.replace(old, new)
-    return content
 
 
 def _set_time(member: tarfile.TarInfo, date_s: int) -> None:

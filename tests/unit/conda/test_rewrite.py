@@ -37,12 +37,16 @@ def _tar(files: Mapping[str, bytes], mtime: int) -> bytes:
     return zstandard.ZstdCompressor().compress(stream.getvalue())
 
 
-def _package(folder: Path, payload: Mapping[str, bytes], *, prefix: str, hour: int) -> Path:
-    """A package as an engine writes it: with the hour and the prefix of its build."""
+def _package(folder: Path, payload: Mapping[str, bytes], *, prefix: str, hour: int, ignored: str = "") -> Path:
+    """A package as an engine writes it: with the hour and the prefix of its build, which it ignores in one file."""
     rows = [
         {"_path": name, "path_type": "hardlink", "sha256": hashlib.sha256(content).hexdigest()}
         | {"size_in_bytes": len(content)}
-        | ({"prefix_placeholder": prefix, "file_mode": "text"} if prefix.encode() in content else {})
+        | (
+            {"prefix_placeholder": prefix, "file_mode": "text"}
+            if prefix.encode() in content and name != ignored
+            else {}
+        )
         for name, content in payload.items()
     ]
     info = {
@@ -101,6 +105,19 @@ def test_the_record_of_a_wheel_has_the_hashes_that_files_have_then(tmp_path: Pat
         digest = base64.urlsafe_b64encode(hashlib.sha256(found[file]).digest()).decode().rstrip("=")
         expected = expected.replace(stale, digest, 1)
     assert found[name].decode() == expected
+
+
+@pytest.mark.parametrize("ignored", ["p", "q"])
+def test_files_of_the_same_content_may_become_different_ones(tmp_path: Path, ignored: str) -> None:
+    prefix = _prefix("/b/")
+    payload = {"p": prefix.encode(), "q": prefix.encode()}
+    package = _package(tmp_path / "a", payload, prefix=prefix, hour=1, ignored=ignored)
+
+    _settled(package)
+
+    read_package(package, contents=True)
+    found = {member.name: stream.read() for member, stream in stream_component(package, "pkg") if stream}
+    assert [name for name, content in found.items() if content == payload[name]] == [ignored]
 
 
 def test_other_content_stays_other(tmp_path: Path) -> None:
