@@ -196,7 +196,8 @@ TEST(settings_that_contradict_each_other_are_refused) {
             "SWITCHML_TLS_CERT");
     refused(base(), {{"SWITCHML_TLS_CERT", "/c.pem"}, {"SWITCHML_TLS_KEY", "/c.key"}}, SWITCHML_ECONFIG,
             "SWITCHML_TLS_CA");
-    refused(base(), {{"SWITCHML_NUM_THREADS", "3"}}, SWITCHML_ECONFIG, "SWITCHML_MAX_OUTSTANDING_PACKETS");
+    refused(base(), {{"SWITCHML_NUM_THREADS", "3"}, {"SWITCHML_MAX_OUTSTANDING_PACKETS", "256"}}, SWITCHML_ECONFIG,
+            "SWITCHML_MAX_OUTSTANDING_PACKETS");
     refused(base(), {{"SWITCHML_NUM_THREADS", "2"}, {"SWITCHML_WORKER_PORT", "65535"}}, SWITCHML_ECONFIG,
             "SWITCHML_WORKER_PORT");
 }
