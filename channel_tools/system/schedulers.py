@@ -161,8 +161,16 @@ def status_command(name: SchedulerName) -> list[str]:
     return [sys.executable, "-P", "-m", "channel_tools.system.schedulers", name]
 
 
-def snakemake_status(state: JobState) -> str:
-    """The plugin's word for the state; of a job that ended by its script, its output files say whether it did well."""
+def snakemake_status(scheduler: Scheduler, job: str) -> str:
+    """The plugin's word for the job's state; of one that ended by its script, its output files say whether it did well.
+
+    While the scheduler does not answer, which stderr says, the job runs on for the plugin, which would end all builds.
+    """
+    try:
+        state = scheduler.state(job)
+    except CommandError as err:
+        sys.stderr.write(f"{err}\n")
+        return "running"
     if state.phase != "ended":
         return "running"
     return "failed" if state.failure else "success"
@@ -170,7 +178,4 @@ def snakemake_status(state: JobState) -> str:
 
 if __name__ == "__main__":
     _name: SchedulerName = "pbs" if sys.argv[1] == "pbs" else "slurm"
-    try:
-        sys.stdout.write(snakemake_status(scheduler_of(_name, os.environ).state(sys.argv[2])) + "\n")
-    except CommandError as err:
-        sys.exit(str(err))
+    sys.stdout.write(snakemake_status(scheduler_of(_name, os.environ), sys.argv[2]) + "\n")

@@ -77,12 +77,6 @@ def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
     assert Pbs(environ=write_client(tmp_path, "qstat", said)).state("7.server") == state
 
 
-def test_snakemake_hears_of_a_job_what_its_plugin_knows() -> None:
-    deleted = JobState(phase="ended", words="F", failure="it reached its time limit")
-    states = (JobState(phase="waiting", words="Q"), RUNNING, DONE, deleted)
-    assert [snakemake_status(state) for state in states] == ["running", "running", "success", "failed"]
-
-
 @pytest.mark.parametrize(("client", "scheduler"), [("squeue", Slurm), ("qstat", Pbs)])
 def test_a_scheduler_that_fails_is_no_end(tmp_path: Path, client: str, scheduler: type[Slurm | Pbs]) -> None:
     environ = write_client(tmp_path, client, "!Unable to contact the controller")
@@ -115,6 +109,15 @@ class ToldScheduler:
 
 
 RUNNING, DONE = JobState(phase="running", words="R"), JobState(phase="ended", words="done")
+
+
+def test_snakemake_hears_of_a_job_what_its_plugin_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    deleted = JobState(phase="ended", words="F", failure="it reached its time limit")
+    steps = [JobState(phase="waiting", words="Q"), RUNNING, DONE, deleted, CommandError("no answer")]
+    scheduler = ToldScheduler([*steps])
+    told = [snakemake_status(scheduler, "7") for _ in steps]
+    assert told == ["running", "running", "success", "failed", "running"]
+    assert capsys.readouterr().err == "no answer\n"
 
 
 def run(folder: Path, *steps: object) -> tuple[int, list[str], bytes]:
