@@ -30,12 +30,13 @@ from channel_tools.provenance.trust import TrustedIdentity
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, VerificationError
 from channel_tools.system.extras import needs_extra
+from channel_tools.system.keys import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from securesystemslib.signer import CryptoSigner
+    from securesystemslib.signer import CryptoSigner, Key
 
     from channel_tools.conda.contents import JsonObject
     from channel_tools.provenance.trust import Trust, TrustedKey
@@ -135,16 +136,27 @@ def _verify_by_identity(
     return Verified(signer=trusted.identity, finished=max(ended, default=None))
 
 
-def add_bundles(content: bytes, subject: Subject, sign: Callable[[bytes], JsonObject], *, where: str) -> bytes:
+def add_bundles(
+    content: bytes, subject: Subject, sign: Callable[[bytes], JsonObject], key: Key, *, where: str
+) -> bytes:
     """The attestations, and behind them the same statements as ``sign`` signs them, in place of its earlier ones.
 
-    Raises IntegrityError for a file that holds no attestations, VerificationError for those of another package.
+    ``key`` has to have signed all of them: ``sign`` would else have its owner say what others said. Raises
+    IntegrityError for a file that holds no attestations, VerificationError for those of another package or key.
     """
     kept = [bundle for bundle in _raw(content, where) if not _is_certified(bundle)]
-    payloads = [_envelope(envelope, where).payload for envelope in _read(msgspec.json.encode(kept), where)]
-    for payload in payloads:
-        _statement(payload, subject, where)
-    return msgspec.json.encode([*kept, *map(sign, payloads)], order="sorted") + b"\n"
+    envelopes = [_envelope(envelope, where) for envelope in _read(msgspec.json.encode(kept), where)]
+    hint = "attest it anew (--again), or name the key that attested it (--signing-key)"
+    if not envelopes:
+        raise VerificationError(f"{where}: no statement by the key {key.keyid[:SHORT]} is in it", hint=hint)
+    for envelope in envelopes:
+        try:
+            envelope.verify([key], 1)
+        except BadSignatureError:
+            message = f"{where}: has a statement that is not signed by the key {key.keyid[:SHORT]}"
+            raise VerificationError(message, hint=hint) from None
+        _statement(envelope.payload, subject, where)
+    return msgspec.json.encode([*kept, *(sign(one.payload) for one in envelopes)], order="sorted") + b"\n"
 
 
 def has_certificate(content: bytes, *, where: str) -> bool:

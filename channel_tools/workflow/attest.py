@@ -24,7 +24,7 @@ from channel_tools.system.extras import needs_extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from securesystemslib.signer import CryptoSigner
+    from securesystemslib.signer import CryptoSigner, Key
 
     from channel_tools.conda.archive import PackageInfo
     from channel_tools.conda.contents import JsonObject
@@ -188,7 +188,7 @@ def _signed(
                     attester.sign(path, built)
                     yield PackageKey.of(path)
                 if by_sigstore is not None:
-                    _add_bundles(path, built.subject, by_sigstore)
+                    _add_bundles(path, built.subject, by_sigstore, attester.signer.public_key)
                     yield PackageKey.of(path)
 
 
@@ -199,8 +199,8 @@ def _has_certificate(package: Path) -> bool:
     return has_certificate(read_sidecar(sidecar), where=str(sidecar))
 
 
-def _add_bundles(package: Path, subject: Subject, sign: Callable[[bytes], JsonObject]) -> None:
+def _add_bundles(package: Path, subject: Subject, sign: Callable[[bytes], JsonObject], key: Key) -> None:
     from channel_tools.provenance.attestations import add_bundles  # noqa: PLC0415 - slow to import
 
     sidecar = sidecar_of(package)
-    write_sidecar(package, add_bundles(read_sidecar(sidecar), subject, sign, where=str(sidecar)))
+    write_sidecar(package, add_bundles(read_sidecar(sidecar), subject, sign, key, where=str(sidecar)))

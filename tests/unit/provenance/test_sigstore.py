@@ -20,7 +20,7 @@ from channel_tools.channel import Channel, add_packages, channel_writer
 from channel_tools.channel.verify import verify_channel
 from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
 from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
-from channel_tools.system.errors import ConfigError, NetworkError, UsageError
+from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
 from channel_tools.workflow.verify import verify_folder
 from tests.support.sigstore import Sigstore, identity_token, running_sigstore
@@ -119,6 +119,25 @@ def test_what_another_identity_signed_does_not_count(
     late, toy = verify_folder(channel.path, other)
     assert late.verified is None
     assert f"{identity} (of {issuer}) has not signed it by Sigstore" in str(toy.error)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [("another's", "not signed by the key [0-9a-f]{16}"), ("none", "no statement by the key [0-9a-f]{16}")],
+)
+def test_sigstore_signs_no_statement_of_others(
+    request_: AttestRequest, tmp_path: Path, found: str, message: str
+) -> None:
+    package = make_conda(tmp_path, "toy", about=own("digest"))
+    create_key(tmp_path / "another's", passphrase=None, days=30, now=datetime.now(UTC))
+    sign_packages(None, AttestRequest(signing_key=tmp_path / "another's"), package, again=False)
+    if found == "none":
+        write_sidecar(package, b"[]")
+    before = read_sidecar(sidecar_of(package))
+    with pytest.raises(VerificationError, match=message):
+        sign_packages(None, request_, package, again=False)
+    assert read_sidecar(sidecar_of(package)) == before
+    assert sign_packages(None, request_, package, again=True) == [package.name]
 
 
 def take_payload_of(other: Path) -> Callable[[list[Any]], None]:
