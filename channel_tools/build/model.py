@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
-from channel_tools.matrix.model import BuildResources
+from channel_tools.system.schedulers import BuildResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

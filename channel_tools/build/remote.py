@@ -14,10 +14,10 @@ import msgspec
 
 from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
 from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage
-from channel_tools.matrix.model import BuildResources
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.system.files import write_bytes_atomically
+from channel_tools.system.schedulers import BuildResources
 
 BUILDS_FILE = "builds.json"
 _ERRORS = {

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.model import BuildUsage  # noqa: TC001 - msgspec looks for it here
-from channel_tools.matrix.model import BuildResources
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import write_bytes_atomically
+from channel_tools.system.schedulers import BuildResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,6 @@ from rattler import MatchSpec
 from rattler.exceptions import InvalidMatchSpecError
 
 from channel_tools.matrix.model import (
-    BuildResources,
     FoundationKind,
     LoadedTree,
     RecipeFile,
@@ -25,6 +24,7 @@ from channel_tools.matrix.model import (
 )
 from channel_tools.matrix.variants import check_keys_are_used, find_used_keys, merge_variant_files, read_variant_file
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
+from channel_tools.system.schedulers import BuildResources
 from channel_tools.system.yamlfile import read_yaml
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Tree
     from channel_tools.system.yamlfile import YamlDocument, YamlValue
 
@@ -77,15 +78,6 @@ class Stack:
     """MatchSpecs of the environment that users install, in the form with spaces."""
     validation: Mapping[str, YamlValue]
     """``method`` and that method's own settings, which the validate stage checks; empty: there is nothing to run."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildResources:
-    """What a build may use where a scheduler runs it; None is not said, so that others decide it."""
-
-    cores: int | None = None
-    memory_mib: int | None = None
-    minutes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

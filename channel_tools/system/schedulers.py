@@ -46,6 +46,15 @@ _PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BuildResources:
+    """What a build may use where a scheduler runs it; None is not said, so that others decide it."""
+
+    cores: int | None = None
+    memory_mib: int | None = None
+    minutes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobState:
     """Where a job stands; ``words`` are the scheduler's own.
 

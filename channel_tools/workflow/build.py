@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from channel_tools.channel.model import Channel
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.matrix import RenderedPackage
-    from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan, PlannedPackage
     from channel_tools.system.progress import Progress
+    from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
     from channel_tools.workflow.attest import AttestRequest
     from channel_tools.workflow.cluster import ClusterRequest

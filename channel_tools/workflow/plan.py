@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import Combination
     from channel_tools.matrix import FoundationKind, RenderedPackage, Stack
     from channel_tools.matrix.choice import Choice
-    from channel_tools.matrix.model import BuildResources
     from channel_tools.plan import Plan
     from channel_tools.plan.model import UnsatisfiablePackage
+    from channel_tools.system.schedulers import BuildResources
     from channel_tools.system.settings import Settings
 
 _CONDA_FORGE = "conda-forge"

@@ -8,8 +8,8 @@ import pytest
 from channel_tools.build.model import BuildJob, BuildUsage
 from channel_tools.build.usage import asked_for, read_usage, record_usage, usage_before, with_resources
 from channel_tools.channel import Channel
-from channel_tools.matrix.model import BuildResources
 from channel_tools.system.errors import ChannelError
+from channel_tools.system.schedulers import BuildResources
 from tests.unit.channel.toys import CONDA_FORGE
 
 GIB = 1 << 30

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,3 +98,10 @@ def test_a_folder_of_a_running_build_is_not_taken_over(tmp_path: Path) -> None:
     (places.work / JOB.stem / "tmp").mkdir(parents=True)
     with pytest.raises(FileExistsError):
         start_child(JOB, OPTIONS, places=places, channels=(), cores=1)
+
+
+def test_the_processes_around_a_build_import_nothing_that_plans() -> None:
+    """Each build begins by it: pydantic and rattler, which read trees and solve, are half of its processor time."""
+    script = "import sys, channel_tools.build.node, channel_tools.build.worker; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert {"pydantic", "rattler", "rattler_build"}.isdisjoint(result.stdout.split())

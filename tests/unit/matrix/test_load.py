@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from channel_tools.matrix import find_stack, load_tree
-from channel_tools.matrix.model import BuildResources
 from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.schedulers import BuildResources
 from tests.unit.matrix.toytree import FILES, write_tree
 
 if TYPE_CHECKING:
