@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import tarfile
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 import zstandard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_T = TypeVar("_T", bound=tarfile.TarInfo)
 
 SMALL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 18
@@ -75,6 +77,8 @@ class _Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         """Raises ReadError where tarfile would take a damaged header for the end of the archive."""
+        if (plain := _plain_header(bytes(buf), cls)) is not None:
+            return plain
         try:
             return _checked(super().frombuf(buf, encoding, errors))
         except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
@@ -86,6 +90,8 @@ class _Member(tarfile.TarInfo):
 
         Seen in Debian 12's 3.11.2, where frombuf alone was passed over; to be dropped when tarfile calls a public name.
         """
+        if (plain := _plain_header(bytes(buf), cls)) is not None:
+            return plain
         try:
             return _checked(super()._frombuf(buf, encoding, errors, **how))  # type: ignore[misc]
         except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as err:  # type: ignore[attr-defined]
@@ -155,13 +161,9 @@ def stream_tar(
         if whole and (plainly := plain_members(start)) is not None:
             yield from plainly
             return
-        source = cast("IO[bytes]", _Joined(start, limited))  # tarfile reads, and does nothing else with it
-        with (
-            _Archive.open(fileobj=io.BytesIO(start), mode="r:", tarinfo=_Member)
-            if whole
-            else _Archive.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES, tarinfo=_Member) as archive
-        ):
-            yield from _members(archive, members)
+        source = _Forward(start, limited)
+        with _Archive.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Member) as archive:
+            yield from _members(archive, source, members)
 
 
 def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | None]] | None:
@@ -173,7 +175,7 @@ def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | Non
     members: list[tuple[tarfile.TarInfo, IO[bytes] | None]] = []
     at = 0
     while (header := archive[at : at + tarfile.BLOCKSIZE]) != _END:
-        member = _plain_header(header)
+        member = _plain_header(header, tarfile.TarInfo)
         if member is None:
             return None
         member.offset, member.offset_data = at, at + tarfile.BLOCKSIZE
@@ -186,7 +188,7 @@ def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | Non
     return members if members and archive[at:] == bytes(len(archive) - at) else None
 
 
-def _plain_header(header: bytes) -> tarfile.TarInfo | None:
+def _plain_header(header: bytes, kind_of_member: type[_T]) -> _T | None:
     if len(header) != tarfile.BLOCKSIZE:
         return None
     kind = header[156:157]
@@ -199,7 +201,7 @@ def _plain_header(header: bytes) -> tarfile.TarInfo | None:
         return None
     if checksum != _BLANK_SUM + sum(header[:148]) + sum(header[156:]) or (size and kind != tarfile.REGTYPE):
         return None
-    member = tarfile.TarInfo(_text(header[:100]))
+    member = kind_of_member(_text(header[:100]))
     if kind == tarfile.DIRTYPE:
         member.name = member.name.rstrip("/")
     member.type, member.mode, member.uid, member.gid, member.size = kind, mode, uid, gid, size
@@ -222,19 +224,70 @@ def _start(source: _Limited) -> tuple[bytes, bool]:
     return start, False
 
 
-class _Joined:
-    """What was read already, then the rest."""
+class _Forward:
+    """What tarfile reads an archive from: ``start``, then ``rest``, in large chunks and never back."""
 
     def __init__(self, start: bytes, rest: _Limited) -> None:
-        self._start = io.BytesIO(start)
+        self._chunk = start
+        self._at = 0
+        self._before = 0
         self._rest = rest
 
+    def tell(self) -> int:
+        """The number of bytes that were read."""
+        return self._before + self._at
+
     def read(self, size: int) -> bytes:
-        """The next bytes, fewer than ``size`` also before the end."""
-        return self._start.read(size) or self._rest.read(size)
+        """The next ``size`` bytes, fewer only at the end."""
+        end = self._at + size
+        if end <= len(self._chunk):
+            found = self._chunk[self._at : end]
+            self._at = end
+            return found
+        parts = [self._chunk[self._at :]]
+        missing = size - len(parts[0])
+        while missing > 0:
+            self._before += len(self._chunk)
+            self._chunk = self._rest.read(_CHUNK_BYTES)
+            self._at = min(missing, len(self._chunk))
+            parts.append(self._chunk[: self._at])
+            missing -= self._at
+            if not self._chunk:
+                break
+        return b"".join(parts)
+
+    def seek(self, position: int) -> None:
+        """Go forward, to the end at most. Raises StreamError for a position that was passed."""
+        if position < self.tell():
+            raise tarfile.StreamError("an archive is read forward only")
+        while (left := position - self.tell()) and self.read(min(left, _CHUNK_BYTES)):
+            pass
 
 
-def _members(archive: tarfile.TarFile, limit: int) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+class _Content:
+    """The bytes of the member whose header was read last."""
+
+    def __init__(self, source: _Forward, size: int) -> None:
+        self._source = source
+        self._at = source.tell()
+        self._end = self._at + size
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises ReadError where the archive ends before, StreamError when another member was read."""
+        if self._source.tell() != self._at:
+            raise tarfile.StreamError("a member is read before the next one")
+        left = self._end - self._at
+        wanted = left if size < 0 else min(size, left)
+        found = self._source.read(wanted)
+        if len(found) < wanted:
+            raise tarfile.ReadError("unexpected end of data")
+        self._at += wanted
+        return found
+
+
+def _members(
+    archive: tarfile.TarFile, source: _Forward, limit: int
+) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     count = 0
     while (member := archive.next()) is not None:
         archive.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
@@ -245,7 +298,7 @@ def _members(archive: tarfile.TarFile, limit: int) -> Iterator[tuple[tarfile.Tar
             raise tarfile.ReadError(f"{member.name!r} is a sparse file")
         if member.size < 0 or not -_LATEST_S < member.mtime < _LATEST_S:
             raise tarfile.ReadError(f"{member.name!r} has {member.size} bytes, and its time is {member.mtime}")
-        yield member, archive.extractfile(member) if member.isreg() else None
-    while chunk := archive.fileobj.read(_CHUNK_BYTES):
+        yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
+    while chunk := source.read(_CHUNK_BYTES):
         if chunk != bytes(len(chunk)):
             raise tarfile.ReadError("there are bytes behind the archive's end")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The quick reading of plain archives says what the standard library says, or leaves it to that."""
+"""Reading plain archives quickly, and others as a stream, says what the standard library says."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import random
 import tarfile
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_tools.conda.tarstream import plain_members
+from channel_tools.conda.tarstream import SMALL_BYTES, plain_members, stream_tar
 
 _FIELDS = ("name", "type", "size", "linkname", "mode", "uid", "gid", "mtime", "chksum", "uname", "gname", "offset_data")
 Shown = list[tuple[tuple[object, ...], bytes | None]]
@@ -37,6 +38,13 @@ def quickly(archive: bytes) -> Shown | None:
     return shown([(member, None if stream is None else stream.read()) for member, stream in members])
 
 
+def streamed(archive: bytes) -> Shown:
+    """What is read of it where it is too large to be read into memory."""
+    packed = io.BytesIO(zstandard.compress(archive))
+    members = stream_tar(packed, SMALL_BYTES + 1)
+    return shown([(member, None if stream is None else stream.read()) for member, stream in members])
+
+
 def archive_of(members: list[tuple[str, bytes, bytes, str]], form: int) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=form) as tar:
@@ -59,6 +67,22 @@ def test_archives_of_every_format_are_read_alike(members: list[tuple[str, bytes,
     archive = archive_of(members, form)
     quick = quickly(archive)
     assert quick is None or quick == by_tarfile(archive)
+    assert streamed(archive) == by_tarfile(archive)
+
+
+@pytest.mark.parametrize("size", [0, 1, 512, 700])
+def test_a_member_is_read_in_parts_or_left_out_before_the_next(size: int) -> None:
+    members = [("a", tarfile.REGTYPE, b"x" * 700, ""), ("b", tarfile.REGTYPE, b"y" * 512, "")]
+    archive = zstandard.compress(archive_of(members, tarfile.GNU_FORMAT))
+    streams = stream_tar(io.BytesIO(archive), SMALL_BYTES + 1)
+    _a, first = next(streams)
+    assert first is not None
+    assert first.read(size) == b"x" * size
+    _b, second = next(streams)
+    assert second is not None
+    assert (second.read(500), second.read(500), second.read(500)) == (b"y" * 500, b"y" * 12, b"")
+    with pytest.raises(tarfile.StreamError):
+        first.read(1)
 
 
 def test_plain_archives_take_the_quick_way() -> None:
