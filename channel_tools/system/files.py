@@ -41,6 +41,8 @@ _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
 )
+_MOMENT_S = 0.2
+"""Longer than is_locked holds what it asks about."""
 
 
 @contextlib.contextmanager
@@ -272,13 +274,13 @@ def _sync_file(path: Path) -> None:
 def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Iterator[None]:
     """Hold ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
 
-    Raises ChannelError when another process holds it for longer than ``timeout_s`` (0: do not wait).
+    Raises ChannelError when another process holds it for longer than ``timeout_s``, or than is_locked does.
     """
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     owner_file = lock_file.with_name(lock_file.name + ".owner")
     lock = FileLock(lock_file)
     try:
-        lock.acquire(timeout=timeout_s)
+        lock.acquire(timeout=max(timeout_s, _MOMENT_S))
     except Timeout:
         message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; one writer at a time is allowed"
         raise ChannelError(message, hint="wait until it has ended, then run the same command again") from None
