@@ -56,7 +56,7 @@ _LOST_HINT = (
     " docs/how-to/build-on-a-cluster.md"
 )
 _LOST_JOB = re.compile(
-    r"    message: SLURM(?:-job '\d+' failed, SLURM status is: '(?P<state>\w+)'"
+    r"    message: SLURM(?:-job '[\d_]+' failed, SLURM status is: '(?P<state>\w+)'"
     r"| sbatch failed\. The error message was '(?P<refusal>(?s:.*?))'\.\n)(?s:.*?)\n"
     r"    jobid: \d+\n"
     r"    output: results/(?P<stem>\S+)\.built\n"

@@ -165,7 +165,7 @@ def test_of_a_lost_job_slurms_words_and_the_jobs_own_are_told(tmp_path: Path) ->
     log.write_text("slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\n")
     said = f"""
 Error in rule build:
-    message: SLURM-job '6' failed, SLURM status is: 'NODE_FAIL'. Reason: Unknown.
+    message: SLURM-job '6_1' failed, SLURM status is: 'NODE_FAIL'. Reason: Unknown.
     jobid: 2
     output: results/lost-1.0-h_0.built
     log: {tmp_path}/6.log (check log file(s) for error details)
