@@ -204,8 +204,8 @@ def _lines(path: Path) -> list[str]:
 
 
 _LIMIT_S = 3.0
-_BUFFER_BYTES = 2 * 256 * 2304
-"""What libswitchml asks for with its window of 256 packets (receive_bytes in its src/udp/runner.cpp)."""
+_BUFFER_BYTES = 2 * 252 * 2304
+"""What libswitchml asks for with its window of 252 packets (receive_bytes in its src/udp/runner.cpp)."""
 _DATAGRAM_BYTES = 1062
 """A packet of 256 values with its headers (libswitchml's README, "On the wire")."""
 _DEFAULT_PORT = 50099
