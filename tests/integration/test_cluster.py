@@ -42,9 +42,10 @@ def folder() -> Iterator[Path]:
 def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     pipe, cancelled = folder / "pipe", folder / "cancelled"
     os.mkfifo(pipe)
-    compiler = (
-        f"mkdir $PREFIX/bin; cd $PREFIX/bin; printf '#!/bin/sh\\nexec {program('gcc')} \"$@\"\\n' > gcc; chmod +x gcc"
-    )
+    gcc = folder / "gcc"  # the compiler itself may lie in a home, which no package may name
+    gcc.write_text(f'#!/bin/sh\nexec {program("gcc")} "$@"\n')
+    gcc.chmod(0o755)
+    compiler = f"mkdir $PREFIX/bin; cd $PREFIX/bin; printf '#!/bin/sh\\nexec {gcc} \"$@\"\\n' > gcc; chmod +x gcc"
     compiles = "echo 'int a;' > a.c; $BUILD_PREFIX/bin/gcc -c $SRC_DIR/a.c"
     recipes: dict[str, Recipe] = {
         "base": {"script": f"{compiler}; echo cores=$CPU_COUNT foreign=$(env | grep -c -e SLURM -e site)"},
