@@ -7,6 +7,7 @@ folder, environment and streams, and ends as it would from a shell.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import json
@@ -45,7 +46,9 @@ def _server() -> subprocess.Popen[str]:
     """One for the whole run; it ends when its standard input does."""
     command = [sys.executable, "-m", "tests.support.command_line"]
     root = Path(__file__).parents[2]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+    atexit.register(server.__exit__, None, None, None)
+    return server
 
 
 def _serve() -> None:
