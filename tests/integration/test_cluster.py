@@ -17,11 +17,11 @@ import pytest
 
 from channel_tools.system.errors import BuildError, ChannelError
 from tests.support.pbs import write_pbs
-from tests.support.processes import PATIENCE_S, assert_ended
+from tests.support.processes import PATIENCE_S, assert_ended, wait_for
 from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
-from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe, wait_for
+from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe
 
 pytestmark = pytest.mark.integration
 

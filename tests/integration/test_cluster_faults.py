@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import BuildError
+from tests.support.processes import wait_for
 from tests.support.slurm import running_slurm
 from tests.support.stacks import HEAVY_VARIABLE
-from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe, wait_for
+from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe
 
 pytestmark = [
     pytest.mark.integration,

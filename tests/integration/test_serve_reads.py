@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import hashlib
 import http.client
-import os
 import re
 import shutil
 import socket
@@ -19,6 +19,7 @@ import pytest
 from channel_tools.channel import add_packages, channel_writer, create_channel
 from channel_tools.page import add_page, paged_folder
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
+from tests.support.processes import wait_for
 from tests.support.serving import Answer, Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
@@ -278,14 +279,17 @@ def test_a_client_that_leaves_hurts_nobody(server: Server, bearer: dict[str, str
             )
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
     assert len(server.ask(BIG, headers=bearer).body) == size
-    open_files = [path.readlink() for path in fd_links(server)]
-    assert [path for path in open_files if path.name.startswith("big-")] == []
+    wait_for(lambda: not has_open(server, "big-"))
 
 
-def fd_links(server: Server) -> list[Path]:
+def has_open(server: Server, prefix: str) -> bool:
+    """Whether a worker has a file open whose name begins so."""
     workers = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    links = [link for worker in workers for link in Path(f"/proc/{worker}/fd").iterdir()]
-    return [link for link in links if os.path.lexists(link)]
+    for link in (link for worker in workers for link in Path(f"/proc/{worker}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # closed in between
+            if link.readlink().name.startswith(prefix):
+                return True
+    return False
 
 
 def test_many_clients_at_once(server: Server, bearer: dict[str, str]) -> None:

@@ -8,8 +8,12 @@ import select
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE_S = 60.0
 RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "20"))
@@ -57,3 +61,10 @@ def square_elsewhere(item: int) -> tuple[int, int]:
     if item == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return item * item, os.getpid()
+
+
+def wait_for(condition: Callable[[], bool], *, limit_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

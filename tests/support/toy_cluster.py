@@ -8,8 +8,7 @@ import os
 import select
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -145,13 +144,6 @@ def read_pipe(pipe: Path) -> list[int]:
         return [int(word) for word in os.read(reading, 4096).split()]
     finally:
         os.close(reading)
-
-
-def wait_for(condition: Callable[[], bool], *, limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def job_of(slurm: Slurm, name: str) -> str:
