@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PAGE = Path(__file__).parents[1] / "docs" / "reference" / "reproducible.md"
 _ROW = re.compile(r"^\| `([^`]+)` \|.*\n", re.MULTILINE)
-_HASH = re.compile(r"_?h[0-9a-f]{7}_[0-9]+$")
+_HASH = re.compile(r"_?h[0-9a-f]{7}_[0-9]+_?")
 _HEAD = """\
 # Packages that are built again to the same bytes
 

@@ -61,10 +61,11 @@ for file in "${files[@]}"; do
 done
 sed -i "s#^prefix=.*#prefix=\${pcfiledir}/../..#" "${PREFIX}"/lib/pkgconfig/python*.pc
 
-# Byte code holds the hash of its source (PEP 552): times of installed files are the client's affair. The module that
-# names the prefix has none, for no client replaces the prefix in byte code. What python wrote when it ran during its own
-# build names the folders of that.
+# Byte code holds the hash of its source (PEP 552): times of installed files are the client's affair. The modules that
+# name the prefix have none, for no client replaces the prefix in byte code. What python wrote when it ran during its own
+# build names the folders of that. One process compiles all: what a module's byte code refers back to, and what it
+# repeats, depends on the modules that the process compiled before.
 cd "${PREFIX}"
 find lib -type d -name __pycache__ -exec rm -r {} +
-LD_LIBRARY_PATH="${PREFIX}/lib" "bin/python${PYTHON_MINOR}" -B -I -S -m compileall -q -j "${CPU_COUNT:-1}" \
-  --invalidation-mode checked-hash -x '_sysconfigdata_' "lib/python${PYTHON_MINOR}"
+LD_LIBRARY_PATH="${PREFIX}/lib" "bin/python${PYTHON_MINOR}" -B -I -S -m compileall -q \
+  --invalidation-mode checked-hash -x '_sysconfigdata_|/python-config' "lib/python${PYTHON_MINOR}"
