@@ -156,4 +156,6 @@ def _time(verified: Verified | None) -> str | None:
 
 def _shown(signer: str | None) -> str:
     """A key by the beginning of its ID, an identity as it is."""
-    return "-" if signer is None else signer[:_SHORT] if _KEY_ID.fullmatch(signer) else signer
+    if signer is None:
+        return "-"
+    return signer[:_SHORT] if _KEY_ID.fullmatch(signer) else signer

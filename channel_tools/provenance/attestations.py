@@ -11,7 +11,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from securesystemslib.dsse import Envelope
@@ -33,7 +33,7 @@ from channel_tools.system.extras import needs_extra
 from channel_tools.system.keys import SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from securesystemslib.signer import CryptoSigner, Key
@@ -78,6 +78,11 @@ class _Bundle(msgspec.Struct):
     verificationMaterial: dict[str, object]  # noqa: N815 - Sigstore's name
     dsseEnvelope: _Envelope | None = None  # noqa: N815 - Sigstore's name
 
+    @property
+    def is_certified(self) -> bool:
+        """Whether Sigstore signed it."""
+        return not CERTIFICATES.isdisjoint(self.verificationMaterial)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
@@ -98,10 +103,12 @@ def verify_sidecar(content: bytes, subject: Subject, trust: Trust, *, now: datet
         return _verify_by_identity(content, subject, trust, now, where)
     found: Verified | None = None
     unknown: list[str] = []
-    for envelope in _read(content, where):
-        checked = _checked(_envelope(envelope, where), trust, where)
+    for _raw, bundle in _read(content, where):
+        if bundle.dsseEnvelope is None:
+            continue
+        checked = _checked(_envelope(bundle.dsseEnvelope, where), trust, where)
         if checked is None:
-            unknown += [signature.keyid for signature in envelope.signatures]
+            unknown += [signature.keyid for signature in bundle.dsseEnvelope.signatures]
             continue
         key, payload = checked
         statement = _statement(payload, subject, where)
@@ -119,9 +126,9 @@ def _verify_by_identity(
         from channel_tools.provenance.sigstore import verified_payload  # noqa: PLC0415 - slow to import
 
     statements, wrong = [], []
-    for bundle in _certified(content, where):
+    for raw in (raw for raw, bundle in _read(content, where) if bundle.is_certified):
         try:
-            payload = verified_payload(bundle, trusted)
+            payload = verified_payload(raw, trusted)
         except VerificationError as err:
             wrong.append(err.message)
             continue
@@ -144,8 +151,8 @@ def add_bundles(
     ``key`` has to have signed all of them: ``sign`` would else have its owner say what others said. Raises
     IntegrityError for a file that holds no attestations, VerificationError for those of another package or key.
     """
-    kept = [bundle for bundle in _raw(content, where) if not _is_certified(bundle)]
-    envelopes = [_envelope(envelope, where) for envelope in _read(msgspec.json.encode(kept), where)]
+    kept = [(raw, bundle) for raw, bundle in _read(content, where) if not bundle.is_certified]
+    envelopes = [_envelope(bundle.dsseEnvelope, where) for _raw, bundle in kept if bundle.dsseEnvelope is not None]
     hint = "attest it anew (--again), or name the key that attested it (--signing-key)"
     if not envelopes:
         raise VerificationError(f"{where}: no statement by the key {key.keyid[:SHORT]} is in it", hint=hint)
@@ -156,21 +163,13 @@ def add_bundles(
             message = f"{where}: has a statement that is not signed by the key {key.keyid[:SHORT]}"
             raise VerificationError(message, hint=hint) from None
         _statement(envelope.payload, subject, where)
-    return msgspec.json.encode([*kept, *(sign(one.payload) for one in envelopes)], order="sorted") + b"\n"
+    signed = [sign(one.payload) for one in envelopes]
+    return msgspec.json.encode([*(msgspec.Raw(raw) for raw, _bundle in kept), *signed], order="sorted") + b"\n"
 
 
 def has_certificate(content: bytes, *, where: str) -> bool:
     """Whether Sigstore signed any of the attestations. Raises IntegrityError for a file that holds none."""
-    return bool(_certified(content, where))
-
-
-def _certified(content: bytes, where: str) -> list[bytes]:
-    """The bundles that Sigstore signed."""
-    return [msgspec.json.encode(bundle) for bundle in _raw(content, where) if _is_certified(bundle)]
-
-
-def _is_certified(bundle: Mapping[str, Any]) -> bool:
-    return not CERTIFICATES.isdisjoint(bundle["verificationMaterial"])
+    return any(bundle.is_certified for _raw, bundle in _read(content, where))
 
 
 def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
@@ -182,18 +181,13 @@ def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
     return statement
 
 
-def _raw(content: bytes, where: str) -> list[dict[str, Any]]:
-    _read(content, where)
-    bundles: list[dict[str, Any]] = msgspec.json.decode(content)
-    return bundles
-
-
-def _read(content: bytes, where: str) -> list[_Envelope]:
+def _read(content: bytes, where: str) -> list[tuple[bytes, _Bundle]]:
+    """Each bundle as it stands in the file, and what is read of it here."""
     try:
-        bundles = decode_json(content, list[_Bundle])
+        raws = [bytes(raw) for raw in decode_json(content, list[msgspec.Raw])]
+        return [(raw, decode_json(raw, _Bundle)) for raw in raws]
     except msgspec.DecodeError as err:
         raise IntegrityError(f"{where}: holds no attestations (a JSON list of bundles): {err}", hint=_AGAIN) from None
-    return [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
 
 
 def _envelope(read: _Envelope, where: str) -> Envelope:

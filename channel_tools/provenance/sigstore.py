@@ -13,15 +13,15 @@ import sys
 from typing import TYPE_CHECKING
 
 import msgspec
-from pydantic import ValidationError
 from sigstore.dsse import Statement as SignedStatement
 from sigstore.errors import Error as SigstoreError
 from sigstore.models import Bundle, ClientTrustConfig
 from sigstore.oidc import IdentityError, IdentityToken, Issuer, detect_credential
-from sigstore.sign import SigningContext
+from sigstore.sign import Signer, SigningContext
 from sigstore.verify import Verifier
 from sigstore.verify.policy import Identity
 
+from channel_tools.conda.solving import one_line
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -32,27 +32,25 @@ if TYPE_CHECKING:
     from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity
 
 
-@contextlib.contextmanager
-def sigstore_signing(request: SigstoreRequest) -> Iterator[Callable[[bytes], JsonObject]]:
-    """What signs statements (in-toto, JSON) and returns bundles, all with one certificate.
+def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
+    """What signs statements (in-toto, JSON) and returns bundles, all with one certificate, which is asked for here.
 
     Raises ConfigError for a configuration that is none, UsageError where nobody says as whom to sign or the token does
     not count, NetworkError where Sigstore or the identity provider cannot be reached or refuses.
     """
+    given = None if request.token_file is None else _token_in(request.token_file)
+    config = _client_config(request.config)
+    token = given or _own_token(config)
     with _reaching("Sigstore"):
-        config = _client_config(request.config)
-        token = _token(request, config)
-        context = SigningContext.from_trust_config(config)
-    with contextlib.ExitStack() as held:
+        signer = Signer(token, SigningContext.from_trust_config(config))
+
+    def sign(statement: bytes) -> JsonObject:
         with _reaching("Sigstore"):
-            signer = held.enter_context(context.signer(token))
+            bundle = signer.sign_dsse(SignedStatement(statement))
+        signed: JsonObject = msgspec.json.decode(bundle.to_json())
+        return signed
 
-        def sign(statement: bytes) -> JsonObject:
-            with _reaching("Sigstore"):
-                bundle: JsonObject = msgspec.json.decode(signer.sign_dsse(SignedStatement(statement)).to_json())
-            return bundle
-
-        yield sign
+    return sign
 
 
 def verified_payload(bundle: bytes, trusted: TrustedIdentity) -> bytes:
@@ -65,52 +63,51 @@ def verified_payload(bundle: bytes, trusted: TrustedIdentity) -> bytes:
     try:
         _kind, payload = verifier.verify_dsse(Bundle.from_json(bundle), policy)
     except (SigstoreError, ValueError) as err:
-        raise VerificationError(_one_line(err)) from None
+        raise VerificationError(one_line(err)) from None
     return payload
 
 
 @functools.cache
 def _verifier(config: Path | None) -> Verifier:
-    with _reaching("Sigstore's trusted root"):
-        return Verifier(trusted_root=_client_config(config).trusted_root)
+    return Verifier(trusted_root=_client_config(config).trusted_root)
 
 
 def _client_config(path: Path | None) -> ClientTrustConfig:
     if path is None:
-        return ClientTrustConfig.production()
+        with _reaching("Sigstore's root of trust"):
+            return ClientTrustConfig.production()
     try:
         return ClientTrustConfig.from_json(path.read_text(encoding="utf-8"))
-    except (SigstoreError, ValidationError, ValueError) as err:
+    except (SigstoreError, ValueError) as err:
         hint = "give a ClientTrustConfig (trustedRoot and signingConfig) as JSON, as sigstore --trust-config does"
-        raise ConfigError(f"not a client configuration of Sigstore: {_one_line(err)}", path=path, hint=hint) from None
+        raise ConfigError(f"not a client configuration of Sigstore: {one_line(err)}", path=path, hint=hint) from None
 
 
-def _token(request: SigstoreRequest, config: ClientTrustConfig) -> IdentityToken:
-    hint = "name a file with an identity token (OpenID) with --identity-token-file"
+def _token_in(path: Path) -> IdentityToken:
     try:
-        if request.token_file is not None:
-            return IdentityToken(request.token_file.read_text(encoding="utf-8").strip())
+        return IdentityToken(path.read_text(encoding="utf-8").strip())
+    except (IdentityError, ValueError) as err:
+        message = f"{path}: no identity token that counts now: {one_line(err)}"
+        raise UsageError(message, hint="give the file of a token (OpenID) that its provider has just issued") from None
+
+
+def _own_token(config: ClientTrustConfig) -> IdentityToken:
+    """The token of the CI service that this runs in, else of whoever logs in with a browser."""
+    with _reaching("the identity provider"):
         if (found := detect_credential()) is not None:
             return IdentityToken(found)
-    except IdentityError as err:
-        raise UsageError(f"no identity to sign as: {_one_line(err)}", hint=hint) from None
     if not sys.stdin.isatty():
         message = "no identity to sign as: no CI service gives one here, and there is no terminal to log in from"
-        raise UsageError(message, hint=hint)
-    return Issuer(config.signing_config.get_oidc_url()).identity_token()
+        raise UsageError(message, hint="name a file with an identity token (OpenID) with --identity-token-file")
+    with _reaching("the identity provider"):
+        return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
 @contextlib.contextmanager
 def _reaching(what: str) -> Iterator[None]:
-    """What the library raises as an error of ours; its errors have no base in common."""
+    """Around calls that only ask a service; what they raise, the library's own and requests', has no base in common."""
     try:
         yield
-    except (ConfigError, UsageError, FileNotFoundError, PermissionError):
-        raise
     except Exception as err:
-        message = f"{what}: {type(err).__name__}: {_one_line(err)}"
+        message = f"{what}: {type(err).__name__}: {one_line(err)}"
         raise NetworkError(message, hint="run the same command again; what was signed stays so") from err
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import shlex
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from securesystemslib.signer import CryptoSigner, Key
 
@@ -139,57 +138,52 @@ def sign_packages(settings: Settings | None, request: AttestRequest, target: Pat
 
     Those that have an attestation are left alone unless ``again``; of those that Sigstore is to sign, what it signed. A
     channel's indexes name the new ones. Returns the packages that were signed. Raises UsageError for a target that is
-    neither, or a package from elsewhere, and as sigstore_signing.
+    neither, or a package from elsewhere, and as sigstore_signer.
     """
     attester, target = Attester(settings, request), target.absolute()
-    with _by_sigstore(request.sigstore) as by_sigstore:
-        if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
-            folder, files = target.parents[1], [target]
-            if not (folder / RECORD_FOLDER).is_dir():
-                return list({key.file_name for key in _signed(attester, files, by_sigstore, again=again)})
-        elif (target / RECORD_FOLDER).is_dir():
-            folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
-        else:
-            raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
-        with channel_writer(open_channel(folder)) as writer:
-            keys: dict[PackageKey, None] = {}
-            try:
-                for key in _signed(attester, files, by_sigstore, again=again):
-                    keys[key] = None
-            finally:  # those before a damaged package are signed
-                show_attestations(writer, keys)
+    by_sigstore = None if request.sigstore is None else _sigstore_signer(request.sigstore)
+    if target.is_file() and target.name.endswith(PACKAGE_SUFFIX):
+        folder, files = target.parents[1], [target]
+        if not (folder / RECORD_FOLDER).is_dir():
+            return [key.file_name for key in _signed(attester, files, by_sigstore, again=again)]
+    elif (target / RECORD_FOLDER).is_dir():
+        folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
+    else:
+        raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
+    with channel_writer(open_channel(folder)) as writer:
+        keys: list[PackageKey] = []
+        try:
+            keys.extend(_signed(attester, files, by_sigstore, again=again))
+        finally:  # those before a damaged package are signed
+            show_attestations(writer, keys)
     return [str(key) for key in keys]
 
 
-@contextlib.contextmanager
-def _by_sigstore(request: SigstoreRequest | None) -> Iterator[Callable[[bytes], JsonObject] | None]:
-    if request is None:
-        yield None
-        return
+def _sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
     with needs_extra("sigstore", "signing by Sigstore"):
-        from channel_tools.provenance.sigstore import sigstore_signing  # noqa: PLC0415 - slow to import
+        from channel_tools.provenance.sigstore import sigstore_signer  # noqa: PLC0415 - slow to import
 
-    with sigstore_signing(request) as sign:
-        yield sign
+    return sigstore_signer(request)
 
 
 def _signed(
     attester: Attester, files: Sequence[Path], by_sigstore: Callable[[bytes], JsonObject] | None, *, again: bool
-) -> Iterable[PackageKey]:
+) -> Iterator[PackageKey]:
+    """Sign what is to be signed; each package comes before it is, so that one half done is known, too."""
     for path in files:
         by_key = again or not sidecar_of(path).exists()
-        too = by_sigstore is not None and (by_key or not _has_certificate(path))
-        if by_key or too:
-            built = Built.of(path.name, read_package(path, contents=False))
-            if not built.recorded and len(files) == 1:
-                raise UsageError(f"{path}: was not built by channel_tools: nothing is known of how it was built")
-            if built.recorded:
-                if by_key:
-                    attester.sign(path, built)
-                    yield PackageKey.of(path)
-                if by_sigstore is not None:
-                    _add_bundles(path, built.subject, by_sigstore, attester.signer.public_key)
-                    yield PackageKey.of(path)
+        if not by_key and (by_sigstore is None or _has_certificate(path)):
+            continue
+        built = Built.of(path.name, read_package(path, contents=False))
+        if not built.recorded and len(files) == 1:
+            raise UsageError(f"{path}: was not built by channel_tools: nothing is known of how it was built")
+        if not built.recorded:
+            continue
+        yield PackageKey.of(path)
+        if by_key:
+            attester.sign(path, built)
+        if by_sigstore is not None:
+            _add_bundles(path, built.subject, by_sigstore, attester.signer.public_key)
 
 
 def _has_certificate(package: Path) -> bool:

@@ -64,6 +64,7 @@ def square_elsewhere(item: int) -> tuple[int, int]:
 
 
 def wait_for(condition: Callable[[], bool], *, limit_s: float = PATIENCE_S) -> None:
+    """Look again and again until the condition holds, which it has to within the limit."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline

@@ -205,9 +205,12 @@ def test_who_cannot_sign_is_told_why(
 
     with pytest.raises(UsageError, match="no identity to sign as: no CI service"):
         sign(config=folder / "config.json")
-    (tmp_path / "token").write_text("no token")
-    with pytest.raises(UsageError, match="no identity to sign as: Identity token is malformed"):
-        sign(config=folder / "config.json", token_file=tmp_path / "token")
+    for content, why in ((b"no token", "Identity token is malformed"), (b"\xff", "can't decode byte 0xff")):
+        (tmp_path / "token").write_bytes(content)
+        with pytest.raises(UsageError, match=f"token: no identity token that counts now: .*{why}"):
+            sign(config=folder / "config.json", token_file=tmp_path / "token")
+    with pytest.raises(FileNotFoundError):
+        sign(config=folder / "config.json", token_file=tmp_path / "no token")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a client configuration of Sigstore"):
         sign(config=tmp_path / "config.json", token_file=folder / "token")
