@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 from channel_tools.conda.archive import read_info_files, stream_component
 from channel_tools.conda.contents import HashedStream, content_of, damaged_package, read_path_rows
 from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
-from channel_tools.conda.writer import ENGINE_LEVEL, ZIP_TIME, open_component
+from channel_tools.conda.writer import ENGINE_LEVEL, copy_component, open_component
 from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
@@ -224,8 +224,5 @@ def _new_zip(destination: Path) -> zipfile.ZipFile:
 
 
 def _copy_entry(old: zipfile.ZipFile, entry: zipfile.ZipInfo, archive: zipfile.ZipFile) -> None:
-    with (
-        old.open(entry) as source,
-        archive.open(zipfile.ZipInfo(entry.filename, ZIP_TIME), "w", force_zip64=True) as target,
-    ):
-        shutil.copyfileobj(source, target, _CHUNK_BYTES)
+    with old.open(entry) as source:
+        copy_component(archive, entry.filename, source, entry.file_size)

@@ -13,8 +13,10 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 import tarfile
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.metadata import PackageMetadata
 
-WRITER_VERSION = 1
+WRITER_VERSION = 2
 """Raised when the bytes written for the same tree and metadata change."""
 DEFAULT_LEVEL = 6
 """Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
@@ -201,15 +203,34 @@ def _license_files(folder: Path | None) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def open_component(archive: zipfile.ZipFile, name: str, level: int, *, threads: int = 0) -> Iterator[tarfile.TarFile]:
-    """A part of a package to write members to; with ``threads`` the bytes are the same for any number but 0."""
+    """A part of a package to write members to; with ``threads`` the bytes are the same for any number but 0.
+
+    It is compressed into a file without a name beside the package first, so that its size is known when its header is
+    written.
+    """
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, threads=threads)
-    with (
-        archive.open(zipfile.ZipInfo(name, ZIP_TIME), "w", force_zip64=True) as member,
-        compressor.stream_writer(member, closefd=False) as compressed,
-        # No stream mode ("w|"): its buffer of its own costs a copy of everything, and the compressor has one.
-        tarfile.TarFile(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
-    ):
-        yield tar
+    with tempfile.TemporaryFile(dir=Path(str(archive.filename)).parent) as part:
+        with (
+            compressor.stream_writer(part, closefd=False) as compressed,
+            # No stream mode ("w|"): its buffer of its own costs a copy of everything, and the compressor has one.
+            tarfile.TarFile(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES) as tar,
+        ):
+            yield tar
+        size_bytes = part.tell()
+        part.seek(0)
+        copy_component(archive, name, part, size_bytes)
+
+
+def copy_component(archive: zipfile.ZipFile, name: str, source: IO[bytes], size_bytes: int) -> None:
+    """Write what ``source`` has from here on, ``size_bytes``, as a part of a package.
+
+    The size is given ahead, and so what is below 1.9 GiB gets no zip64 header, whose bytes differ between Python's
+    patch releases (3.11.4 changed them, https://github.com/python/cpython/pull/103863). zipfile leaves 5 % for growth.
+    """
+    entry = zipfile.ZipInfo(name, ZIP_TIME)
+    entry.file_size = size_bytes
+    with archive.open(entry, "w") as target:
+        shutil.copyfileobj(source, target, _CHUNK_BYTES)
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
