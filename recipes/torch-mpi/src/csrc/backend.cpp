@@ -114,6 +114,7 @@ MPI_Comm make_comm_within(const std::vector<int> &ranks, std::chrono::millisecon
 }  // namespace
 
 c10::intrusive_ptr<MpiBackend> MpiBackend::create(const std::vector<int> &ranks, std::chrono::milliseconds timeout) {
+    require_library();
     auto group = std::make_shared<Group>();
     group->comm = make_comm_within(ranks, timeout);
     Engine::get().with_lock([&] {

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include "library.h"
 
 namespace torch_mpi {
@@ -31,6 +33,7 @@ void reduce_block(Kind kind, at::Tensor &into, const at::Tensor &from) {
 template <at::ScalarType type, Kind kind>
 void reduce_words(void *from, void *into, int *count, MPI_Datatype * /*type*/) {
     const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);  // of the thread that waits: it holds MPI's lock
     auto *const source = static_cast<char *>(from);
     auto *const target = static_cast<char *>(into);
     for (int64_t start = 0; start < *count; start += kBlock) {

@@ -90,11 +90,14 @@ class Engine {
     Engine() = default;
 
     // All with the lock held. Works that they return are to be completed without it.
+    void begin(MpiWork &work);
     static bool has_ended(MpiWork &work);
-    Works look_at(MpiWork &work);
+    Works look_at(MpiWork &work, Clock::time_point now);
     Works take(MpiWork &work);
+    // Keeps for MPI what it still works on; whether there is any.
+    bool lose_if_running(const MpiWork &work);
     Works fail_all(Group &group, const std::string &reason);
-    Works look_at_unattended();
+    Works look_at_unattended(Clock::time_point now);
     Works poll(std::unique_lock<std::mutex> &lock);
     bool has_unattended() const;
     void call_thread();

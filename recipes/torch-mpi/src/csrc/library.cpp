@@ -89,6 +89,17 @@ bool library_usable() {
     return finalized == 0;
 }
 
+void require_library() {
+    if (owner != getpid()) {
+        throw_backend_error(
+            "MPI was started in another process, of which this one is a copy by fork(), and serves that one alone: "
+            "start processes that use torch.distributed by \"spawn\" or by MPI's launcher");
+    }
+    if (!library_usable()) {
+        throw_backend_error("MPI has been ended in this process");
+    }
+}
+
 void finish_library() {
     if (library_usable() && start_library().started_here) {
         MPI_Finalize();

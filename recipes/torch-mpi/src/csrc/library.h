@@ -28,6 +28,9 @@ const LibraryFacts &start_library();
 // Whether MPI can be called: started, not ended, and not in a child by fork().
 bool library_usable();
 
+// Throws c10::DistBackendError with the reason where it cannot.
+void require_library();
+
 // Ends MPI if start_library started it: waits for the other ranks, as MPI does.
 void finish_library();
 

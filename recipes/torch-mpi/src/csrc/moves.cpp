@@ -240,6 +240,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor &output, at::Tensor &in
     const Parts sent = split_rows(input, input_split_sizes, size_);
     const Parts received = split_rows(output, output_split_sizes, size_);
     const bool is_even = input_split_sizes.empty() && output_split_sizes.empty();
+    TORCH_CHECK_VALUE(!is_even || input.numel() == output.numel(), "torch-mpi: all_to_all_single of ", input.numel(),
+                      " elements into ", output.numel(), ": without split sizes tensors have one size");
     Buffer from = Buffer::input(input);
     const Buffer into = Buffer::output(output);
     if (from.overlaps(into)) {

@@ -46,7 +46,12 @@ struct Operation {
     std::function<void(Requests &)> start;         // makes the requests; under the engine's lock
     std::function<void()> finish;                  // copies out; on the thread that completes it
     MPI_Datatype received_as = MPI_DATATYPE_NULL;  // of a receipt: `elements` of it have to come
-    bool is_barrier = false;                       // also stands for what the group was asked for before
+    bool is_barrier = false;                       // also stands for the collectives asked for before it
+
+    // One rank's affair with another, which may come to it after a barrier only.
+    bool is_message() const {
+        return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+    }
 };
 
 class MpiWork final : public c10d::Work {

@@ -52,7 +52,7 @@ def error_of(action: Callable[[], object]) -> str:
     """The text of the error that the action must end with."""
     try:
         action()
-    except (RuntimeError, TypeError) as err:
+    except (RuntimeError, TypeError, ValueError) as err:
         return str(err)
     raise AssertionError("no error")
 

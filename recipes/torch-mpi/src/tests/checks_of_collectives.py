@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of each collective: types, operations, shapes, errors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from checks import FLOATS, INTEGERS, calls, carries, check, error_of, everybodys, mine, rank, size
+from torch.distributed import _functional_collectives as functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @check
@@ -197,6 +199,15 @@ def exchanges() -> None:
 
 
 @check
+def exchanges_of_one_size_alone_need_no_split_sizes() -> None:
+    """Nothing is written beyond a tensor that is too short for what comes."""
+    memory = torch.zeros(5 * size())
+    said = error_of(lambda: dist.all_to_all_single(memory[: size()], torch.ones(5 * size())))
+    assert f"all_to_all_single of {5 * size()} elements into {size()}" in said
+    assert memory.eq(0).all()
+
+
+@check
 def messages() -> None:
     following, before = (rank() + 1) % size(), (rank() - 1) % size()
     received = torch.empty(7)
@@ -220,6 +231,10 @@ def a_message_of_another_size() -> None:
         dist.send(torch.ones(3), dst=1)
     elif rank() == 1:
         assert "got 3 elements from rank 0" in error_of(lambda: dist.recv(torch.empty(5), src=0))
+    if rank() == 0:
+        dist.send(torch.ones(3), dst=1)
+    elif rank() == 1:
+        assert "truncated" in error_of(lambda: dist.recv(torch.empty(2), src=0))
 
 
 @check
@@ -237,8 +252,6 @@ def objects() -> None:
 
 @check
 def coalesced_and_functional_forms() -> None:
-    from torch.distributed import _functional_collectives as functional
-
     group = dist.group.WORLD
     results = functional.all_reduce_coalesced([mine(3), mine(4)], "sum", group)
     assert [one.tolist() for one in results] == [torch.stack(everybodys(n)).sum(0).tolist() for n in (3, 4)]
@@ -299,6 +312,35 @@ def more_elements_than_an_int_counts_without_mpi_4() -> None:
         moves_of_every_type()
         refused = error_of(lambda: dist.all_gather_into_tensor(torch.empty(7 * size()), mine()))
         assert "7 elements in one call: this MPI library takes 2 at most, for it has no MPI_Iallgather_c" in refused
+
+
+@check
+def what_is_begun_in_part_fails_the_group() -> None:
+    """MPI goes on with the first tensor, of which the group's ranks might not all be at the same call."""
+    group = dist.new_group()
+    tensors = [mine(2), mine(7)]
+    with few_elements_a_call(use_large_calls=False):
+        refused = error_of(lambda: functional.all_gather_into_tensor_coalesced(tensors, group))
+    assert "7 elements in one call" in refused
+    assert "was begun in part: " in error_of(lambda: dist.all_reduce(mine(), group=group))
+
+
+@check
+def modes_of_the_waiting_thread_see_nothing_of_mpis_sums() -> None:
+    seen: list[str] = []
+
+    class Note(TorchDispatchMode):  # type: ignore[misc]  # torch is not there to check
+        def __torch_dispatch__(
+            self, function: Callable[..., object], types: object, args: tuple[object, ...], kwargs: object
+        ) -> object:
+            seen.append(str(function))
+            return function(*args)
+
+    tensor = torch.ones(3, dtype=torch.bfloat16)
+    with Note():
+        dist.all_reduce(tensor)
+    assert seen == ["c10d.allreduce_.default"]
+    assert tensor.eq(size()).all()
 
 
 @check

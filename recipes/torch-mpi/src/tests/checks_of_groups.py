@@ -5,8 +5,10 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -33,6 +35,34 @@ def groups_of_some_ranks() -> None:
     for group in (pair, odd, everybody):
         if group is not dist.GroupMember.NON_GROUP_MEMBER:
             dist.destroy_process_group(group)
+
+
+@check
+def a_group_knows_pytorchs_rank_of_each_process() -> None:
+    """Whom MPI has under another number is refused: see check_rank."""
+    from torch_mpi import plugin
+
+    asked: list[tuple[int | None, int]] = []
+    with patch.object(plugin, "check_rank", lambda wanted, found: asked.append((wanted, found))):
+        dist.destroy_process_group(dist.new_group(list(reversed(range(size())))))
+    assert asked == [(rank(), rank())]
+
+
+@check
+def a_barrier_does_not_wait_for_messages() -> None:
+    """Rank 1 sends when it has heard of rank 0 after the barrier."""
+    received = torch.zeros(1)
+    if rank() == 0:
+        work = dist.irecv(received, src=1, tag=1)
+        dist.barrier()
+        dist.send(torch.ones(1), dst=1, tag=2)
+        work.wait()
+        assert received.eq(1).all()
+        return
+    dist.barrier()
+    if rank() == 1:
+        dist.recv(received, src=0, tag=2)
+        dist.send(received, dst=0, tag=1)
 
 
 @check
@@ -142,9 +172,17 @@ def a_signal_ends_a_wait() -> None:
 
 
 @check
-def children_by_fork_end_well() -> None:
+def children_by_fork_leave_mpi_alone_and_end_well() -> None:
+    """MPI's memory is the parent's too, whose data they would spoil."""
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()
     child = os.fork()
     if child == 0:
+        work.wait()
+        for call in (lambda: dist.all_reduce(torch.ones(3)), dist.new_group, dist.destroy_process_group):
+            with suppress(RuntimeError):
+                call()
+                os._exit(call is not dist.destroy_process_group)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     dist.all_reduce(torch.ones(3))

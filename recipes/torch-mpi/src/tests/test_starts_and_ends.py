@@ -9,7 +9,7 @@ import pytest
 from conftest import Launcher
 
 from torch_mpi.errors import LaunchError, SettingsError
-from torch_mpi.launch import check_launch
+from torch_mpi.launch import check_launch, check_rank
 from torch_mpi.settings import read_settings
 
 SOON_S = 60.0
@@ -53,6 +53,13 @@ def test_a_world_that_is_not_the_launchers_is_an_error(environ: dict[str, str], 
 )
 def test_a_world_that_the_launcher_made_is_none(environ: dict[str, str], size: int) -> None:
     check_launch(environ, size=size, library="MPICH")
+
+
+def test_another_rank_than_mpis_is_an_error() -> None:
+    with pytest.raises(LaunchError, match=r"rank 1 for PyTorch and rank 2 for MPI.*\(RANK=2 here\)"):
+        check_rank(1, 2)
+    check_rank(2, 2)
+    check_rank(None, 2)  # where PyTorch leaves it to MPI
 
 
 def test_settings_name_the_variable() -> None:
@@ -115,11 +122,18 @@ def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: 
 
 
 def test_what_nobody_waited_for_is_done_at_exit(launcher: Launcher) -> None:
+    """And what comes after that is an error."""
     script = launcher.code(
-        BEGIN
+        "import atexit\n"
+        "def end():\n"
+        "    try:\n        dist.all_reduce(torch.ones(3))\n"
+        "    except RuntimeError as err:\n        print(err)\n"
+        "atexit.register(end)\n"
+        + BEGIN
         + "work = dist.all_reduce(torch.ones(100_000), async_op=True)\n"
         + "work.get_future().then(lambda done: os.write(1, b'sum %d\\n' % done.value()[0][0]))\n"
     )
     ended = launcher.mpiexec(script, ranks=2)
     assert ended.code == 0, ended.said
     assert ended.said.count("sum 2\n") == 2
+    assert ended.said.count("MPI has been ended in this process") == 2

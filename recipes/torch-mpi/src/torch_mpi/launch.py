@@ -43,6 +43,18 @@ def check_launch(environ: Mapping[str, str], *, size: int, library: str) -> None
         )
 
 
+def check_rank(wanted: int | None, found: int) -> None:
+    """Raise LaunchError where PyTorch has given this process another rank than MPI, whose ``found`` counts here.
+
+    ``wanted`` is None where PyTorch leaves it to MPI, as it does in a default group that is MPI's.
+    """
+    if wanted is not None and wanted != found:
+        raise LaunchError(
+            f"this process is rank {wanted} for PyTorch and rank {found} for MPI, so that a group over MPI would take "
+            f"the values of other ranks: give init_process_group the ranks that MPI has (RANK={found} here)"
+        )
+
+
 def _check_single(environ: Mapping[str, str], library: str) -> None:
     for variable, launcher in _SIZES.items():
         started = _number(environ, variable)

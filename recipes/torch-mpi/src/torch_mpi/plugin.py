@@ -6,13 +6,13 @@ import logging
 import os
 import re
 import sys
-from datetime import timedelta
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from torch_mpi import pytorch
 from torch_mpi.errors import MPIError
-from torch_mpi.launch import check_launch
+from torch_mpi.launch import check_launch, check_rank
+from torch_mpi.pytorch import GroupRequest
 from torch_mpi.settings import read_settings
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ class Plugin:
         """Offer the backend to PyTorch; False where PyTorch has its own. See :func:`pytorch.offer_backend`."""
         return pytorch.offer_backend(self.create)
 
-    def create(self, ranks: list[int], timeout: timedelta) -> "_C.MpiBackend":
-        """The backend of a group of these ranks, of all where there are none; MPIError where MPI cannot serve."""
+    def create(self, request: GroupRequest) -> "_C.MpiBackend":
+        """The backend of the group; MPIError where MPI cannot serve."""
         if self.library is None:
             self.library = self._start()
         from torch_mpi import _C
 
-        return _C.MpiBackend.create(ranks, timeout)
+        check_rank(request.rank, self.library.rank)
+        return _C.MpiBackend.create(list(request.ranks), request.timeout)
 
     def _start(self) -> "_C.Library":
         settings = read_settings(os.environ)

@@ -6,8 +6,9 @@ Imported while PyTorch's own import ends, so torch.distributed is there and not 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -22,56 +23,79 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
-class MakesGroup(Protocol):
-    """Makes the backend of a group of these ranks, of all where there are none."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupRequest:
+    """What PyTorch wants of a group's backend."""
 
-    def __call__(self, ranks: list[int], timeout: timedelta) -> "_C.MpiBackend":
-        """Make it, with the group's time limit."""
+    ranks: Sequence[int]
+    """The members by their ranks among all processes; none for all processes."""
+    timeout: timedelta
+    place: int | None
+    """Of this process in the group; None where PyTorch leaves that to the backend."""
+
+    @property
+    def rank(self) -> int | None:
+        """Of this process among all, as PyTorch has it."""
+        return self.ranks[self.place] if self.place is not None and self.ranks else self.place
+
+
+class MakesGroup(Protocol):
+    """Makes the backend of a group."""
+
+    def __call__(self, request: GroupRequest) -> "_C.MpiBackend":
+        """Make it; every member calls this."""
 
 
 def offer_backend(create: MakesGroup) -> bool:
     """Have ``init_process_group("mpi")`` call ``create``; False where PyTorch has MPI or no process groups itself.
 
     PyTorch asks a class ProcessGroupMPI, which a build without MPI lacks, for its backend and says no more than which
-    ranks are in the group; the time limit is known to the function that calls it. Raises AttributeError or ValueError
+    ranks are in the group; the rest is known to the function that calls it. Raises AttributeError or ValueError
     where PyTorch makes groups in another way.
     """
     if not torch.distributed.is_available() or torch.distributed.is_mpi_available():
         return False
     from torch.distributed import distributed_c10d as c10d
 
-    timeouts = [DEFAULT_TIMEOUT]
-    c10d._new_process_group_helper = _noting_timeout(c10d._new_process_group_helper, timeouts)
+    requests = [GroupRequest(ranks=(), timeout=DEFAULT_TIMEOUT, place=None)]
+    c10d._new_process_group_helper = _noting_request(c10d._new_process_group_helper, requests)
 
     class ProcessGroupMPI:
         """Stands where a PyTorch that was built with MPI has its class of this name."""
 
         @staticmethod
         def create(ranks: list[int]) -> "_C.MpiBackend":
-            return create([int(rank) for rank in ranks], timeouts[-1])
+            return create(replace(requests[-1], ranks=[int(rank) for rank in ranks]))
 
     c10d.ProcessGroupMPI = ProcessGroupMPI
     c10d._MPI_AVAILABLE = True
     return True
 
 
-def _noting_timeout(make_group: Callable[P, T], timeouts: list[timedelta]) -> Callable[P, T]:
+def _noting_request(make_group: Callable[P, T], requests: list[GroupRequest]) -> Callable[P, T]:
     signature = inspect.signature(make_group)
-    if "timeout" not in signature.parameters:
-        raise ValueError("_new_process_group_helper has no parameter timeout")
+    if not {"timeout", "group_rank"} <= signature.parameters.keys():
+        raise ValueError("_new_process_group_helper has no parameters timeout and group_rank")
 
     @functools.wraps(make_group)
     def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
-        with _noted(signature.bind(*arguments, **named).arguments.get("timeout"), timeouts):
+        given = signature.bind(*arguments, **named).arguments
+        with _noted(given.get("timeout"), given["group_rank"], requests):
             return make_group(*arguments, **named)
 
     return wrapper
 
 
 @contextmanager
-def _noted(timeout: object, timeouts: list[timedelta]) -> Iterator[None]:
-    timeouts.append(timeout if isinstance(timeout, timedelta) else DEFAULT_TIMEOUT)
+def _noted(timeout: object, place: object, requests: list[GroupRequest]) -> Iterator[None]:
+    requests.append(
+        GroupRequest(
+            ranks=(),
+            timeout=timeout if isinstance(timeout, timedelta) else DEFAULT_TIMEOUT,
+            place=place if isinstance(place, int) and place >= 0 else None,
+        )
+    )
     try:
         yield
     finally:
-        timeouts.pop()
+        requests.pop()

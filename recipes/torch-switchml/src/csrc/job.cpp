@@ -19,23 +19,37 @@ bool travels_as_it_is(const std::vector<at::Tensor> &tensors, Dtype wire, const 
            first.is_contiguous();
 }
 
+// Where each tensor begins: in a packet of its own, for a packet has one exponent, by which small values beside large
+// ones would become 0; and the end of the last.
+std::vector<int64_t> offsets_of(const std::vector<at::Tensor> &tensors) {
+    constexpr int64_t kPacketNumel = 256;  // of the longest packets
+    std::vector<int64_t> offsets;
+    offsets.reserve(tensors.size() + 1);
+    int64_t end = 0;
+    for (const at::Tensor &tensor : tensors) {
+        offsets.push_back((end + kPacketNumel - 1) / kPacketNumel * kPacketNumel);
+        end = offsets.back() + tensor.numel();
+    }
+    offsets.push_back(end);
+    return offsets;
+}
+
 // Calls `action(tensor, its part of flat)` for each tensor.
 template <typename Action>
 void for_each_part(const std::vector<at::Tensor> &tensors, const at::Tensor &flat, Action action) {
-    int64_t offset = 0;
-    for (const at::Tensor &tensor : tensors) {
-        action(tensor, flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-        offset += tensor.numel();
+    const std::vector<int64_t> offsets = offsets_of(tensors);
+    for (size_t index = 0; index < tensors.size(); ++index) {
+        const at::Tensor &tensor = tensors[index];
+        action(tensor, flat.narrow(0, offsets[index], tensor.numel()).view(tensor.sizes()));
     }
 }
 
 // One buffer of the wire's type with all elements, multiplied by the factor.
 at::Tensor flatten(const std::vector<at::Tensor> &tensors, Dtype wire, const Reduction &reduction) {
-    int64_t numel = 0;
-    for (const at::Tensor &tensor : tensors) {
-        numel += tensor.numel();
+    at::Tensor flat = at::empty({offsets_of(tensors).back()}, tensors.front().options().dtype(type_on_wire(wire)));
+    if (tensors.size() > 1) {
+        flat.zero_();  // between them
     }
-    at::Tensor flat = at::empty({numel}, tensors.front().options().dtype(type_on_wire(wire)));
     for_each_part(tensors, flat, [](const at::Tensor &tensor, const at::Tensor &part) { part.copy_(tensor); });
     if (reduction.factor) {
         flat.mul_(*reduction.factor);

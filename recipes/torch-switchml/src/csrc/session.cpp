@@ -95,10 +95,13 @@ std::unique_ptr<Carrier> Session::open_wire(const std::function<void()> &check_s
     config.rank = static_cast<uint32_t>(*options_.worker);
     config.num_workers = static_cast<uint32_t>(options_.num_workers);
     config.job_timeout_ms = options_.job_timeout_ms;
-    config.job_name = options_.job_name.c_str();
     config.worker_port = options_.worker_port;
     const auto opening = std::make_shared<Opening>();
-    std::thread([opening, library = library_, config] { opening->run(*library, config); }).detach();
+    // its own copy of the name: it may outlive this session
+    std::thread([opening, library = library_, config, job_name = options_.job_name]() mutable {
+        config.job_name = job_name.c_str();
+        opening->run(*library, config);
+    }).detach();
     try {
         opening->wait(check_signals);
     } catch (...) {

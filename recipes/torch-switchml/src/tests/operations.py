@@ -250,6 +250,17 @@ def coalesced_list() -> None:
 
 
 @check
+def coalesced_list_of_different_magnitudes() -> None:
+    """Each tensor is as exact as if it were reduced alone: none shares a packet's exponent with another."""
+    values = (1e8, 1e-3, float("inf"), 1.0)
+    tensors = [torch.full((5,), value) for value in values]
+    with carries(float32=1):
+        dist.all_reduce_coalesced(tensors)
+    for tensor, value in zip(tensors, values, strict=True):
+        assert value == float("inf") or torch.allclose(tensor, torch.full((5,), size() * value))
+
+
+@check
 def coalescing_manager() -> None:
     tensors = [torch.ones(4, dtype=torch.int32), torch.ones(6, dtype=torch.int32)]
     with carries(int32=1), dist._coalescing_manager():

@@ -7,6 +7,7 @@ seconds since the start, or null where it had to kill the rank. A rank first loa
 its environment.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -58,6 +59,7 @@ def serve() -> None:
     for module in ("torch.distributed", "torch._dynamo"):  # the second is what DistributedDataParallel imports
         importlib.import_module(module)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "PyTorch's import started threads: it cannot be forked"
+    keep_for_good([dict(vars(module)) for module in list(sys.modules.values())])
     gc.freeze()  # what the ranks share stays shared when their interpreters end, two thirds of a rank's processor time
     for line in sys.stdin:
         words, ranks, limit_s = json.loads(line)
@@ -71,6 +73,11 @@ def serve() -> None:
         ended = wait(children, started, started + limit_s)
         print(json.dumps(ended), flush=True)
     return None
+
+
+def keep_for_good(shared: object) -> None:
+    """Give away a reference that nobody drops: a rank's interpreter leaves what it has from the server where it is."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(shared))
 
 
 def wait(children: Sequence[int], started: float, until: float) -> Ended:
