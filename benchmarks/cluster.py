@@ -2,7 +2,8 @@
 """Builds on a cluster, measured: ``python -m benchmarks.cluster [toys] [tree] [nodes]``.
 
 - toys: forty builds that sleep, in four layers, on a Slurm of two nodes of eight cores each on this machine, beside the
-  ideal (the longest chain of what the builds themselves took) and beside the same packages built at home
+  ideal (the longest chain of what the builds themselves took) and beside the same packages built at home; also what a
+  job takes over its build: from the moment it could begin, and until the channel has the package
 - tree: plan, workflow and Snakemake's dry run of 2,000 packages
 - nodes: how long a made-up plan of 2,000 builds takes on 1 to 256 nodes, simulated, beside its longest chain
 
@@ -14,6 +15,7 @@ and is part of what is measured.
 from __future__ import annotations
 
 import heapq
+import json
 import random
 import resource
 import statistics
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import Figure, print_figures
 from channel_tools.build.forecast import time_left
 from channel_tools.build.model import BuildJob
+from channel_tools.build.remote import BUILDS_FILE, read_builds
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import open_channel
 from channel_tools.system.charts import Bar, BarGroup, bar_chart
@@ -37,6 +40,8 @@ from tests.support.toy_cluster import Recipe, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from channel_tools.build.remote import RemoteBuilds
 
 _LAYERS, _IN_LAYER, _SLEEP_S = 4, 10, 30
 _CORES = 16
@@ -102,6 +107,74 @@ def durations_of(tool: Tool) -> dict[str, float]:
     return {key.rsplit("-", 2)[0]: usage.seconds for key, usage in known.items()}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """When a build began and ended on its node, and when the channel had its package: seconds of one clock."""
+
+    began: float
+    ended: float
+    admitted: float
+
+
+def times_of(tool: Tool, builds: RemoteBuilds) -> dict[str, Times]:
+    """The times of a workflow's jobs, by stem: the log's last line, what the build took, the index's own time.
+
+    The files that the jobs leave say nothing of it, since Snakemake touches them.
+    """
+    channel = tool.tree / "output" / "channel"
+    rows = json.loads((channel / "noarch" / "repodata.json").read_bytes())["packages.conda"]
+    took, times = durations_of(tool), {}
+    for stem in (one.stem for one in builds.jobs):
+        ended = Path(builds.logs, f"{stem}.log").stat().st_mtime
+        began = ended - took[stem.rsplit("-", 2)[0]]
+        times[stem] = Times(began=began, ended=ended, admitted=rows[f"{stem}.conda"]["indexed_timestamp"] / 1000)
+    return times
+
+
+def free_core_s(times: Sequence[Times], since: float) -> float:
+    """The first moment from ``since`` on at which fewer of these builds run than there are cores."""
+    moments = [since, *sorted(one.ended for one in times if one.ended > since)]
+    return next(now for now in moments if sum(one.began <= now < one.ended for one in times) < _CORES)
+
+
+def waits_of(
+    times: Mapping[str, Times], waits_for: Mapping[str, Sequence[str]], written: float
+) -> tuple[list[float], list[float]]:
+    """What each job took over its build: before it, once it could begin, and after it, until it was in the channel.
+
+    A build can begin when the workflow is written, what it waits for is in the channel and a core is free.
+    """
+    before, after = [], []
+    for stem, own in times.items():
+        others = [one for name, one in times.items() if name != stem]
+        ready = max([written, *(times[name].admitted for name in waits_for[stem])])
+        before.append(max(0.0, own.began - free_core_s(others, ready)))
+        after.append(own.admitted - own.ended)
+    return before, after
+
+
+def waits_figures(tool: Tool) -> list[Figure]:
+    """What jobs took over their builds: before, after, and both of the same job."""
+    file = tool.tree / "output" / "snakemake" / BUILDS_FILE
+    builds = read_builds(file)
+    waits_for = {one.stem: one.waits_for for one in builds.jobs}
+    before, after = waits_of(times_of(tool, builds), waits_for, written=file.stat().st_mtime)
+    both = [sum(one) for one in zip(before, after, strict=True)]
+    return [
+        figure("cluster: before a build, median", statistics.median(before)),
+        figure("cluster: before a build, the most", max(before)),
+        figure("cluster: after a build, median", statistics.median(after)),
+        figure("cluster: after a build, the most", max(after)),
+        figure("cluster: a job over its build, median", statistics.median(both), limit=3),
+        figure("cluster: a job over its build, the most", max(both)),
+    ]
+
+
+def figure(name: str, value: float, *, unit: str = "s", limit: float = 1e4) -> Figure:
+    """One of the toys' figures, which is not to be above the limit."""
+    return Figure(name=f"40 toys, {name}", value=value, unit=unit, limit=limit, at_most=True)
+
+
 def toys() -> list[Figure]:
     """The forty builds on the cluster and at home, each beside its ideal."""
     recipes = toy_recipes()
@@ -113,18 +186,15 @@ def toys() -> list[Figure]:
             words = ("--on", "slurm") if where == "cluster" else ("--jobs", str(_CORES))
             run = measured(tool.start(*words))
             ideal = ideal_s(durations_of(tool), recipes)
+            waits = waits_figures(tool) if where == "cluster" else []
         overhead = (run.seconds - ideal) / _LAYERS
         figures += [
-            Figure(name=f"40 toys, {where}: wall time", value=run.seconds, unit="s", limit=1e4, at_most=True),
-            Figure(name=f"40 toys, {where}: ideal", value=ideal, unit="s", limit=1e4, at_most=True),
-            Figure(
-                name=f"40 toys, {where}: per cent of the ideal",
-                value=100 * run.seconds / ideal,
-                unit="%",
-                limit=115,
-                at_most=True,
-            ),
-            Figure(name=f"40 toys, {where}: over a layer's builds", value=overhead, unit="s", limit=3, at_most=True),
+            figure(f"{where}: wall time", run.seconds),
+            figure(f"{where}: processor", run.cpu_s),
+            figure(f"{where}: ideal", ideal),
+            figure(f"{where}: per cent of the ideal", 100 * run.seconds / ideal, unit="%", limit=115),
+            figure(f"{where}: over a layer's builds", overhead, limit=3),
+            *waits,
         ]
     return figures
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a driver and the processes of a build on other machines tell each other, in files of a folder that all see.
 
-``builds.json`` says what is built. ``results/`` has, by package: ``.built`` (a build ended, well or not), ``.admitted``
-(the package is in the channel), ``.failed`` (why it is not). Every file is written whole.
+``builds.json`` says what is built. ``results/`` has, by package: ``.built`` (a build ended, well or not), ``.entered``
+(the package is in the channel, and Snakemake does not know yet), ``.admitted`` (it does), ``.failed`` (why the package
+is not there). Every file is written whole.
 """
 
 from __future__ import annotations
@@ -125,6 +126,11 @@ class Results:
     def built(self) -> Path:
         """The build ended."""
         return self.folder / f"{self.stem}.built"
+
+    @property
+    def entered(self) -> Path:
+        """The package is in the channel, taken in with another's; becomes ``admitted`` in its own step."""
+        return self.folder / f"{self.stem}.entered"
 
     @property
     def admitted(self) -> Path:

@@ -29,11 +29,12 @@ from channel_tools.system.processes import end_process_group, wait_for_any
 from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.build.model import BuildOptions, BuildPlaces
     from channel_tools.channel.model import Channel, ChannelWriter
+    from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
     from channel_tools.system.progress import Progress
 
@@ -86,7 +87,7 @@ def build_packages(
         for result in run.results(options.max_jobs):
             results.append(result)
             if result.status == "built" and result.usage is not None:
-                record_usage(writer.channel, result.job.stem, result.usage)
+                record_usage(writer.channel, {result.job.stem: result.usage})
             if on_result is not None:
                 on_result(result)
     raise_failures(results)
@@ -106,19 +107,36 @@ def take_in(
 
     Raises what ``admit`` raises when it must not enter.
     """
+    enter_packages(writer, {package: admitted_row(package, admit)}, progress=progress)
+    return PackageKey.of(package).path_in(writer.channel.path)
+
+
+def admitted_row(package: Path, admit: Callable[[Path], PackageInfo | None]) -> CachedPackage:
+    """The channel's row of a finished package that ``admit`` lets pass. Raises what that raises."""
     info = admit(package)
-    row = check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
-    destination = writer.channel.path / package.parent.name / package.name
+    return check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
+
+
+def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress) -> None:
+    """Add finished packages to the channel by one change of its indexes, except those built again; all or none.
+
+    Raises as add_set.
+    """
     digests = {published.path: published.digest for published in published_packages(writer.channel)}
-    digest, key = digests.get(destination), PackageKey.of(package)
-    if digest is not None and row.digest == digest:
+    keys = {package: PackageKey.of(package) for package in rows}
+    again = [
+        package
+        for package, row in rows.items()
+        if row.digest is not None and row.digest == digests.get(keys[package].path_in(writer.channel.path))
+    ]
+    for package in again:
         progress.note(
             f"{package.name}: built again and passed; published files never change, so the channel keeps its own"
         )
-        prefer_packages(writer, [str(key)])
-    else:
-        add_set(writer, [package], (), trusted={key: row})
-    return destination
+    if again:
+        prefer_packages(writer, [str(keys[package]) for package in again])
+    if new := [package for package in rows if package not in again]:
+        add_set(writer, new, (), trusted={keys[package]: rows[package] for package in new})
 
 
 def check_order(jobs: Sequence[BuildJob]) -> None:

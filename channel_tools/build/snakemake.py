@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,11 +27,12 @@ from channel_tools.build.model import BuildJob, BuildResult
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import BUILDS_FILE, read_outcome, results_of, write_builds
 from channel_tools.build.schedule import held_back
+from channel_tools.build.submissions import Submissions, lost_jobs
 from channel_tools.system.errors import BuildError, CommandError, UsageError
 from channel_tools.system.extras import missing
 from channel_tools.system.files import is_locked, write_text_atomically
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
-from channel_tools.system.schedulers import status_command
+from channel_tools.system.schedulers import scheduler_of, status_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -55,14 +55,6 @@ _LOST_HINT = (
     "run the same command again: what was built is kept; more time or memory, or fewer jobs at once:"
     " docs/how-to/build-on-a-cluster.md"
 )
-_LOST_JOB = re.compile(
-    r"    message: SLURM(?:-job '[\d_]+' failed, SLURM status is: '(?P<state>\w+)'"
-    r"| sbatch failed\. The error message was '(?P<refusal>(?s:.*?))'\.\n)(?s:.*?)\n"
-    r"    jobid: \d+\n"
-    r"    output: results/(?P<stem>\S+)\.built\n"
-    r"(?:    log: (?P<log>\S+))?"
-)
-"""What Snakemake's plugin for Slurm says of a job that did not end well, or that sbatch did not take."""
 _LATENCY_S = 120
 """How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
@@ -93,8 +85,8 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
     write_builds(folder / BUILDS_FILE, builds)
     for job in builds.jobs:
         results = results_of(folder / BUILDS_FILE, job.stem)
-        results.admitted.unlink(missing_ok=True)
-        results.failed.unlink(missing_ok=True)
+        for ended in (results.entered, results.admitted, results.failed):
+            ended.unlink(missing_ok=True)
         if results.built.is_file() and not Path(read_outcome(results.built).package or "/").is_file():
             results.built.unlink()
     package = resources.files("channel_tools.build")
@@ -153,16 +145,19 @@ def run_workflow(
     *,
     places: BuildPlaces,
     environ: Mapping[str, str],
+    on: str = SLURM,
     on_state: Callable[[str], None] = lambda _state: None,
+    on_warning: Callable[[str], None] = lambda _line: None,
 ) -> Generator[BuildResult]:
     """Run Snakemake to its end; yields every job's result once, when its fate is known.
 
-    ``on_state`` hears in words how far it is, whenever that changes. Leaving it early cancels the jobs, and so does
-    this process's end, however it comes.
+    ``on`` is as in snakemake_command. ``on_state`` hears in words how far it is, whenever that changes, ``on_warning``
+    of jobs that will not begin. Leaving it early cancels the jobs, and so does this process's end, however it comes.
     """
     places.logs.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(jobs, folder / BUILDS_FILE, places)
     log = places.logs / f"{_PROGRAM}.log"
+    submissions = Submissions(log, scheduler_of("pbs" if on == PBS else "slurm", environ).stuck)
     with (
         running_program(_PROGRAM, command, env=environ, cwd=folder, log=log, death_signal=signal.SIGINT) as program,
         _cancelled_on_error(program),
@@ -170,6 +165,8 @@ def run_workflow(
         while not wait_for_any([program.descriptor], Deadline.after(_LOOK_S)):
             yield from gathering.new()
             gathering.tell(on_state)
+            for line in submissions.warnings(gathering.not_begun()):
+                on_warning(line)
     yield from gathering.new()
     yield from gathering.rest(log)
 
@@ -184,35 +181,6 @@ def _cancelled_on_error(program: Program) -> Iterator[None]:
         with contextlib.suppress(subprocess.TimeoutExpired):
             program.process.wait(timeout=_CANCEL_S)
         raise
-
-
-@dataclass(kw_only=True, slots=True)
-class _LostJobs:
-    """How the jobs of a package ended, in Slurm's words, and the log of the last one that began."""
-
-    ends: list[str] = field(default_factory=list)
-    log: Path | None = None
-
-    def said_of(self, stem: str) -> str:
-        """All that, with the end of the log, and where that is."""
-        said = f"{stem}: its jobs left no result: {', '.join(self.ends)}"
-        if self.log is None:
-            return said
-        tail = f"{log_tail(self.log)}\n" if self.log.is_file() else ""
-        return f"{said}\n{tail}log: {self.log}"
-
-
-def _lost_jobs(log: Path) -> dict[str, _LostJobs]:
-    """By stem, what Snakemake's log says of jobs that Slurm ended or did not take."""
-    lost: dict[str, _LostJobs] = {}
-    for found in _LOST_JOB.finditer(log.read_text(encoding="utf-8", errors="replace")):
-        jobs = lost.setdefault(found["stem"], _LostJobs())
-        refusal = (found["refusal"] or "").rpartition("\n")[2].removeprefix("sbatch: error: ")
-        end = found["state"] or f"sbatch did not take it ({refusal})"
-        if found["state"] or end not in jobs.ends:
-            jobs.ends.append(end)
-        jobs.log = Path(found["log"]) if found["log"] else jobs.log
-    return lost
 
 
 class _Gathering:
@@ -258,10 +226,14 @@ class _Gathering:
         )
         on_state(text)
 
+    def not_begun(self) -> list[str]:
+        """The stems of jobs that have no result and were not running at the last call of ``tell``."""
+        return [stem for stem in self._waiting if stem not in self._running]
+
     def rest(self, log: Path) -> Iterator[BuildResult]:
         """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
         said = f"\n{log_tail(log)}" if self._waiting else ""
-        lost = _lost_jobs(log) if self._waiting else {}
+        lost = lost_jobs(log) if self._waiting else {}
         while self._waiting:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))

@@ -58,9 +58,9 @@ def read_usage(channel: Channel) -> Mapping[str, BuildUsage]:
         raise ChannelError(message, hint="remove the file: the next builds write it anew") from None
 
 
-def record_usage(channel: Channel, stem: str, usage: BuildUsage) -> None:
-    """Keep what the build of ``stem`` took, while the caller holds the channel's lock. Raises as read_usage."""
-    builds = {**read_usage(channel), _key_of(stem): usage}
+def record_usage(channel: Channel, usages: Mapping[str, BuildUsage]) -> None:
+    """Keep what builds took, by stem, while the caller holds the channel's lock. Raises as read_usage."""
+    builds = {**read_usage(channel), **{_key_of(stem): usage for stem, usage in usages.items()}}
     content = msgspec.json.encode(_UsageFile(builds=dict(sorted(builds.items()))))
     write_bytes_atomically(_file_of(channel), msgspec.json.format(content, indent=1) + b"\n")
 

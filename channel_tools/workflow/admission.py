@@ -2,23 +2,27 @@
 """A package that was built elsewhere enters the channel: a process beside Snakemake, one per package.
 
 ``python -m channel_tools.workflow.admission BUILDS.json STEM`` takes the channel's lock itself, since a workflow also
-runs without a driver of ours. What it does under the lock is what a build at home does.
+runs without a driver of ours. What it does under the lock is what a build at home does. Builds often end together, and
+each process and each change of the indexes has its cost: so the first one takes in all that wait, and the processes of
+the others find nothing left to do. What it cannot take in it leaves to their own processes, which say why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.build.node import FINISHED, lock_of
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
-from channel_tools.build.schedule import take_in
+from channel_tools.build.schedule import admitted_row, enter_packages
 from channel_tools.build.usage import record_usage
 from channel_tools.channel import channel_writer, open_channel
+from channel_tools.conda.package import PackageKey
 from channel_tools.system.errors import ChannelToolsError
 from channel_tools.system.progress import NotesOnly
 from channel_tools.system.settings import Settings, Tree
@@ -26,36 +30,65 @@ from channel_tools.workflow.attest import Attester, AttestRequest
 from channel_tools.workflow.audit import package_gate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from channel_tools.build.remote import RemoteBuilds
+    from channel_tools.channel import ChannelWriter
+    from channel_tools.conda.archive import PackageInfo
 
 _LOCK_WAIT_S = 3600.0
+_TOGETHER_BYTES = 64 << 20
+"""Packages that are taken in with another: no more, since what waits for that one waits for all of their audits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Finished:
+    """A build that ended well and has not entered the channel; ``folder`` is the build's."""
+
+    stem: str
+    folder: Path
+    outcome: Outcome
+
+    @property
+    def package(self) -> Path:
+        """The file that it made."""
+        return Path(str(self.outcome.package))
 
 
 def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
     """Audit the package and take it into the channel; its ``.admitted`` or ``.failed`` file says how it went.
 
-    False when the build failed or the audit refused what it made; both are tried again by the next run.
+    Others that wait are taken in with it, and have an ``.entered`` file then. False when the build failed or the audit
+    refused what it made; both are tried again by the next run.
     """
     builds, results = read_builds(builds_file), results_of(builds_file, stem)
-    folder = Path(builds.work, builds.job(stem).folder_name)
     outcome, progress = read_outcome(results.built), NotesOnly()
     try:
         if outcome.failure is not None:
             raise outcome.failure.as_error()
-        package = _take_in(builds, stem, outcome, cores, progress)
+        own = _Finished(stem=stem, folder=Path(builds.work, builds.job(stem).folder_name), outcome=outcome)
+        entered = _take_in(builds, builds_file, own, cores, progress)
     except ChannelToolsError as err:
         notes = tuple(progress.notes)
         write_outcome(results.failed, Outcome(seconds=outcome.seconds, failure=Failure.of(err), notes=notes))
         results.built.unlink()
         return False
-    write_outcome(results.admitted, replace(outcome, package=str(package), notes=tuple(progress.notes)))
-    shutil.rmtree(folder, ignore_errors=True)
-    for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
-        lock.unlink(missing_ok=True)
+    results.entered.rename(results.admitted)
+    for finished in entered:
+        _remove_build(finished.folder)
     return True
 
 
-def _take_in(builds: RemoteBuilds, stem: str, outcome: Outcome, cores: int, progress: NotesOnly) -> Path:
+def _remove_build(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
+        lock.unlink(missing_ok=True)
+
+
+def _take_in(
+    builds: RemoteBuilds, builds_file: Path, own: _Finished, cores: int, progress: NotesOnly
+) -> list[_Finished]:
+    """Take ``own`` and others into the channel, unless another process has done so; those that entered."""
     settings = Settings(
         tree=Tree(root=Path(builds.tree)),
         output=Path(builds.output),
@@ -67,14 +100,63 @@ def _take_in(builds: RemoteBuilds, stem: str, outcome: Outcome, cores: int, prog
     if builds.attest is not None:
         gate = Attester(settings, AttestRequest.of_texts(builds.attest)).attesting(gate)
     with channel_writer(channel, wait_s=_LOCK_WAIT_S) as writer:
+        if results_of(builds_file, own.stem).entered.is_file():
+            return []
         try:
-            package = take_in(writer, Path(str(outcome.package)), admit=gate, progress=progress)
+            entered = _enter(writer, own, _others(builds, builds_file, own.stem), gate, progress)
         except ChannelToolsError:
-            Path(builds.work, builds.job(stem).folder_name, FINISHED).unlink()  # what was refused is built anew
+            (own.folder / FINISHED).unlink()  # what was refused is built anew
             raise
-        if outcome.usage is not None:
-            record_usage(channel, stem, outcome.usage)
-        return package
+        record_usage(channel, {one.stem: one.outcome.usage for one in entered if one.outcome.usage is not None})
+        for one in entered:
+            package = PackageKey.of(one.package).path_in(channel.path)
+            notes = tuple(progress.notes) if one is own else ()
+            write_outcome(
+                results_of(builds_file, one.stem).entered, replace(one.outcome, package=str(package), notes=notes)
+            )
+    return entered
+
+
+def _enter(
+    writer: ChannelWriter,
+    own: _Finished,
+    others: Sequence[_Finished],
+    gate: Callable[[Path], PackageInfo | None],
+    progress: NotesOnly,
+) -> list[_Finished]:
+    """Take in ``own``, and of the others those that nothing keeps out; all these. Raises what keeps ``own`` out."""
+    rows = {own.package: admitted_row(own.package, gate)}
+    entered = [own]
+    for other in others:
+        with contextlib.suppress(ChannelToolsError):
+            rows[other.package] = admitted_row(other.package, gate)
+            entered.append(other)
+    try:
+        enter_packages(writer, rows, progress=progress)
+    except ChannelToolsError:  # of whichever
+        entered = [own]
+        enter_packages(writer, {own.package: rows[own.package]}, progress=progress)
+    return entered
+
+
+def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished]:
+    """Builds beside ``own`` that ended well and wait for their admission, in the plan's order."""
+    names = {path.name for path in results_of(builds_file, own).folder.iterdir()}
+    found, room_bytes = [], _TOGETHER_BYTES
+    for stem in (job.stem for job in builds.jobs if job.stem != own):
+        results = results_of(builds_file, stem)
+        if results.built.name not in names or not names.isdisjoint({results.entered.name, results.admitted.name}):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # Snakemake removes what a job left that counts as lost
+            one = _Finished(
+                stem=stem,
+                folder=Path(builds.work, builds.job(stem).folder_name),
+                outcome=read_outcome(results.built),
+            )
+            if one.outcome.failure is None and (size_bytes := one.package.stat().st_size) <= room_bytes:
+                room_bytes -= size_bytes
+                found.append(one)
+    return found
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,14 +34,6 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
 
 _REPODATA = "repodata.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditRequest:
-    """What to audit, and the folders of channels that have its run dependencies besides its own."""
-
-    target: Path
-    channels: tuple[Path, ...] = ()
 
 
 def package_gate(
@@ -94,18 +85,23 @@ def admit_foundation(
     }
 
 
-def run_audit(settings: Settings | None, request: AuditRequest, *, jobs: int, progress: Progress) -> AuditReport:
-    """Audit what the target is. Raises UsageError when it is neither a package, a channel nor an environment."""
-    target = request.target.absolute()
+def run_audit(
+    settings: Settings | None, target: Path, channels: Sequence[Path], *, jobs: int, progress: Progress
+) -> AuditReport:
+    """Audit what the target is; ``channels`` are folders that have its run dependencies besides its own.
+
+    Raises UsageError when it is neither a package, a channel nor an environment.
+    """
+    target = target.absolute()
     reader = Reader(build_paths=machine_paths(settings), processes=jobs)
     if target.is_file() and target.suffix == ".conda":
-        known = Known(_neighbours(settings, request, target))
+        known = Known(_neighbours(settings, channels, target))
         audit = audit_package(target, known, reader)
         return AuditReport(kind="package", target=str(target), packages=[audit])
     if is_prefix(target):
         return audit_prefix(target, reader, jobs=jobs, progress=progress)
     if target.is_dir():
-        beside = list(neighbours_in_files(path for folder in request.channels for path in channel_packages(folder)))
+        beside = list(neighbours_in_files(path for folder in channels for path in channel_packages(folder)))
         return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
     raise UsageError(
         f"{target}: neither a .conda file nor a folder", hint="name a .conda file, a channel's folder or an environment"
@@ -122,9 +118,9 @@ def machine_paths(settings: Settings | None) -> tuple[str, ...]:
     return distinctive_paths(folders)
 
 
-def _neighbours(settings: Settings | None, request: AuditRequest, package: Path) -> Sequence[Neighbour]:
+def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Path) -> Sequence[Neighbour]:
     """The packages of the channels named, else of the channel it lies in, else of the local channel."""
-    folders = list(request.channels)
+    folders = list(channels)
     own = package.parents[1]
     if not folders and (package.parent / _REPODATA).is_file():
         folders = [own]

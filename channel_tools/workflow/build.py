@@ -31,6 +31,7 @@ from channel_tools.workflow.foundation import foundation_packages, make_registry
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
     PlanRequest,
+    check_served,
     expand_request,
     plan_expansion,
     published_by_name,
@@ -100,8 +101,8 @@ def build_stacks(
 
     Offline, all that is missing is one NetworkError before anything is written.
     Holds the channel's lock from planning to the last package, so that two runs never build the same thing; on a
-    cluster that of the builds' folder. Raises what planning and the foundation raise, and the errors of builds that
-    failed after all others are done.
+    cluster that of the builds' folder. Raises what planning and the foundation raise, and after all others are done
+    the errors of builds that failed, and what check_served raises.
     """
     expansion = expand_request(settings, request.plan)
     tools = find_tools(
@@ -144,6 +145,7 @@ def build_stacks(
                 )
         if request.cluster is not None:  # each admission takes the channel's lock
             results = workflow.run(progress=progress, on_result=told)
+    check_served(plan, request.plan)
     return BuildOutcome(plan=plan, results=tuple(results))
 
 

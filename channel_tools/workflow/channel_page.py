@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import read_builds
@@ -22,8 +21,10 @@ from channel_tools.page import (
     add_page,
     remember_records,
 )
+from channel_tools.page.model import INDEX_PAGE
+from channel_tools.publish.channels import ChannelTarget
 from channel_tools.publish.model import MAIN_LABEL
-from channel_tools.publish.target import PagedTarget, open_target, with_pages
+from channel_tools.publish.target import open_target
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,31 +37,32 @@ if TYPE_CHECKING:
     from channel_tools.validate.history import KeptRun
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PageRequest:
-    """What is said of a page; None: as it was said last. ``label`` is one of the channels at an address or folder."""
-
-    label: str = MAIN_LABEL
-    address: str | None = None
-    title: str | None = None
-    with_logs: bool | None = None
-
-
 def write_channel_page(
-    at: str, settings: Settings | None, request: PageRequest, *, environ: Mapping[str, str]
+    at: str,
+    settings: Settings | None,
+    *,
+    label: str = MAIN_LABEL,
+    address: str | None = None,
+    title: str | None = None,
+    with_logs: bool | None = None,
+    environ: Mapping[str, str],
 ) -> tuple[str, PageReport]:
     """Write the page of the channel ``at`` a folder or a bucket's address; returns where it begins, and what was done.
 
-    Without ``settings``, the stacks shown are those of the last time. Raises ChannelError where there is no channel, it
+    ``label`` is one of the channels there. Of the page's address, title and logs None is what was said last; so are the
+    stacks shown without ``settings``. Raises ChannelError where there is no channel, it
     is in use, or a page of somebody else is in the way; ConfigError for a stacks.yaml or a report that cannot be read,
     UsageError for an address that is none or has credentials.
     """
-    address = None if request.address is None else _shown_address(request.address)
-    target = with_pages(open_target(at, environ=environ))
-    with target.paged(request.label) as channel:
+    address = None if address is None else _shown_address(address)
+    target = open_target(at, environ=environ)
+    if not isinstance(target, ChannelTarget):
+        message = f"{target.address}: its page cannot be written from here"
+        raise UsageError(message, hint="with our server, run channel_tools channel page --at FOLDER where it runs")
+    with target.paged(label) as channel:
         known = None if settings is None else _tree_records(settings, _package_names(channel))
-        report = add_page(channel, title=request.title, address=address, with_logs=request.with_logs, known=known)
-        return channel.place.url(report.index), report
+        report = add_page(channel, title=title, address=address, with_logs=with_logs, known=known)
+        return channel.place.url(INDEX_PAGE), report
 
 
 def remember_for_page(target: Target, label: str, settings: Settings, file_names: Collection[str]) -> None:
@@ -68,7 +70,7 @@ def remember_for_page(target: Target, label: str, settings: Settings, file_names
 
     Servers keep what their own owner said. Raises as write_channel_page.
     """
-    if isinstance(target, PagedTarget) and target.has_page(label):
+    if isinstance(target, ChannelTarget) and target.has_page(label):
         known = _tree_records(settings, file_names)
         with target.paged(label) as channel:
             remember_records(channel, known)

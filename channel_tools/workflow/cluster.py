@@ -67,13 +67,17 @@ class ClusterRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workflow:
-    """A workflow folder, what it builds, and the command that runs it: none for one that is only written."""
+    """A workflow folder, what it builds, and the command that runs it: none for one that is only written.
+
+    ``on`` is as in snakemake_command, empty for one that is only written.
+    """
 
     folder: Path
     command: tuple[str, ...]
     jobs: tuple[BuildJob, ...]
     places: BuildPlaces
     environ: Mapping[str, str]
+    on: str
 
     def run(self, *, progress: Progress, on_result: Callable[[BuildResult], None]) -> list[BuildResult]:
         """Run it to its end; results and errors as those of build_packages."""
@@ -82,7 +86,14 @@ class Workflow:
             return results
         with progress.task("building on the cluster", total=len(self.jobs)) as task:
             ended = run_workflow(
-                self.command, self.folder, self.jobs, places=self.places, environ=self.environ, on_state=task.show
+                self.command,
+                self.folder,
+                self.jobs,
+                places=self.places,
+                environ=self.environ,
+                on=self.on,
+                on_state=task.show,
+                on_warning=progress.note,
             )
             with contextlib.closing(ended):
                 for result in ended:
@@ -153,7 +164,9 @@ def workflow_of(
     builds = _builds(settings, channel, jobs, places, tools)
     signing = None if attest is None else attest.as_texts()
     write_workflow(folder, replace(builds, attest=signing, from_failed=from_failed))
-    return Workflow(folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ)
+    return Workflow(
+        folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ, on=request.on or ""
+    )
 
 
 def _builds(

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.doctor import Finding, Subject, examine, subject_of
 from channel_tools.doctor.hosts import compare_hosts
-from channel_tools.doctor.model import ROOT
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.launch.hosts import own_host_names, read_hosts, spread_ranks
 from channel_tools.matrix import find_stack, load_tree
@@ -24,44 +22,33 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoctorRequest:
-    """The stack (None: the one whose packages the environment has, else the default one) and the environment.
-
-    ``prefix`` None: the active environment, if there is one. ``hosts_file`` names hosts to compare with each other.
-    ``root`` is where /sys, /proc and /dev are.
-    """
-
-    stack: str | None
-    prefix: Path | None
-    hosts_file: Path | None = None
-    root: Path = ROOT
-
-
 def run_doctor(
-    settings: Settings, request: DoctorRequest, *, environ: Mapping[str, str]
+    settings: Settings,
+    stack_name: str | None,
+    prefix: Path | None,
+    hosts_file: Path | None,
+    *,
+    environ: Mapping[str, str],
 ) -> tuple[Subject, tuple[Finding, ...]]:
-    """What was looked at, and what was found. Raises as find_stack, activated_environment and read_hosts, and
-    UsageError for a stack without a fabric."""
+    """What was looked at, and what was found.
+
+    ``stack_name`` None: the stack whose packages the environment has, else the default one. ``prefix`` None: the active
+    environment, if there is one. ``hosts_file`` names hosts to compare with each other. Raises as find_stack,
+    activated_environment and read_hosts, and UsageError for a stack without a fabric.
+    """
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
-    given = request.prefix or (Path(active) if active else None)
+    given = prefix or (Path(active) if active else None)
     prefix = None if given is None else given.absolute()
     variables = environ if prefix is None else activated_environment(prefix, environ=environ, inherit=True)
     installed = {} if prefix is None else installed_builds(prefix)
-    stack = _chosen_stack(load_tree(settings.tree), request.stack, installed)
+    stack = _chosen_stack(load_tree(settings.tree), stack_name, installed)
     subject = subject_of(
-        stack.name,
-        stack.validation,
-        stack.install,
-        prefix=prefix,
-        variables=variables,
-        installed=installed,
-        root=request.root,
+        stack.name, stack.validation, stack.install, prefix=prefix, variables=variables, installed=installed
     )
     if not subject.backend:
         message = f"the stack {stack.name} carries no data between ranks: nothing says what its fabric is"
         raise UsageError(message, hint="name another stack: channel_tools list")
-    return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, request.hosts_file))
+    return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
 
 def _chosen_stack(loaded: LoadedTree, name: str | None, installed: Mapping[str, str]) -> Stack:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -63,18 +63,6 @@ class InstallRequest:
     trust: Trust | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockInstallRequest:
-    """A lock file, and where its packages are taken from instead of the channels it names (empty: from these)."""
-
-    lock: Path
-    channels: tuple[str, ...] = ()
-    virtual_packages: tuple[str, ...] = ()
-    trust: Trust | None = None
-    """As in InstallRequest."""
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-
 def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
     """The channels of a request, in order of priority. Raises ChannelError when there is no local channel yet."""
     return request.channels or channels_of(open_channel(settings.channel))
@@ -114,26 +102,36 @@ def install_stack(
 
 
 def install_lock(
-    request: LockInstallRequest, prefix: Path, *, package_cache: Path, progress: Progress
+    file: Path,
+    prefix: Path,
+    *,
+    channels: Sequence[str],
+    package_cache: Path,
+    environ: Mapping[str, str],
+    progress: Progress,
+    virtual_packages: tuple[str, ...] = (),
+    trust: Trust | None = None,
 ) -> EnvironmentResult:
-    """Bring ``prefix`` to what a lock names for this platform. Works without a tree of recipes.
+    """Bring ``prefix`` to what the lock ``file`` names for this platform. Works without a tree of recipes.
 
-    Raises as read_lock and create_locked_environment, and UsageError when the lock is for other platforms.
+    ``channels`` are where packages are taken from instead of those that the lock names; empty: from these. ``trust`` is
+    as in InstallRequest. Raises as read_lock and create_locked_environment, and UsageError when the lock is for other
+    platforms.
     """
-    lock = read_lock(request.lock)
+    lock = read_lock(file)
     here = current_platform()
     chosen = [platform for platform in lock.platforms if platform.platform == here]
     if not chosen:
-        message = f"{request.lock}: locked for {', '.join(one.platform for one in lock.platforms)}, this is {here}"
+        message = f"{file}: locked for {', '.join(one.platform for one in lock.platforms)}, this is {here}"
         raise UsageError(message, hint=f"lock for it as well: channel_tools pins --platform {here}")
-    sources = _sources(lock, request.channels)
+    sources = _sources(lock, channels)
     return create_locked_environment(
         prefix,
         chosen[0],
         specs=lock.specs,
         sources=sources,
-        check=attestation_check(request.trust, [*lock.channels, *sources.values()], request.environ),
-        virtual_packages=machine_virtual_packages(request.virtual_packages),
+        check=attestation_check(trust, [*lock.channels, *sources.values()], environ),
+        virtual_packages=machine_virtual_packages(virtual_packages),
         package_cache=package_cache,
         progress=progress,
     )

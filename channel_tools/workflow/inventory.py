@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import channel_address, local_path
@@ -29,51 +28,46 @@ if TYPE_CHECKING:
     Format = Literal["cyclonedx", "spdx"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InventoryRequest:
-    """What to list: a package's file or a lock (``target``), else a stack.
+def take_inventory(
+    settings: Settings | None,
+    target: Path | None = None,
+    *,
+    stack: str | None = None,
+    channels: tuple[str, ...] = (),
+    platform: str | None = None,
+) -> Inventory:
+    """Read a package's file or a lock (``target``), else a stack. Of packages at no path here, what the lock says.
 
     ``channels`` are folders or addresses that the packages are read from; empty means where the lock says, or the local
-    channel. ``platform`` chooses one of a lock's platforms; None means this machine's.
+    channel. ``platform`` chooses one of a lock's platforms; None means this machine's. Raises UsageError for a target
+    that is neither a package nor a lock or has another platform, what solving a stack raises, and IntegrityError for a
+    package that is not the locked one.
     """
-
-    target: Path | None = None
-    stack: str | None = None
-    channels: tuple[str, ...] = ()
-    platform: str | None = None
-
-
-def take_inventory(settings: Settings | None, request: InventoryRequest) -> Inventory:
-    """Read what the request names. Of packages that are at no path here, only what the lock says is known.
-
-    Raises UsageError for a target that is neither a package nor a lock or has another platform, what solving a stack
-    raises, and IntegrityError for a package that is not the locked one.
-    """
-    if request.target is not None and request.target.name.endswith(PACKAGE_SUFFIX):
-        component = read_component(request.target)
+    if target is not None and target.name.endswith(PACKAGE_SUFFIX):
+        component = read_component(target)
         return Inventory(name=component.name, platform=None, components=(component,))
-    if request.target is not None:
-        lock = read_lock(request.target)
-        name = lock.stack or request.target.name
+    if target is not None:
+        lock = read_lock(target)
+        name = lock.stack or target.name
     else:
-        lock = _stack_lock(settings, request)
+        lock = _stack_lock(settings, InstallRequest(stack=stack, channels=channels), platform)
         name = lock.stack
-    platform = request.platform or current_platform()
+    platform = platform or current_platform()
     chosen = [one for one in lock.platforms if one.platform == platform]
     if not chosen:
         message = f"{name}: locked for {', '.join(one.platform for one in lock.platforms)}, not for {platform}"
         raise UsageError(message, hint="name one of them with --platform")
-    folders = [path for channel in request.channels if (path := local_path(channel_address(channel))) is not None]
+    folders = [path for channel in channels if (path := local_path(channel_address(channel))) is not None]
     found = (_component(package, folders) for package in chosen[0].packages)
     return Inventory(name=name, platform=platform, components=tuple(sorted(found, key=lambda one: one.name)))
 
 
-def _stack_lock(settings: Settings | None, request: InventoryRequest) -> Lock:
+def _stack_lock(settings: Settings | None, install: InstallRequest, platform: str | None) -> Lock:
     if settings is None:
         raise UsageError("neither a package, a lock nor a stack was named", hint="give the path of one, or --root")
-    platforms = () if request.platform is None else (request.platform,)
+    platforms = () if platform is None else (platform,)
     pins = PinRequest(
-        install=InstallRequest(stack=request.stack, channels=request.channels),
+        install=install,
         formats=(),
         platforms=platforms,
         update=(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.launch import LaunchPlan
-    from channel_tools.launch.model import LauncherName
+    from channel_tools.launch.launchers import LauncherName
     from channel_tools.matrix.model import Stack
     from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
@@ -36,15 +36,6 @@ class ScriptRequest:
     prefix: Path | None
     launcher: LauncherName | None
     folder: Path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobRequest:
-    """What a job script asks for; ``time`` is HH:MM:SS."""
-
-    scheduler: SchedulerName
-    nodes: int
-    time: str
 
 
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
@@ -68,8 +59,16 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     )
 
 
-def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, environ: Mapping[str, str]) -> str:
-    """The text of a job script that launches the script. Raises UsageError for what a job has no place for."""
+def write_job(
+    settings: Settings,
+    request: ScriptRequest,
+    *,
+    scheduler: SchedulerName,
+    nodes: int,
+    time: str,
+    environ: Mapping[str, str],
+) -> str:
+    """The text of a job script that launches the script for ``time``, HH:MM:SS. Raises UsageError for its hosts."""
     if request.hosts_file is not None:
         raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
     stack = launchable_stack(settings, request.stack)
@@ -80,11 +79,11 @@ def write_job(settings: Settings, request: ScriptRequest, job: JobRequest, *, en
         "--prefix", str(chosen_prefix(request.prefix, environ).absolute()), *launcher, *request.words,
     )  # fmt: skip
     options = JobOptions(
-        scheduler=job.scheduler,
+        scheduler=scheduler,
         name=stack.name,
         ranks=request.ranks,
-        nodes=job.nodes,
-        time=job.time,
+        nodes=nodes,
+        time=time,
         gpus=uses_gpus(stack),
         folder=request.folder,
     )

@@ -12,7 +12,6 @@ from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.addresses import channel_address, local_path, without_credentials
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, OLD_SUFFIX, PACKAGE_SUFFIX, PackageKey
-from channel_tools.mirror.bundle.format import BOOTSTRAP
 from channel_tools.mirror.exporting.create import check_destination, create_bundle, unfinished_folder
 from channel_tools.mirror.exporting.extras import bootstrap_script, export_sources, export_tree, tool_wheels
 from channel_tools.mirror.exporting.fetch import FetchOptions
@@ -27,8 +26,9 @@ from channel_tools.mirror.exporting.plan import (
     platforms_of,
     read_since,
 )
-from channel_tools.mirror.trust.keys import KeyFolder, open_signing
-from channel_tools.mirror.upstream import read_records
+from channel_tools.mirror.format import BOOTSTRAP
+from channel_tools.mirror.keys import KeyFolder, open_signing
+from channel_tools.mirror.records import read_records
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
@@ -38,15 +38,15 @@ from channel_tools.system.http import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
 from channel_tools.workflow.plan import PlanRequest, plan_request
-from channel_tools.workflow.sources import SourceRequest, fetch_needed, needed_by_tree
+from channel_tools.workflow.sources import fetch_needed, needed_by_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.mirror.bundle.format import Received, ToolWheels
     from channel_tools.mirror.exporting.create import CreateReport
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
+    from channel_tools.mirror.format import Received, ToolWheels
     from channel_tools.pins import Lock
     from channel_tools.system.http import HttpClient
     from channel_tools.system.progress import Progress
@@ -201,7 +201,7 @@ def _source_files(
     store = SourceStore(folder=settings.sources)
     entries = set()
     for lock in locks:
-        of_stack = SourceRequest(stack=lock.stack)
+        of_stack = PlanRequest(stack=lock.stack)
         fetch_needed(settings, of_stack, dry_run=False, jobs=request.jobs, progress=progress)
         entries |= {store.entry(need) for need in needed_by_tree(settings, of_stack, progress)}
     folder = unfinished_folder(request.destination)

@@ -24,7 +24,7 @@ from channel_tools.plan import (
     not_asked_for,
     open_foundation,
 )
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import SolveError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -207,6 +207,27 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
         return package
 
     return replace(plan, unsatisfiable=tuple(map(explained, plan.unsatisfiable)))
+
+
+def request_in_words(request: PlanRequest) -> str:
+    """What is asked for, as a message says it."""
+    stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"
+    return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
+
+
+def check_served(plan: Plan, request: PlanRequest) -> None:
+    """Raise SolveError for a package of the request that the foundation serves in no variant.
+
+    Of all stacks some may be for another foundation: only where nothing at all is served, that is an error.
+    """
+    served = {package.name for package in plan.packages}
+    if request.every_stack and served:
+        return
+    missing = {item.rendered.name: item.reason for item in plan.unsatisfiable if item.rendered.name not in served}
+    if missing:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+        message = f"{request_in_words(request)}: not servable in any variant asked for: {reasons}"
+        raise SolveError(message, hint="correct the recipe, or take a foundation that has it: channel_tools plan --why")
 
 
 def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:

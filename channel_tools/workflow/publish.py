@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import indexed_files, open_channel
 from channel_tools.conda.package import PackageKey
 from channel_tools.plan import current_platform
-from channel_tools.publish import PackageFile, PackageSet
-from channel_tools.system.errors import ChannelError, UsageError
-from channel_tools.workflow.plan import plan_request
+from channel_tools.publish.model import PackageFile, PackageSet
+from channel_tools.system.errors import ChannelError
+from channel_tools.workflow.plan import check_served, plan_request, request_in_words
 
 if TYPE_CHECKING:
     from channel_tools.plan import PlannedPackage
@@ -23,14 +23,11 @@ _SHOWN = 5
 def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     """The packages that the plan of the request names, as the local channel holds them.
 
-    With the registry foundation, the foundation's packages belong to the set. Raises what planning raises, and
-    ChannelError naming the packages that are not built yet.
+    With the registry foundation, the foundation's packages belong to the set. Raises what planning and check_served
+    raise, and ChannelError naming the packages that are not built yet.
     """
     plan = plan_request(settings, request)
-    if not plan.packages:
-        reasons = sorted({item.reason for item in plan.unsatisfiable})
-        message = f"{_words(request)}: nothing in it can be built here: {'; '.join(reasons)}"
-        raise UsageError(message, hint="channel_tools plan --why says more")
+    check_served(plan, request)
     if missing := plan.to_build:
         raise _not_built(missing, request)
     channel = open_channel(settings.channel)
@@ -40,7 +37,7 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
     if channel.foundation.kind == "registry":
         foundation = [key for key, file in held.items() if file.ref.foundation and file.hidden is None]
     return PackageSet(
-        name=_words(request),
+        name=request_in_words(request),
         files=tuple(PackageFile.of(held[key].ref, held[key].path) for key in sorted({*own, *foundation})),
         foundation=channel.foundation,
     )
@@ -49,13 +46,8 @@ def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
 def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> ChannelError:
     names = [package.file_name for package in missing]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    message = f"{_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
+    message = f"{request_in_words(request)}: not in the local channel yet: {', '.join(names[:_SHOWN])}{more}"
     return ChannelError(message, hint=f"build first: {' '.join(('channel_tools', 'build', *options_of(request)))}")
-
-
-def _words(request: PlanRequest) -> str:
-    stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"
-    return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
 
 
 def options_of(request: PlanRequest) -> tuple[str, ...]:

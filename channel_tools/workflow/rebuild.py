@@ -7,7 +7,6 @@ for exactly these; sources come from the source store.
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import shutil
 from dataclasses import dataclass
@@ -34,8 +33,7 @@ from channel_tools.system.errors import CommandError, UsageError, nearest_names_
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import make_work_folder, temporary_folder
-from channel_tools.workflow.carried_recipe import read_carried
-from channel_tools.workflow.recorded_environment import read_recorded
+from channel_tools.workflow.recorded_build import read_recorded
 from channel_tools.workflow.sources import fetch_missing, missing_error
 
 if TYPE_CHECKING:
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.comparison import Difference, Verdict
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.carried_recipe import CarriedRecipe
-    from channel_tools.workflow.recorded_environment import EnvironmentChannel, RecordedEnvironment
+    from channel_tools.workflow.recorded_build import EnvironmentChannel, RecordedBuild
 
 _ENGINE = "py-rattler-build"
 _DIFFOSCOPE = "diffoscope"
@@ -142,16 +139,16 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
     recorded = read_recorded(path)
-    carried = read_carried(path, recorded.info)
     make_work_folder(settings.work)
     work = settings.work / "rebuild"
     with locked_builds(work), temporary_folder(work) as holder:
         clear_work(work)
         recipe = holder / "recipe"
-        store = _provide(settings, carried, request, progress)
-        notes = carried.write(recipe, store)
-        link = functools.partial(recorded.link, environ=request.environ, offline=request.offline, progress=progress)
-        channels = link(channel, holder)
+        store = _provide(settings, recorded, request, progress)
+        notes = recorded.write_recipe(recipe, store)
+        channels = recorded.link_environment(
+            channel, holder, environ=request.environ, offline=request.offline, progress=progress
+        )
         job = BuildJob(file_name=path.name, subdir=path.parent.name, recipe_folder=recipe)
         places = BuildPlaces(work=work, logs=settings.logs / "rebuild", cache=settings.cache)
         rebuilt = _build(job, places, request, channels, progress)
@@ -190,10 +187,10 @@ def find_package(settings: Settings, text: str) -> Path:
     return found[0].path
 
 
-def _provide(settings: Settings, carried: CarriedRecipe, request: RebuildRequest, progress: Progress) -> SourceStore:
+def _provide(settings: Settings, recorded: RecordedBuild, request: RebuildRequest, progress: Progress) -> SourceStore:
     """The store with the package's sources in it, which are fetched where they are missing."""
     store = SourceStore(folder=settings.sources)
-    needs = carried.needs(store)
+    needs = recorded.sources(store)
     missing = [need for need in needs if store.find(need) is None]
     if missing and request.offline:
         raise missing_error(missing, store)
@@ -243,7 +240,7 @@ def _with_recorded(info: Mapping[str, bytes], channels: Iterable[EnvironmentChan
     return renewed
 
 
-def _engine_note(recorded: RecordedEnvironment) -> tuple[str, ...]:
+def _engine_note(recorded: RecordedBuild) -> tuple[str, ...]:
     """That another version of the engine built the package, which may write other metadata."""
     here = importlib.metadata.version(_ENGINE)
     return () if recorded.engine == here else (f"it was built by rattler-build {recorded.engine}; here is {here}",)

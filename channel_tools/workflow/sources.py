@@ -21,6 +21,7 @@ from channel_tools.sources.store import SourceStore, stored_entries
 from channel_tools.sources.transfer import DEFAULT_NAME, export_entries
 from channel_tools.system.errors import ConfigError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.files import sha256_of_file
+from channel_tools.workflow.plan import PlanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,18 +40,6 @@ _KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
 """What a source entry says beside where the bytes are."""
 _LATER_SUITE = "trixie"
 """Has tarballs that are newer than the foundation's packages: the one of recipes/python."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceRequest:
-    """Whose sources: of every stack, or of one (None: the default one), of some of its packages, on one kind of
-    foundation or on any.
-    """
-
-    stack: str | None = None
-    every_stack: bool = False
-    packages: tuple[str, ...] = ()
-    foundation: FoundationKind | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +65,8 @@ class SourceRow:
         }
 
 
-def needed_by_tree(settings: Settings, request: SourceRequest, progress: Progress) -> tuple[NeededSource, ...]:
-    """The sources that recipes name, as the matrix expands them; no foundation is looked at.
+def needed_by_tree(settings: Settings, request: PlanRequest, progress: Progress) -> tuple[NeededSource, ...]:
+    """The sources that recipes name in every variant, on the request's foundation or (None) on any; none is looked at.
 
     Those of every stack include recipes that no stack names, as far as these render with the shared variant files
     alone. Raises what loading and expanding a tree raises.
@@ -112,7 +101,7 @@ def _without_stack(
                 break
 
 
-def list_sources(settings: Settings, request: SourceRequest, progress: Progress) -> list[SourceRow]:
+def list_sources(settings: Settings, request: PlanRequest, progress: Progress) -> list[SourceRow]:
     """A row per needed source; a damaged entry's origin is what can be read of it."""
     store = SourceStore(folder=settings.sources)
     rows = []
@@ -131,7 +120,7 @@ def add_sources(
     repository without a commit that a recipe names, and for damaged ones. Nothing is added before all paths are known.
     """
     store = SourceStore(folder=settings.sources)
-    needs = needed_by_tree(settings, SourceRequest(every_stack=True), progress)
+    needs = needed_by_tree(settings, PlanRequest(every_stack=True), progress)
     repositories = [_repository_at(path) for path in paths if path.is_dir()]
     files = [(path, _need_of_file(path, needs)) for path in paths if not path.is_dir()]
     commits = [need for need in needs if need.kind == "git" and any(item.holds(need.identity) for item in repositories)]
@@ -148,7 +137,7 @@ def add_sources(
 
 
 def fetch_needed(
-    settings: Settings, request: SourceRequest, *, dry_run: bool, jobs: int, progress: Progress
+    settings: Settings, request: PlanRequest, *, dry_run: bool, jobs: int, progress: Progress
 ) -> list[NeededSource]:
     """Fetch what the store lacks of the request's sources; what was, or would be, fetched. Raises as fetch_sources."""
     store = SourceStore(folder=settings.sources)
@@ -183,7 +172,7 @@ def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
 
 
 def export_sources(
-    settings: Settings, destination: Path, request: SourceRequest | None, *, dry_run: bool, progress: Progress
+    settings: Settings, destination: Path, request: PlanRequest | None, *, dry_run: bool, progress: Progress
 ) -> tuple[Path, list[Path]]:
     """Write the whole store, or with a request what it needs, to one file; the file and the entries in it.
 

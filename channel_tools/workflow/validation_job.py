@@ -25,19 +25,20 @@ from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.ranks import RankHosts
 from channel_tools.validate.runner import find_method
 from channel_tools.workflow.cluster import check_work_is_shared
-from channel_tools.workflow.environment import stack_to_validate
+from channel_tools.workflow.environment import built_requests, stack_to_validate
 from channel_tools.workflow.launch import method_options, uses_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from channel_tools.launch.jobs import Listener
-    from channel_tools.launch.model import LauncherName
+    from channel_tools.launch.launchers import LauncherName
     from channel_tools.system.schedulers import SchedulerName
     from channel_tools.system.settings import Settings
 
 _JOBS = "jobs"
 _SCRIPT = "job.sh"
+_VARIANT_MINUTES = 30
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
 
@@ -47,16 +48,18 @@ class ValidationJob:
     """What a scheduler is asked for, and what the job runs.
 
     ``words`` are the options of ``validate`` that the job's own command gets, beside those of places and ranks;
-    ``folder`` is where it runs. ``submit_options`` are words of sbatch or qsub.
+    ``folder`` is where it runs. ``time`` is the job's limit, HH:MM:SS, None half an hour for each variant: of those
+    that the channel has with ``all_variants``, else of the one. ``submit_options`` are words of sbatch or qsub.
     """
 
     scheduler: SchedulerName
     stack: str | None
     nodes: int
     ranks_per_node: int
-    time: str
+    time: str | None
     words: tuple[str, ...]
     folder: Path
+    all_variants: bool = False
     submit_options: tuple[str, ...] = ()
 
     @property
@@ -104,7 +107,7 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
         name=f"validate-{stack.name}",
         ranks=job.ranks,
         nodes=job.nodes,
-        time=job.time,
+        time=job.time or _default_time(settings, job),
         gpus=uses_gpus(stack),
         folder=job.folder,
         variables={CACHE_VARIABLE: str(settings.cache)},
@@ -115,6 +118,12 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
         *("--nodes", str(job.nodes), "--ranks-per-node", str(job.ranks_per_node), *job.words),
     )
     return options, command
+
+
+def _default_time(settings: Settings, job: ValidationJob) -> str:
+    variants = len(built_requests(settings, job.stack)) if job.all_variants else 1
+    hours, minutes = divmod(variants * _VARIANT_MINUTES, 60)
+    return f"{hours:02}:{minutes:02}:00"
 
 
 def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:

@@ -20,7 +20,7 @@ from channel_tools.conda.package import (
     read_sidecar,
     sidecar_of,
 )
-from channel_tools.mirror.upstream import read_records
+from channel_tools.mirror.records import read_records
 from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError

@@ -21,7 +21,7 @@ from tests.support.processes import PATIENCE_S, assert_ended, wait_for
 from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
-from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe
+from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe, read_until
 
 pytestmark = pytest.mark.integration
 
@@ -55,16 +55,25 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
             "script": f"{compiles}; if test ! -e {cancelled}; then touch {cancelled}; echo $$ > {pipe}; sleep 1000; fi",
             "build": ("base",),
         },
+        "large": {},
     }
-    tool = Tool(folder, slurm, recipes, programs=("ccache",))
+    tool = Tool(folder, slurm, recipes, programs=("ccache",), resources={"large": {"memory_mib": 99_000, "minutes": 9}})
+    slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=60")  # a job without stated minutes asks for more
     with tool.start("--on", "slurm", "--compiler-cache", "ccache") as process:
+        warned = read_until(process, "does not begin: PartitionTimeLimit; it asks for cores: 4, memory_mib: 8000")
+        slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
         _, said = process.communicate(timeout=LIMIT_S)
+    assert warned.count("its job is refused: Memory specification can not be satisfied; ") == 1
+    assert "; it asks for cores: 4, memory_mib: 99000, minutes: 9; state less under `resources`" in warned
+    assert warned.count("does not begin") == 1
     assert process.returncode == BuildError.exit_code, said
     assert "the build script failed" in said
     assert "boom base" in said
     assert "not built because of that: held-1.0" in said
+    assert "large-1.0" in said
+    assert "its jobs left no result: sbatch did not take it (Memory specification can not be satisfied; " in said
     assert tool.published() == ["base", "lost"]
     assert_ended(script)
     cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says

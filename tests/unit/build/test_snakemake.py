@@ -164,17 +164,20 @@ def test_of_a_lost_job_slurms_words_and_the_jobs_own_are_told(tmp_path: Path) ->
     log = tmp_path / "7.log"
     log.write_text("slurmstepd: error: *** JOB 7 ON n1 CANCELLED DUE TO TIME LIMIT ***\n")
     said = f"""
+[Mon Jan  1 00:00:00 2026]
 Error in rule build:
     message: SLURM-job '6_1' failed, SLURM status is: 'NODE_FAIL'. Reason: Unknown.
     jobid: 2
     output: results/lost-1.0-h_0.built
     log: {tmp_path}/6.log (check log file(s) for error details)
 Trying to restart job 2.
+[Mon Jan  1 00:00:00 2026]
 Error in rule build:
     message: SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Reason: Unknown.
     jobid: 2
     output: results/lost-1.0-h_0.built
     log: {log} (check log file(s) for error details)
+[Mon Jan  1 00:00:00 2026]
 Error in rule build:
     message: SLURM sbatch failed. The error message was 'sbatch: error: QOSMaxSubmitJobPerUserLimit
 sbatch: error: Batch job submission failed: it's over a limit'.
@@ -186,11 +189,11 @@ For further error details see the cluster/cloud log and the log files of the inv
     shell:
         ...
 """
-    (tmp_path / "said").write_text(said + said[said.rindex("Error in") :])
+    (tmp_path / "said").write_text(said + said[said.rindex("[Mon") :])
     results = run(tmp_path, "cat said", job("lost"), job("refused"), job("other"))
     lost, refused, other = (str(result.error) for result in results)
     assert lost.splitlines()[0] == "lost-1.0-h_0: its jobs left no result: NODE_FAIL, TIMEOUT"
-    words = "sbatch did not take it (Batch job submission failed: it's over a limit)"
+    words = "sbatch did not take it (QOSMaxSubmitJobPerUserLimit; Batch job submission failed: it's over a limit)"
     assert refused == f"refused-1.0-h_0: its jobs left no result: {words}"
     assert "CANCELLED DUE TO TIME LIMIT" in lost
     assert f"log: {log}" in lost

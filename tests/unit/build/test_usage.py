@@ -26,9 +26,9 @@ def channel(tmp_path: Path) -> Channel:
 
 
 def test_what_a_build_took_is_found_again_whatever_its_digest(channel: Channel) -> None:
-    record_usage(channel, "lib-1.0-udp_h1234567_0", usage(1))
-    record_usage(channel, "lib-1.0-py311habcdef0_0", usage(2))
-    record_usage(channel, "lib-1.0-udp_h7654321_0", usage(3))
+    record_usage(channel, {"lib-1.0-udp_h1234567_0": usage(1)})
+    record_usage(channel, {"lib-1.0-py311habcdef0_0": usage(2)})
+    record_usage(channel, {"lib-1.0-udp_h7654321_0": usage(3)})
     known = read_usage(channel)
     assert len(known) == 2
     assert usage_before(known, "lib-1.0-udp_h0000000_0") == usage(3)
@@ -36,9 +36,9 @@ def test_what_a_build_took_is_found_again_whatever_its_digest(channel: Channel) 
 
 
 def test_of_a_new_version_the_other_builds_of_the_package_tell(channel: Channel) -> None:
-    record_usage(channel, "lib-1.0-a_h1234567_0", usage(9, memory=GIB))
-    record_usage(channel, "lib-1.0-b_h1234567_0", usage(1, memory=2 * GIB))
-    record_usage(channel, "lib-extra-1.0-h1234567_0", usage(99))
+    record_usage(channel, {"lib-1.0-a_h1234567_0": usage(9, memory=GIB)})
+    record_usage(channel, {"lib-1.0-b_h1234567_0": usage(1, memory=2 * GIB)})
+    record_usage(channel, {"lib-extra-1.0-h1234567_0": usage(99)})
     assert usage_before(read_usage(channel), "lib-2.0-a_h1234567_0") == usage(9, memory=2 * GIB)
     assert usage_before(read_usage(channel), "other-1.0-h1234567_0") is None
 

@@ -13,7 +13,7 @@ from channel_tools.channel.results import BuildRecord, record_build
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.channel_page import PageRequest, remember_for_page, write_channel_page
+from channel_tools.workflow.channel_page import remember_for_page, write_channel_page
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.matrix.toytree import write_tree
 from tests.unit.page.sites import publish
@@ -56,7 +56,7 @@ def channel(tmp_path: Path) -> Channel:
 
 
 def write(channel: Channel, settings: Settings | None, *, with_logs: bool | None = None) -> None:
-    write_channel_page(str(channel.path), settings, PageRequest(with_logs=with_logs), environ={})
+    write_channel_page(str(channel.path), settings, with_logs=with_logs, environ={})
 
 
 def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name(

@@ -13,7 +13,7 @@ from channel_tools.pins.files import FORMATS, PinFormat, read_lock
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.environment import InstallRequest, LockInstallRequest, install_lock
+from channel_tools.workflow.environment import InstallRequest, install_lock
 from channel_tools.workflow.pins import PinRequest, PinResult, pin_stack
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel, served
 from tests.unit.matrix.toytree import FILES, write_tree
@@ -235,10 +235,11 @@ class TestPublished:
 
 class TestInstallingTheLock:
     def install(self, pin: Pinner, *channels: str, lock: str = "conda-lock.yml") -> list[str]:
-        request = LockInstallRequest(lock=pin.folder / lock, channels=channels)
         prefix = pin.settings.output / "env"
         cache = pin.settings.package_cache
-        result = install_lock(request, prefix, package_cache=cache, progress=SilentProgress())
+        result = install_lock(
+            pin.folder / lock, prefix, channels=channels, package_cache=cache, environ={}, progress=SilentProgress()
+        )
         return [record.name for record in result.records]
 
     def test_from_where_it_says(self, pin: Pinner) -> None:

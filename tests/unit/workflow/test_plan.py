@@ -7,9 +7,9 @@ import pytest
 
 from channel_tools.cli.plan import unsatisfiable_in_short
 from channel_tools.plan import PublishedPackage, judge_again
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import SolveError, UsageError
 from channel_tools.system.settings import Settings, make_settings
-from channel_tools.workflow.plan import PlanRequest, expand_request, list_stacks, plan_request
+from channel_tools.workflow.plan import PlanRequest, check_served, expand_request, list_stacks, plan_request
 from tests.unit.matrix.toytree import FILES, FOUNDATION, write_foundation, write_tree
 
 if TYPE_CHECKING:
@@ -51,6 +51,20 @@ def test_what_is_not_servable_is_counted_by_reason(tmp_path: Path) -> None:
     assert len(lines) == len({item.reason for item in plan.unsatisfiable})
     assert len(lines) < len(plan.unsatisfiable)
     assert lines[0].startswith("toy-plugin")
+
+
+def test_a_package_without_a_servable_variant_is_an_error_unless_all_stacks_were_asked_for(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    one, every = PlanRequest(stack="udp"), PlanRequest(every_stack=True)
+    write_foundation(settings.foundation, [record for record in FOUNDATION if record[0] != "torch"])
+    plan = plan_request(settings, one)
+    assert {package.name for package in plan.packages} == {"libtoy", "toy-switch"}
+    with pytest.raises(SolveError, match=r"stack udp: not servable .*: toy-plugin \(torch: .*; toy-meta \("):
+        check_served(plan, one)
+    check_served(plan, every)
+    write_foundation(settings.foundation, [])
+    with pytest.raises(SolveError, match="all stacks: not servable in any variant"):
+        check_served(plan_request(settings, every), every)
 
 
 def test_a_plan_is_judged_again_by_what_is_in_the_channel_now(tmp_path: Path) -> None:

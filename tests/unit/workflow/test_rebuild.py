@@ -14,50 +14,41 @@ from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import dump_yaml
-from channel_tools.workflow.carried_recipe import CarriedRecipe
-from channel_tools.workflow.recorded_environment import RecordedEnvironment
+from channel_tools.workflow.recorded_build import RecordedBuild
 
 URL = "https://upstream.example/toy-1.0.txt"
 
 
-def _info(**ours: object) -> PackageInfo:
-    about: dict[str, object] = {"channels": ["channel/"], "extra": {"channel_tools": {"inputs": {}, **ours}}}
-    index: dict[str, object] = {"name": "toy", "timestamp": 1_600_000_000_123}
-    return PackageInfo(
+def _recorded(recipe: dict[str, Any], **ours: object) -> RecordedBuild:
+    info = PackageInfo(
         sha256="",
         md5="",
         size_bytes=0,
         mtime_ns=0,
-        index=dict(index),
-        about=dict(about),
+        index={"name": "toy", "timestamp": 1_600_000_000_123},
+        about={"channels": ["channel/"], "extra": {"channel_tools": {"inputs": {}, **ours}}},
         run_exports=None,
         variant=None,
     )
-
-
-def _environment(**inputs: str) -> RecordedEnvironment:
-    named = {key.replace("__", ":"): value for key, value in inputs.items()}
-    return RecordedEnvironment(package=Path("toy-1.0-h_0.conda"), info=_info(), inputs=named, rendered={})
+    text = "# Evaluated from recipes/toy/recipe.yaml\n" + dump_yaml(recipe)
+    return RecordedBuild(package=Path("toy-1.0-h_0.conda"), info=info, text=text, recipe=recipe, rendered={})
 
 
 def test_packages_that_the_channel_no_longer_has_are_named(tmp_path: Path) -> None:
     channel = create_channel(tmp_path / "channel", Foundation(kind="registry"))
-    recorded = _environment(foundation__build="12 h_0 " + "a" * 64, package__libtoy="b" * 64, recipe__build="c")
+    inputs = {"foundation:build": "12 h_0 " + "a" * 64, "package:libtoy": "b" * 64, "recipe:build": "c"}
 
     with pytest.raises(FoundationError, match=f"(?s)no longer has .*build {'a' * 64}\nlibtoy {'b' * 64}$"):
-        recorded.link(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
+        _recorded({}, inputs=inputs).link_environment(
+            channel, tmp_path, environ={}, offline=True, progress=SilentProgress()
+        )
 
 
 def test_a_foundation_on_the_network_is_out_of_reach_offline(tmp_path: Path) -> None:
     channel = create_channel(tmp_path / "channel", Foundation(kind="conda-forge", address="https://forge.example"))
 
     with pytest.raises(NetworkError, match=r"forge\.example is read over the network"):
-        _environment().link(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
-
-
-def _carried(recipe: dict[str, Any], **ours: object) -> CarriedRecipe:
-    text = "# Evaluated from recipes/toy/recipe.yaml\n" + dump_yaml(recipe)
-    return CarriedRecipe(package=Path("toy"), info=_info(**ours), text=text, recipe=recipe)
+        _recorded({}).link_environment(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
 
 
 def _store(folder: Path, content: bytes) -> tuple[SourceStore, str]:
@@ -73,18 +64,18 @@ def test_sources_are_taken_from_the_store_and_nothing_else_changes(tmp_path: Pat
     store, sha256 = _store(tmp_path, b"source")
     script = {"env": {"SOURCE_DATE_EPOCH": "5"}, "content": ["make"]}
     source = [{"url": URL, "sha256": sha256, "patches": ["a.patch"]}, {"path": "src"}]
-    carried = _carried({"source": source, "build": {"script": script}}, sources=[{"url": [URL], "sha256": sha256}])
+    recorded = _recorded({"source": source, "build": {"script": script}}, sources=[{"url": [URL], "sha256": sha256}])
 
-    text = carried.text_for(tmp_path, store)
+    text = recorded.recipe_text(tmp_path, store)
 
-    address = store.supply(carried.needs(store)[0], "toy-1.0.txt").as_uri()
-    assert text == carried.text.replace(URL, address)
+    address = store.supply(recorded.sources(store)[0], "toy-1.0.txt").as_uri()
+    assert text == recorded.text.replace(URL, address)
 
 
 def test_a_recipe_without_a_date_gets_that_of_its_package(tmp_path: Path) -> None:
-    carried = _carried({"build": {"script": "make"}})
+    recorded = _recorded({"build": {"script": "make"}})
 
-    text = carried.text_for(tmp_path, SourceStore(folder=tmp_path / "sources"))
+    text = recorded.recipe_text(tmp_path, SourceStore(folder=tmp_path / "sources"))
 
     assert "SOURCE_DATE_EPOCH: '1600000000'" in text
     assert "content: make" in text

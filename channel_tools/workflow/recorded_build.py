@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The packages that a package was built with, as channels that hold these and no others.
+"""What a package says of its own build: the recipe below ``info/recipe`` as a folder to build from again, and the
+packages that it was built with as channels that hold these and no others, so that the engine solves for exactly them.
 
-The engine solves for exactly them then, whatever the real channels hold by now.
+The recipe is the rendered folder that the package was built from, but for two things: sources have upstream's addresses
+there, where the build took them from the source store, and the engine leaves out files whose names begin with a dot.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from channel_tools.audit.package import RENDERED_RECIPE
+from channel_tools.build.model import RECIPE_FILE
+from channel_tools.build.settle import source_date_of
 from channel_tools.channel.records import cached_package
 from channel_tools.channel.state import subdirs_of
 from channel_tools.channel.store import indexed_files
-from channel_tools.conda.archive import read_info_files, read_package
+from channel_tools.conda.archive import read_info_files, read_package, stream_component
 from channel_tools.conda.clients import make_http_client
 from channel_tools.conda.package import NOARCH, PACKAGE_SUFFIX
 from channel_tools.conda.repodata import REPODATA, RUN_EXPORTS, encode_repodata, encode_run_exports
+from channel_tools.foundation.unpack import TreeWriter
 from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.plan import current_platform
+from channel_tools.plan.render import dated_script
 from channel_tools.provenance.statements import recorded_in
+from channel_tools.sources.model import NeededSource, file_name_of, source_excludes
 from channel_tools.system.errors import FoundationError, NetworkError, UsageError
 from channel_tools.system.files import link_or_copy
-from channel_tools.system.yamlfile import load_plain_yaml
+from channel_tools.system.yamlfile import dump_yaml, load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,9 +41,14 @@ if TYPE_CHECKING:
     from channel_tools.channel.model import Channel
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
+    from channel_tools.sources.store import SourceStore
     from channel_tools.system.progress import Progress
 
 _DOWNLOADS_AT_ONCE = 4
+_FOLDER = "recipe/"
+_OF_ENGINE = frozenset({"rendered_recipe.yaml", "variant_config.yaml"})
+"""What the engine adds to the folder that it was given."""
+_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,13 +60,19 @@ class EnvironmentChannel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedEnvironment:
-    """What a package says of its build: the inputs of its digest, and the engine's rendered recipe."""
+class RecordedBuild:
+    """The recipe that a package carries, its text and its values, and the same as the engine ``rendered`` it."""
 
     package: Path
     info: PackageInfo
-    inputs: Mapping[str, str]
+    text: str
+    recipe: Mapping[str, Any]
     rendered: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """What its digest is over."""
+        return {str(key): str(value) for key, value in recorded_in(self.info.about)["inputs"].items()}
 
     @property
     def engine(self) -> str | None:
@@ -61,7 +80,56 @@ class RecordedEnvironment:
         tools = self.rendered.get("system_tools")
         return tools.get("rattler-build") if isinstance(tools, dict) else None
 
-    def link(
+    def sources(self, store: SourceStore) -> tuple[NeededSource, ...]:
+        """The sources that it was built from."""
+        return tuple(need for _entry, need in self._sources(store))
+
+    def write_recipe(self, folder: Path, store: SourceStore) -> tuple[str, ...]:
+        """Write the folder to build from, which takes its sources from ``store``; returns what it lacks, as notes.
+
+        Raises IntegrityError for a source that the store does not hold, and for a damaged package.
+        """
+        writer = TreeWriter(folder, self.package)
+        folder.mkdir()
+        hashes, inside = set(), f"info/{_FOLDER}"
+        for member, stream in stream_component(self.package, "info"):
+            name = member.name.removeprefix(inside)
+            if stream is not None and member.name.startswith(inside) and name not in _OF_ENGINE:
+                path = writer.write_file(name, stream, executable=bool(member.mode & 0o111))
+                hashes.add(hashlib.sha256(path.read_bytes()).hexdigest())
+        (folder / RECIPE_FILE).write_text(self.recipe_text(folder, store), encoding="utf-8")
+        files = {key: value for key, value in self.inputs.items() if key.startswith("file:")}
+        lacking = [key.removeprefix("file:") for key, value in files.items() if value.split(" ")[0] not in hashes]
+        return tuple(f"the recipe that it carries lacks {name}" for name in sorted(lacking))
+
+    def recipe_text(self, folder: Path, store: SourceStore) -> str:
+        """The recipe.yaml to build from in ``folder``, which has the other files."""
+        supplied = {id(entry): _supplied(entry, need, store) for entry, need in self._sources(store)}
+        date_s = source_date_of(self.recipe)
+        if not supplied and date_s is not None:
+            return self.text
+        recipe = dict(self.recipe)
+        if supplied:
+            recipe["source"] = [supplied.get(id(entry), entry) for entry in _entries(recipe)]
+        if date_s is None:  # built before packages had a date of their own
+            build, made_ms = recipe.get("build") or {}, self.info.index.get("timestamp")
+            files = {path.name for path in folder.iterdir()}
+            made_s = made_ms // _MS if isinstance(made_ms, int) else 0
+            recipe["build"] = {**build, "script": dated_script(build.get("script"), made_s, files=files)}
+        header = [line for line in self.text.splitlines(keepends=True)[:1] if line.startswith("#")]
+        return "".join(header) + dump_yaml(recipe)
+
+    def _sources(self, store: SourceStore) -> Iterator[tuple[Mapping[str, Any], NeededSource]]:
+        """Each entry of the recipe that was taken from the store, with what the store knows it by."""
+        taken = [entry for entry in _entries(self.recipe) if "path" not in entry]
+        origins = recorded_in(self.info.about).get("sources") or ()
+        for entry, origin in zip(taken, origins, strict=True):
+            need = _need_of(origin, source_excludes(dict(self.recipe)))
+            others = (need, replace(need, submodules=False))
+            same = (one for one in others if (held := store.find(one)) and held.sha256 == entry.get("sha256"))
+            yield entry, next(same, need)
+
+    def link_environment(
         self, channel: Channel, holder: Path, *, environ: Mapping[str, str], offline: bool, progress: Progress
     ) -> tuple[EnvironmentChannel, ...]:
         """Make the channels in ``holder``, of ``channel`` and of the foundation that it has at another address.
@@ -73,10 +141,11 @@ class RecordedEnvironment:
         known |= {file.row.digest: file for file in files if file.row.digest is not None}
         wanted = dict(self._wanted())
         missing = {name: identity for name, identity in wanted.items() if identity not in known}
-        names = self._channel_names()
+        found = self.info.about.get("channels")
+        names = [str(name) for name in found] if isinstance(found, list) and found else ["channel/"]
         own = EnvironmentChannel(folder=holder / "own" / _last_part(names[0]), recorded=names[0])
-        found = [known[identity] for identity in wanted.values() if identity in known]
-        _write_index(own.folder, {file.path: file.row for file in found})
+        here = [known[identity] for identity in wanted.values() if identity in known]
+        _write_index(own.folder, {file.path: file.row for file in here})
         address = channel.foundation.address
         remote = [] if address is None else list(self._remote(address, set(missing.values())))
         if lost := set(missing.values()) - {file.sha256 for file in remote}:
@@ -93,10 +162,6 @@ class RecordedEnvironment:
         fetch_files(remote, other.folder, options=options, progress=progress)
         _write_index(other.folder, {path: _row(path) for path in sorted(other.folder.glob(f"*/*{PACKAGE_SUFFIX}"))})
         return own, other
-
-    def _channel_names(self) -> list[str]:
-        found = self.info.about.get("channels")
-        return [str(name) for name in found] if isinstance(found, list) and found else ["channel/"]
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
         """Every package of the environments, with the digest of ours or the sha256 of the foundation's."""
@@ -118,21 +183,42 @@ class RecordedEnvironment:
                 yield RemoteFile(path=path, size_bytes=size_bytes, sha256=sha256, url=url)
 
 
-def read_recorded(package: Path) -> RecordedEnvironment:
+def read_recorded(package: Path) -> RecordedBuild:
     """What the package says of its build. Raises UsageError where it says nothing, IntegrityError where damaged."""
     info = read_package(package, contents=False)
-    inputs = recorded_in(info.about).get("inputs")
-    if not isinstance(inputs, dict):
+    if not isinstance(recorded_in(info.about).get("inputs"), dict):
         hint = "only packages that channel_tools build made can be built again; not those of a foundation"
         raise UsageError(f"{package}: carries no record of what it was built from", hint=hint)
-    content = read_info_files(package, frozenset({RENDERED_RECIPE})).get(RENDERED_RECIPE, b"")
-    rendered = load_plain_yaml(content)
-    return RecordedEnvironment(
+    files = read_info_files(package, frozenset({_FOLDER + RECIPE_FILE, RENDERED_RECIPE}))
+    content = files.get(_FOLDER + RECIPE_FILE)
+    if content is None:
+        raise UsageError(f"{package}: carries no recipe", hint="only packages that channel_tools build made do")
+    rendered = load_plain_yaml(files.get(RENDERED_RECIPE, b""))
+    return RecordedBuild(
         package=package,
         info=info,
-        inputs={str(key): str(value) for key, value in inputs.items()},
+        text=content.decode(),
+        recipe=load_plain_yaml(content),
         rendered=rendered if isinstance(rendered, dict) else {},
     )
+
+
+def _need_of(origin: Mapping[str, Any], excludes: tuple[str, ...]) -> NeededSource:
+    if "url" in origin:
+        urls = tuple(origin["url"])
+        return NeededSource(kind="url", identity=origin["sha256"], urls=urls, names=(file_name_of(urls[0]),))
+    urls = tuple(origin["git"])
+    name = file_name_of(urls[0]).removesuffix(".git")
+    return NeededSource(kind="git", identity=origin["rev"], urls=urls, names=(name,), excludes=excludes)
+
+
+def _supplied(entry: Mapping[str, Any], need: NeededSource, store: SourceStore) -> dict[str, Any]:
+    return {**entry, "url": store.supply(need, need.names[0]).as_uri()}
+
+
+def _entries(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = recipe.get("source") or []
+    return entries if isinstance(entries, list) else [entries]
 
 
 def _row(path: Path) -> CachedPackage:

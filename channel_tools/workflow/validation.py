@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Variants of a stack validated in turn, here or within a scheduler's job: a result of each, and the worst of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from channel_tools.system.errors import ChannelToolsError
+from channel_tools.validate import raise_for_drops, raise_for_failures
+from channel_tools.workflow.environment import validate_installed
+from channel_tools.workflow.plan import asked_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.system.progress import Progress
+    from channel_tools.system.settings import Settings
+    from channel_tools.validate import ValidationReport
+    from channel_tools.workflow.environment import InstallRequest, ValidateRequest
+
+
+class Verdict(IntEnum):
+    """How a variant's validation ended, the worst last."""
+
+    PASSED = 0
+    DROPPED = 1
+    FAILED = 2
+    NOT_VALIDATED = 3
+
+    @property
+    def words(self) -> str:
+        """For a table."""
+        return self.name.replace("_", " ") if self else "ok"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantResult:
+    """The validation of one variant: its report and where that is, and the error where it did not pass.
+
+    There is no report where it did not come to its end.
+    """
+
+    install: InstallRequest
+    report: ValidationReport | None = None
+    path: Path | None = None
+    error: ChannelToolsError | None = None
+
+    @property
+    def name(self) -> str:
+        """The variant by its versions."""
+        asked = asked_versions(python=self.install.python, pytorch=self.install.pytorch)
+        return ", ".join(f"{key} {version}" for key, version in asked.items()) or "the only variant"
+
+    @property
+    def verdict(self) -> Verdict:
+        """How it ended."""
+        if self.error is None:
+            return Verdict.PASSED
+        if self.report is None:
+            return Verdict.NOT_VALIDATED
+        return Verdict.DROPPED if self.report.passed else Verdict.FAILED
+
+
+def validate_variants(
+    settings: Settings,
+    request: ValidateRequest,
+    installs: Sequence[InstallRequest],
+    *,
+    fails_on_drop: bool,
+    progress: Progress,
+) -> list[VariantResult]:
+    """Validate each of ``installs`` in turn, in place of the request's own; what fails one does not stop the others.
+
+    With ``fails_on_drop`` a bandwidth that has dropped beyond the noise of earlier runs is an error of the variant.
+    """
+    results = []
+    for install in installs:
+        report = path = error = None
+        try:
+            report, path = validate_installed(settings, replace(request, install=install), progress=progress)
+            raise_for_failures(report, report_file=path)
+            if fails_on_drop:
+                raise_for_drops(report)
+        except ChannelToolsError as err:
+            error = err
+        results.append(VariantResult(install=install, report=report, path=path, error=error))
+    return results
+
+
+def raise_worst(results: Sequence[VariantResult]) -> None:
+    """Raise the error of the variant that fared worst, with what is said of every one that did not pass."""
+    worst_first = sorted(results, key=lambda one: -one.verdict)
+    errors = [(one.name, one.error) for one in worst_first if one.error is not None]
+    if not errors:
+        return
+    worst = errors[0][1]
+    if len(results) > 1:
+        said = "\n".join(f"{name}: {error}" for name, error in errors)
+        worst = type(worst)(f"{len(errors)} of {len(results)} variants did not pass\n{said}", hint=worst.hint)
+    raise worst

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packages that wait together for their admission, by one that enters first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from channel_tools.build.node import FINISHED, build_package
+from channel_tools.build.remote import (
+    BUILDS_FILE,
+    Outcome,
+    RemoteBuilds,
+    RemoteJob,
+    Results,
+    read_outcome,
+    results_of,
+    write_builds,
+    write_outcome,
+)
+from channel_tools.channel import add_packages, channel_writer, published_packages
+from channel_tools.workflow.admission import admit_package
+from tests.unit.audit.packages import BUILD, Toy
+from tests.unit.channel.toys import new_channel
+
+NAMES = ("first", "second", "third")
+
+
+class Waiting:
+    """Three builds that ended well, in a workflow's folder beside an empty channel."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output = folder
+        self.channel = new_channel(folder)
+        self.file = folder / "snakemake" / BUILDS_FILE
+        self.file.parent.mkdir()
+        jobs = tuple(
+            RemoteJob(stem=f"{name}-1.0-{BUILD}", subdir="linux-64", recipe_folder="", waits_for=()) for name in NAMES
+        )
+        builds = RemoteBuilds(
+            python="",
+            tree=str(folder / "tree"),
+            output=str(folder),
+            cache=str(folder / "cache"),
+            work=str(folder / "nodes"),
+            logs="",
+            platform="linux-64",
+            channels=(),
+            conda_build=None,
+            jobs=jobs,
+        )
+        write_builds(self.file, builds)
+        for name in NAMES:
+            self.make(name, b"sound")
+
+    def make(self, name: str, content: bytes) -> None:
+        """What a job that has built the package leaves."""
+        package = Toy(name=name, files={"share/toy": content}).write(self.folder(name) / "out")
+        outcome = Outcome(seconds=1.0, package=str(package))
+        write_outcome(self.folder(name) / FINISHED, outcome)
+        write_outcome(self.results(name).built, outcome)
+
+    def folder(self, name: str) -> Path:
+        return self.output / "nodes" / f"{name}-1.0-{BUILD}"
+
+    def results(self, name: str) -> Results:
+        return results_of(self.file, f"{name}-1.0-{BUILD}")
+
+    def admit(self, name: str) -> bool:
+        return admit_package(self.file, self.results(name).stem, cores=1)
+
+    def published(self) -> list[str]:
+        return [package.name for package in published_packages(self.channel)]
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Waiting:
+    return Waiting(tmp_path)
+
+
+def test_the_first_takes_in_the_others_and_their_own_steps_find_it_done(waiting: Waiting) -> None:
+    assert waiting.admit("second")
+    assert waiting.published() == [*NAMES]
+    assert waiting.results("second").admitted.is_file()
+    assert not any(waiting.folder(name).exists() for name in NAMES)
+    waiting.results("first").built.unlink()
+    build_package(waiting.file, waiting.results("first").stem, cores=1)  # of a job that Snakemake took for lost
+    assert read_outcome(waiting.results("first").built).package is None
+    assert not waiting.folder("first").exists()
+    for name in ("first", "third"):
+        assert waiting.results(name).entered.is_file()
+        assert waiting.admit(name)
+        assert waiting.results(name).admitted.is_file()
+        assert not waiting.results(name).entered.exists()
+
+
+def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> None:
+    waiting.make("third", f"made in {waiting.output}/tree/recipes".encode())
+    assert waiting.admit("first")
+    assert waiting.published() == ["first", "second"]
+    assert not waiting.results("third").failed.exists()
+    assert not waiting.admit("third")
+    failure = read_outcome(waiting.results("third").failed).failure
+    assert failure is not None
+    assert failure.message.startswith(f"third-1.0-{BUILD}.conda: 1 findings of the audit")
+    assert not (waiting.folder("third") / FINISHED).exists()
+    assert waiting.published() == ["first", "second"]
+
+
+def test_what_the_channel_refuses_keeps_no_other_out(waiting: Waiting) -> None:
+    published = Toy(name="second", files={"share/toy": b"other bytes"}).write(waiting.output / "earlier")
+    with channel_writer(waiting.channel) as writer:
+        add_packages(writer, [published])
+    assert [waiting.admit(name) for name in NAMES] == [True, False, True]
+    assert waiting.published() == [*NAMES]
+    failure = read_outcome(waiting.results("second").failed).failure
+    assert failure is not None
+    assert "other bytes under this name" in failure.message
