@@ -37,7 +37,7 @@ import zstandard
 from benchmarks.figures import Figure, in_turn, print_figures
 from benchmarks.nginx import nginx
 from channel_tools.channel.model import Foundation
-from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.progress import SilentProgress

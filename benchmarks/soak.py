@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, print_figures
 from channel_tools.channel import add_packages, channel_writer, create_channel, open_channel, verify_channel
-from channel_tools.publish import PackageSet
+from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.system.errors import ChannelError, ChannelToolsError, DiskFullError, NetworkError

@@ -9,7 +9,6 @@ from channel_tools.page.write import (
     add_page,
     follow_change,
     paged_folder,
-    refresh_page,
     remember_records,
 )
 
@@ -25,6 +24,5 @@ __all__ = [
     "add_page",
     "follow_change",
     "paged_folder",
-    "refresh_page",
     "remember_records",
 ]

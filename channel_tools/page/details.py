@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What only a package's file says: its files with their sizes, its sources, and its patches with their reasons.
+"""What only a package's file and its attestations say: its files, sources, patches with reasons, claims.
 
 A patch's reason is what stands above its first difference. Whatever is of another shape than expected is left out: the
-recipe in a package is anybody's.
+recipe in a package is anybody's. Claims are for people to see before they check them; no signature is verified here.
 """
 
 from __future__ import annotations
 
+import binascii
 import posixpath
 import re
+from base64 import b64decode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import yaml
 
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.contents import parsed_json
 from channel_tools.page.content import texts
+from channel_tools.provenance.statements import CERTIFICATES, PROVENANCE, Subject, read_statement
+from channel_tools.system.document import decode_json
+from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from channel_tools.page.model import Build
+    from channel_tools.provenance.statements import Statement
+
+
 SHOWN_FILES = 1000
 _PATHS, _RECIPE = "paths.json", "recipe/rendered_recipe.yaml"
 _REASON_CHARACTERS = 2000
 _PATCH_STARTS = ("---", "diff ", "Index: ", "+++ ")
 _SUBJECT = "Subject: "
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 """Sequences that colour a terminal, move its cursor or set its title (ECMA-48)."""
 _LOG_BYTES = 1_000_000
 _HEADERS = ("From ", "From: ", "Date: ")
@@ -133,3 +143,58 @@ def readable_log(content: bytes) -> ShownLog:
     shown = content[-_LOG_BYTES:]
     text = _TERMINAL.sub(b"", shown).decode(errors="replace")
     return ShownLog(text=text.replace("\r\n", "\n").replace("\r", "\n"), left_out=len(content) - len(shown))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claims:
+    """The ids of the keys that signed, whether Sigstore did, and when the build ended (ISO 8601, "": that is not said).
+
+    ``fault`` says why the attestations prove nothing of the package ("": they are of its bytes).
+    """
+
+    keys: tuple[str, ...] = ()
+    by_sigstore: bool = False
+    finished: str = ""
+    fault: str = ""
+
+
+class _Signature(msgspec.Struct):
+    keyid: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    payload: str
+    signatures: list[_Signature]
+
+
+class _Bundle(msgspec.Struct):
+    material: dict[str, object] = msgspec.field(name="verificationMaterial", default_factory=dict)
+    envelope: _Envelope | None = msgspec.field(name="dsseEnvelope", default=None)
+
+
+def read_claims(content: bytes | None, build: Build) -> Claims:
+    """What the file of attestations beside a build says (None: it is gone)."""
+    if content is None:
+        return Claims(fault="its file is gone")
+    try:
+        bundles = decode_json(content, list[_Bundle])
+        envelopes = [bundle.envelope for bundle in bundles if bundle.envelope is not None]
+        statements = [read_statement(b64decode(one.payload, validate=True), where=build.file_name) for one in envelopes]
+    except (msgspec.DecodeError, binascii.Error, IntegrityError):
+        return Claims(fault="its file holds no attestations that can be read")
+    return Claims(
+        keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
+        by_sigstore=any(CERTIFICATES & one.material.keys() for one in bundles),
+        finished=max((one.finished.isoformat() for one in statements if one.finished is not None), default=""),
+        fault=_fault(statements, build),
+    )
+
+
+def _fault(statements: list[Statement], build: Build) -> str:
+    wanted = Subject(file_name=build.file_name, sha256=build.row.sha256)
+    for statement in statements:
+        if statement.subject.file_name != wanted.file_name:
+            return f"it is of another package, {statement.subject.file_name}"
+        if statement.subject != wanted:
+            return "it is of other bytes under this name"
+    return "" if any(one.kind == PROVENANCE for one in statements) else "it does not say how the package was built"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pages of a channel as a whole: the index, the stacks, the lists of packages, and the names for the search."""
+"""Which files a page has, and those of the channel as a whole: index, stacks, lists of packages, names to search."""
 
 from __future__ import annotations
 
@@ -7,25 +7,50 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from channel_tools.page.commands import install_commands, lock_commands
 from channel_tools.page.content import as_numbers, machine_needs, texts, versions_for
-from channel_tools.page.files import list_page, page_file, render_page
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, name_page, stack_page
+from channel_tools.page.render import (
+    HERE,
+    install_commands,
+    list_page,
+    lock_commands,
+    package_files,
+    page_file,
+    render_page,
+)
 from channel_tools.page.stacks import is_installable, is_of_present_builds, stack_charts, stack_table, stack_variants
+from channel_tools.system.charts import chart_style
+from channel_tools.system.pages import shared_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from channel_tools.page.files import PageFile
     from channel_tools.page.model import Build, Package, ShownStack, Site
+    from channel_tools.page.render import PageFile
+    from channel_tools.page.write import PagePlace
 
 _NAMES_PER_PAGE = 500
+_STYLE, _SCRIPT = f"{PAGE_FOLDER}/page.css", f"{PAGE_FOLDER}/page.js"
 _SEARCH = f"{PAGE_FOLDER}/names.js"
 _LICENCES_SHOWN = 20
 _RUNS_SHOWN = 20
 
 
-def front_files(site: Site) -> Iterator[PageFile]:
+def page_files(site: Site, place: PagePlace) -> list[PageFile]:
+    """All files of the site, those that others lead to first; ``place`` is where the package files are."""
+    return [
+        page_file(_STYLE, [], lambda: shared_style() + chart_style() + _static("page.css")),
+        page_file(_SCRIPT, [], lambda: _static("page.js")),
+        *package_files(site, place),
+        *_front_files(site),
+    ]
+
+
+def _static(name: str) -> str:
+    return (HERE / "static" / name).read_text(encoding="utf-8")
+
+
+def _front_files(site: Site) -> Iterator[PageFile]:
     """In the order in which they are written: the index, which leads to all, is the last."""
     stacks = [stack for stack in site.settings.stacks if is_installable(site, stack)]
     yield from (_stack_file(site, stack) for stack in stacks)

@@ -1,50 +1,143 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which pages a channel has: those of its builds, their logs and its names here, those of the whole in front.py."""
+"""How each page is made, and those of builds, their logs and their names; the pages of the whole channel: front.py.
+
+A file's digest is over all that it shows and over the code that shows it, so that a page is rendered, and the package
+behind it opened, only when it would come out otherwise.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from functools import partial
+import shlex
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from channel_tools.page.attested import read_claims
-from channel_tools.page.commands import install_commands
-from channel_tools.page.content import field_lines, machine_needs, texts
-from channel_tools.page.details import Details, read_details, readable_log
-from channel_tools.page.files import HERE, duration, page_file, render_page
-from channel_tools.page.front import front_files
-from channel_tools.page.model import PAGE_FOLDER, log_file, name_page
-from channel_tools.page.variants import variant_table
-from channel_tools.system.charts import chart_style
+from channel_tools import __version__
+from channel_tools.conda.addresses import without_credentials
+from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
+from channel_tools.page.details import Details, read_claims, read_details, readable_log
+from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
+from channel_tools.system.charts import chart_style, size_in_words
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.pages import shared_style
+from channel_tools.system.pages import page_templates, render, shared_style
+from channel_tools.system.progress import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from channel_tools.page.files import PageFile
     from channel_tools.page.model import Build, Package, Site
-    from channel_tools.page.place import PagePlace
+    from channel_tools.page.write import PagePlace
 
+HERE = Path(__file__).parent
+_MINUTE, _HOUR = 60, 3600
+OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
+"""Stands in every page of ours, and in nobody else's."""
+_TEMPLATES = page_templates(HERE / "templates")
+_ADDRESS = "CHANNEL"
+"""Stands for the channel's address where nobody said it; with JavaScript, the browser's own takes its place."""
 _log = logging.getLogger(__name__)
-_STYLE, _SCRIPT = f"{PAGE_FOLDER}/page.css", f"{PAGE_FOLDER}/page.js"
 
 
-def page_files(site: Site, place: PagePlace) -> list[PageFile]:
-    """All files of the site, those that others lead to first; ``place`` is where the package files are."""
-    builds = list(_build_files(site, place))
+def duration(seconds: float) -> str:
+    """``34 s``, ``2 min 5 s``, ``1 h 4 min``."""
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    return f"{minutes} min {rest} s" if seconds < _HOUR else f"{minutes // _MINUTE} h {minutes % _MINUTE} min"
+
+
+_TEMPLATES.filters |= {
+    "web_link": web_link,
+    "texts": texts,
+    "size": partial(format_amount, unit="bytes"),
+    "path": quote,
+    "duration": duration,
+    "tensor_size": size_in_words,
+}
+_TEMPLATES.globals |= {"name_page": name_page, "stack_page": stack_page}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageFile:
+    """One file of the site: its path below the channel, the digest of what it is made of, and how to make it."""
+
+    path: str
+    digest: str
+    render: Callable[[], str]
+
+
+def page_file(path: str, parts: Sequence[object], render: Callable[[], str]) -> PageFile:
+    """A file that is made of ``parts``, whose repr says all that matters of them, and of the code."""
+    digest = hashlib.sha256(_code_digest())
+    for part in parts:
+        content = part if isinstance(part, bytes) else repr(part).encode(errors="surrogatepass")
+        digest.update(b"%d:%b" % (len(content), content))
+    return PageFile(path=path, digest=digest.hexdigest(), render=render)
+
+
+@cache
+def _code_digest() -> bytes:
+    """Changes with everything that decides how a page looks."""
+    digest = hashlib.sha256((__version__ + shared_style() + chart_style()).encode())
+    for path in sorted(HERE.rglob("*")):
+        if path.suffix in {".py", ".jinja", ".css", ".js"}:
+            digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def render_page(template: str, site: Site, path: str, **values: object) -> str:
+    """The page of ``site`` that lies at ``path``."""
+    shared = {
+        "site": site,
+        "settings": site.settings,
+        "root": "../" * path.count("/"),
+        "index_page": INDEX_PAGE,
+        "list_page": list_page(1),
+    }
+    return render(_TEMPLATES, template, {**shared, **values})
+
+
+def list_page(number: int) -> str:
+    """Where a page of the list of all packages lies."""
+    return f"{PAGE_FOLDER}/packages-{number}.html"
+
+
+def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list[tuple[str, str]]:
+    """For each client, the command that makes an environment with ``specs`` from the channel."""
+    address = site.settings.address or _ADDRESS
+    foundation = site.foundation
+    others = [] if foundation.kind == "registry" else [without_credentials(foundation.address or "conda-forge")]
+    channels = " ".join(f"-c {shlex.quote(one)}" for one in (address, *others))
+    wanted, name = shlex.join(specs), shlex.quote(environment)
     return [
-        page_file(_STYLE, [], lambda: shared_style() + chart_style() + _static("page.css")),
-        page_file(_SCRIPT, [], lambda: _static("page.js")),
-        *_log_files(site, place),
-        *builds,
-        *_name_files(site, {file.path: file.digest for file in builds}),
-        *front_files(site),
+        ("conda", f"conda create -n {name} --override-channels {channels} {wanted}"),
+        ("mamba", f"mamba create -n {name} --override-channels {channels} {wanted}"),
+        ("pixi", f"pixi init {channels} {name} && cd {name} && pixi add {wanted}"),
     ]
 
 
-def _static(name: str) -> str:
-    return (HERE / "static" / name).read_text(encoding="utf-8")
+def lock_commands(environment: str) -> list[tuple[str, str]]:
+    """For each client, how to install the very same packages again, here or on another machine (conda 26.7 does)."""
+    name, file = shlex.quote(environment), shlex.quote(f"{environment}.txt")
+    again = shlex.quote(f"{environment}-again")
+    return [
+        (client, f"{client} list -n {name} --explicit > {file} && {client} create -n {again} --file {file}")
+        for client in ("conda", "mamba")
+    ] + [("pixi", "pixi install --locked")]
+
+
+def package_files(site: Site, place: PagePlace) -> list[PageFile]:
+    """The pages of logs, builds and names, those that others lead to first; ``place`` has the package files."""
+    builds = list(_build_files(site, place))
+    return [
+        *_log_files(site, place),
+        *builds,
+        *_name_files(site, {file.path: file.digest for file in builds}),
+    ]
 
 
 def _log_files(site: Site, place: PagePlace) -> Iterator[PageFile]:

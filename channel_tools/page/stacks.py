@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.results import last_built
-from channel_tools.page.content import as_numbers
-from channel_tools.page.files import duration
-from channel_tools.page.variants import variant_value
+from channel_tools.page.content import as_numbers, variant_value
+from channel_tools.page.render import duration
 from channel_tools.system.charts import Line, line_chart, size_in_words
 
 if TYPE_CHECKING:

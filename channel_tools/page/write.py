@@ -7,10 +7,13 @@ made of is kept as a digest in ``.channel_tools/state/page.msgpack``; without it
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,21 +21,19 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import load_channel
 from channel_tools.conda.repodata import encode_json
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, PAGE_SCHEMA, PageSettings, Site, log_file
-from channel_tools.page.place import FolderPlace
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, ChannelToolsError
-from channel_tools.system.files import sha256_of_file
+from channel_tools.system.files import remove_leftovers, replace_files, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.model import ChannelWriter, Foundation
     from channel_tools.page.content import Rows
-    from channel_tools.page.model import ShownRun, TreeRecords
-    from channel_tools.page.place import PagePlace
-
+    from channel_tools.page.model import Build, ShownRun, TreeRecords
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
 MOST_RUNS = 50
@@ -40,14 +41,81 @@ MOST_RUNS = 50
 _log = logging.getLogger(__name__)
 
 
+class PagePlace(Protocol):
+    """A channel that a page is written into; all names are relative to it."""
+
+    def url(self, name: str) -> str:
+        """A file's path or address in messages."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A whole file, None where there is none."""
+        ...
+
+    def present(self, names: Collection[str]) -> set[str]:
+        """Which of the files, or folders with files in them, are there."""
+        ...
+
+    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
+        """Replace files, each as a whole, those that others lead to first. Raises DiskFullError, NetworkError."""
+        ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that may be gone already."""
+        ...
+
+    def package(self, build: Build) -> AbstractContextManager[Path]:
+        """The package's file, for as long as the block takes. Raises IntegrityError where it is gone."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _FolderPlace:
+    """A channel folder."""
+
+    root: Path
+
+    def url(self, name: str) -> str:
+        return str(self.root / name)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def present(self, names: Collection[str]) -> set[str]:
+        folders = {name.rpartition("/")[0] for name in names}
+        found = {
+            f"{folder}/{path.name}".lstrip("/")
+            for folder in folders
+            if (self.root / folder).is_dir()
+            for path in (self.root / folder).iterdir()
+        }
+        return found & set(names)
+
+    def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
+        for folder, group in itertools.groupby(files, key=lambda file: file[0].rpartition("/")[0]):
+            if folder.partition("/")[0] == RECORD_FOLDER:  # which others write to at the same time
+                for name, content in group:
+                    write_bytes_atomically(self.root / name, content())
+                continue
+            remove_leftovers(self.root / folder)
+            replace_files(self.root / folder, ((PurePosixPath(name).name, content()) for name, content in group))
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self.root / name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def package(self, build: Build) -> Iterator[Path]:
+        yield self.root / build.subdir / build.file_name
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageReport:
-    """What was done: ``files`` the page has now, of which ``written`` are new or others than before.
+    """What was done: ``files`` the page has now, of which ``written`` are new or others than before."""
 
-    ``index`` is the one that leads to all, below the channel.
-    """
-
-    index: str
     files: int
     written: int
     removed: int
@@ -74,7 +142,7 @@ def paged_folder(writer: ChannelWriter) -> PagedChannel:
         return loaded.listing, {subdir: state.records.packages for subdir, state in loaded.states.items()}
 
     channel = writer.channel
-    place = FolderPlace(root=channel.path)
+    place = _FolderPlace(root=channel.path)
     return PagedChannel(place=place, name=channel.path.name, foundation=channel.foundation, load=load)
 
 
@@ -116,16 +184,14 @@ def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
         _write_settings(channel.place, after)
 
 
-def refresh_page(channel: PagedChannel) -> PageReport | None:
-    """Bring the page of a channel in step with its indexes; None when it has no page. Raises as add_page."""
-    settings = _read_settings(channel.place)
-    return None if settings is None else _write(channel, settings)
+def follow_change(channel: PagedChannel) -> PageReport | None:
+    """After a change of a channel, bring its page in step; None when it has no page.
 
-
-def follow_change(channel: PagedChannel) -> None:
-    """As refresh_page, after a change of the channel; an error says that the change itself was made."""
+    Raises as add_page; the error says that the change itself was made.
+    """
     try:
-        refresh_page(channel)
+        settings = _read_settings(channel.place)
+        return None if settings is None else _write(channel, settings)
     except ChannelToolsError as err:
         raise type(err)(f"the change is in the channel, but not on its page: {err.message}", hint=err.hint) from None
 
@@ -161,8 +227,8 @@ def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[Shown
 def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     """Write those files of a page that are not there as they would be now, and remove those that are none of it."""
     from channel_tools.page.content import passed_runs, read_packages  # noqa: PLC0415 - with jinja2, slow to import
-    from channel_tools.page.files import OWN_MARK  # noqa: PLC0415
-    from channel_tools.page.render import page_files  # noqa: PLC0415
+    from channel_tools.page.front import page_files  # noqa: PLC0415
+    from channel_tools.page.render import OWN_MARK  # noqa: PLC0415
 
     place, (listing, rows) = channel.place, channel.load()
     packages = read_packages(listing, rows)
@@ -179,7 +245,7 @@ def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
     gone = before.keys() - {file.path for file in files}
     place.remove(sorted(gone))
     _write_digests(place, sure, {file.path: file.digest for file in files})
-    return PageReport(index=INDEX_PAGE, files=len(files), written=len(changed), removed=len(gone))
+    return PageReport(files=len(files), written=len(changed), removed=len(gone))
 
 
 def _write_digests(place: PagePlace, before: Mapping[str, str], digests: Mapping[str, str]) -> None:

@@ -23,11 +23,13 @@ from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from channel_tools.channel import Foundation
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
+    from channel_tools.page import PagedChannel
     from channel_tools.publish.model import PackageFile, PackageSet
     from channel_tools.system.progress import Progress
 
@@ -176,6 +178,17 @@ class ChannelTarget(ABC):
         """The labels that there are, main first."""
 
     @abstractmethod
+    def has_page(self, label: str) -> bool:
+        """Whether the label's channel was given a page for browsers, which follows each change."""
+
+    @abstractmethod
+    def paged(self, label: str) -> AbstractContextManager[PagedChannel]:
+        """The label's channel with its lock or lease held, for what only its page needs.
+
+        Raises UsageError or ChannelError where there is no channel.
+        """
+
+    @abstractmethod
     def _existing(self, label: str) -> tuple[LabelContent, Foundation] | None:
         """What the label holds and is based on, None when there is no such label."""
 
@@ -254,13 +267,13 @@ class ChannelTarget(ABC):
         """Everything that the label holds, hidden packages too, in order."""
         return label_packages(self._must_exist(label)[0])
 
-    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
-        """Hide packages from new solves; their files stay for lock files."""
-        self._change_listing(label, lambda listing: with_yanked(listing, keys, reason))
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
+        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
 
-    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
-        """Undo yank."""
-        self._change_listing(label, lambda listing: without_yanked(listing, keys))
+        def change(listing: Listing) -> Listing:
+            return without_yanked(listing, keys) if reason is None else with_yanked(listing, keys, reason)
+
+        self._change_listing(label, change)
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
         """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""

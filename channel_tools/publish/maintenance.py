@@ -39,22 +39,11 @@ class Changed:
     key: str
 
 
-def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str, dry_run: bool) -> list[Changed]:
-    """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; returns those that were seen.
+def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool) -> list[Changed]:
+    """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; without a reason undo that.
 
-    Raises UsageError when it names none.
+    Returns those that were seen, or were yanked. Raises UsageError when it names none.
     """
-    return _toggle(target, spec, label=label, reason=reason, dry_run=dry_run)
-
-
-def restore(target: MaintainedTarget, spec: str, *, label: str | None, dry_run: bool) -> list[Changed]:
-    """Undo yank for the packages that ``spec`` names; returns those that were yanked. Raises UsageError for none."""
-    return _toggle(target, spec, label=label, reason=None, dry_run=dry_run)
-
-
-def _toggle(
-    target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool
-) -> list[Changed]:
     found: dict[str, list[LabelPackage]] = {}
     seen: list[LabelPackage] = []
     for name in _labels(target, label):
@@ -68,7 +57,7 @@ def _toggle(
     for name, chosen in found.items():
         keys = tuple(str(package.key) for package in chosen)
         if keys and not dry_run:
-            target.restore(keys, label=name) if reason is None else target.yank(keys, label=name, reason=reason)
+            target.yank(keys, label=name, reason=reason)
     return sorted(Changed(label=name, key=str(package.key)) for name, packages in found.items() for package in packages)
 
 

@@ -64,13 +64,7 @@ class PackageFile(PackageRef):
 
     def ref(self) -> PackageRef:
         """The file without its path, as it is sent to others."""
-        return PackageRef(
-            subdir=self.subdir,
-            file_name=self.file_name,
-            sha256=self.sha256,
-            size_bytes=self.size_bytes,
-            foundation=self.foundation,
-        )
+        return self.key.ref(self.sha256, self.size_bytes, foundation=self.foundation)
 
     @classmethod
     def of(cls, ref: PackageRef, path: Path) -> PackageFile:

@@ -11,11 +11,9 @@ from channel_tools.system.extras import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
 
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.page import PagedChannel
     from channel_tools.publish.model import LabelPackage, PackageSet, PublishPlan, PublishReport
     from channel_tools.system.progress import Progress
 
@@ -80,12 +78,8 @@ class MaintainedTarget(Target, Protocol):
         """Everything that the label holds, hidden packages too, in order."""
         ...
 
-    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
-        """Hide packages from new solves; their files stay for lock files."""
-        ...
-
-    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
-        """Undo yank."""
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
+        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
         ...
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
@@ -94,22 +88,6 @@ class MaintainedTarget(Target, Protocol):
 
     def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
         """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
-        ...
-
-
-@runtime_checkable
-class PagedTarget(Target, Protocol):
-    """A target whose channels can have a page for browsers, which follows each change; ``channel_tools.page``."""
-
-    def has_page(self, label: str) -> bool:
-        """Whether the label's channel was given a page."""
-        ...
-
-    def paged(self, label: str) -> AbstractContextManager[PagedChannel]:
-        """The label's channel with its lock or lease held, for what only its page needs.
-
-        Raises UsageError or ChannelError where there is no channel.
-        """
         ...
 
 
@@ -128,14 +106,6 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
     with needs_extra("s3", "publishing to a bucket"):
         opener = cast("Opener", getattr(importlib.import_module(module), function))
     return opener(address, environ)
-
-
-def with_pages(target: Target) -> PagedTarget:
-    """The target as one whose channels can have a page. Raises UsageError for servers, which write it themselves."""
-    if isinstance(target, PagedTarget):
-        return target
-    message = f"{target.address}: its page cannot be written from here"
-    raise UsageError(message, hint="with our server, run channel_tools channel page --at FOLDER where it runs")
 
 
 def maintained(target: Target) -> MaintainedTarget:

@@ -50,19 +50,15 @@ class _Transport(asyncio.Transport):
         self._connection = connection
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - asyncio's own signature
-        """As the transport."""
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        """As the transport."""
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """As the transport."""
         self._transport.close()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """As the transport."""
         self._transport.write(data)
 
     def pause_reading(self) -> None:

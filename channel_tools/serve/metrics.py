@@ -17,7 +17,6 @@ import os
 import queue
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -39,6 +38,11 @@ _FIGURES = 3
 """Requests, bytes, seconds."""
 _PLACE = len(_METHODS) * len(_KINDS) * _STATUSES * _FIGURES + len(_EVENTS)
 _DOUBLE_BYTES = 8
+_GATHERED_BYTES = 512 << 10
+"""Written before the second is over: not less, since each time the other thread takes the interpreter's lock."""
+_WAITING_LIMIT = 4
+"""Pieces of _GATHERED_BYTES that may wait to be written."""
+_CLOSE_S = 5.0
 
 
 class Metrics:
@@ -108,29 +112,8 @@ class Metrics:
         return found
 
 
-_GATHERED_BYTES = 512 << 10
-"""Written before the second is over: not less, since each time the other thread takes the interpreter's lock."""
-_WAITING_LIMIT = 4
-"""Pieces of _GATHERED_BYTES that may wait to be written."""
-_CLOSE_S = 5.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """A request with a complete response. ``path`` is masked and has no query, ``token`` is the used token's id."""
-
-    time: str
-    client: str
-    method: str
-    path: str
-    status: int
-    bytes: int
-    seconds: float
-    token: str | None
-
-
 class AccessLog:
-    """Writes entries to an open file descriptor."""
+    """Writes lines to an open file descriptor."""
 
     def __init__(self, descriptor: int, *, lost: Callable[[int], None], clock: Callable[[], float] = time.time) -> None:
         """``lost`` gets how many lines could not be written, and is called by another thread."""
@@ -147,18 +130,18 @@ class AccessLog:
     def add(
         self, client: str, method: str, path: str, *, status: int, size_bytes: int, seconds: float, token: str | None
     ) -> None:
-        """Log a request to which the response is complete."""
+        """Log a request with a complete response. ``path`` is masked and has no query, ``token`` is its token's id."""
         now_s = self._clock()
-        entry = Entry(
-            time=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1000):03}Z",
-            client=client,
-            method=method,
-            path=path,
-            status=status,
-            bytes=size_bytes,
-            seconds=round(seconds, 6),
-            token=token,
-        )
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1000):03}Z",
+            "client": client,
+            "method": method,
+            "path": path,
+            "status": status,
+            "bytes": size_bytes,
+            "seconds": round(seconds, 6),
+            "token": token,
+        }
         line = self._encoder.encode(entry)
         self._lines.append(line)
         self._gathered += len(line)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The server: one process that opens the socket and supervises, workers that respond, and a process for each job.
 
-All are forks of the first, so they share what was imported and start at once. A worker that dies is replaced; workers
-that fail as soon as they start end the server. SIGTERM and SIGINT end it in order: no new connections, responses that
-have begun are finished; a second one ends it at once.
+All are forks of the first, so they share what was imported and start at once. A worker is uvicorn with our application
+and our connections. One that dies is replaced; workers that fail as soon as they start end the server. SIGTERM and
+SIGINT end it in order: no new connections, responses that have begun are finished; a second one ends it at once.
 """
 
 from __future__ import annotations
@@ -15,28 +15,40 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
+import signal
 import socket
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import uvicorn
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
-from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
-from channel_tools.serve.access.guard import parse_public
+from channel_tools.serve.access.addresses import is_channel_name
+from channel_tools.serve.access.guard import Gatekeeper, Guard, parse_public
 from channel_tools.serve.access.tokens import default_tokens_file
-from channel_tools.serve.admission import raise_files_limit
-from channel_tools.serve.metrics import Metrics
-from channel_tools.serve.uploads.jobs import JobQueue
-from channel_tools.serve.worker import BACKLOG, SHUTDOWN_S, WorkerParts, work
+from channel_tools.serve.admission import Admission, connections_for, raise_files_limit
+from channel_tools.serve.application import ChannelServer, make_routes
+from channel_tools.serve.connection import Connection, limited
+from channel_tools.serve.metrics import AccessLog, Metrics
+from channel_tools.serve.reads import FileCache
+from channel_tools.serve.uploads.api import UploadApi
+from channel_tools.serve.uploads.checks import Limits
+from channel_tools.serve.uploads.jobs import JobQueue, JobRunner
 from channel_tools.system.errors import ChannelToolsError, UsageError
-from channel_tools.system.workers import signals_held
+from channel_tools.system.workers import end_with_parent, signals_held, signals_released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import asyncio
+    from collections.abc import Awaitable, Callable, Iterator
     from multiprocessing.context import ForkProcess
     from pathlib import Path
+
+    from starlette.types import ASGIApp
+
 
 _log = logging.getLogger(__name__)
 _EARLY_S = 2.0
@@ -45,6 +57,9 @@ _LOOK_S = 60.0
 _AGAIN_S = 1.0
 _CLEAN_S = 3600.0
 _JOBS_S = 20.0
+_BACKLOG = 2048
+_SHUTDOWN_S = 30
+_KEEP_ALIVE_S = 75
 _fork = multiprocessing.get_context("fork")
 
 
@@ -80,7 +95,7 @@ def check_settings(settings: ServeSettings) -> None:
         )
         raise UsageError(message, hint=f"serve {root.parent}; it is then served as /{root.name}/")
     for channel, label in sorted(parse_public(settings.public)):
-        if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED or not is_label(label):
+        if not is_channel_name(channel) or not is_label(label):
             message = f"--public {channel}/{label}: not a valid name of a channel and label"
             raise UsageError(message, hint="write NAME or NAME/LABEL")
     for proxy in settings.proxies:
@@ -117,10 +132,8 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
     with _listening(settings) as listener, _log_of(settings) as descriptor:
         metrics = Metrics(1 + settings.workers)
         queue = JobQueue(settings.root, listener, metrics)
-        parts = WorkerParts(
-            settings=settings, listener=listener, log=descriptor, metrics=metrics, job_socket=queue.sending
-        )
-        supervisor = _Supervisor(parts, queue)
+        parts = WorkerParts(settings=settings, listener=listener, log=descriptor, metrics=metrics, queue=queue)
+        supervisor = _Supervisor(parts)
         try:
             supervisor.start()
             ready(_address(listener))
@@ -149,9 +162,9 @@ class _Supervisor:
     Nothing that one job, one channel or a full disk does ends it: what fails is said, counted, and tried again later.
     """
 
-    def __init__(self, parts: WorkerParts, queue: JobQueue) -> None:
+    def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
-        self._queue = queue
+        self._queue = parts.queue
         self._workers: dict[int, _Worker] = {}
         self._failures = 0
         self._cleaned_s = -_CLEAN_S
@@ -161,7 +174,7 @@ class _Supervisor:
         taken = {worker.place for worker in self._workers.values()}
         for place in range(1, 1 + self._parts.settings.workers):
             if place not in taken:
-                process = _fork.Process(target=_begin_work, args=(self._parts, self._queue, os.getpid(), place))
+                process = _fork.Process(target=_work, args=(self._parts, os.getpid(), place))
                 with signals_held():
                     process.start()
                     self._workers[process.sentinel] = _Worker(process=process, place=place, started_s=time.monotonic())
@@ -196,7 +209,7 @@ class _Supervisor:
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.terminate()
-        deadline_s = time.monotonic() + SHUTDOWN_S + 5
+        deadline_s = time.monotonic() + _SHUTDOWN_S + 5
         for process in processes:
             process.join(max(0.1, deadline_s - time.monotonic()))
             if process.exitcode is None:
@@ -230,14 +243,8 @@ class _Supervisor:
         if time.monotonic() - self._cleaned_s < _CLEAN_S:
             return
         self._cleaned_s = time.monotonic()
-        for removed in self._queue.remove_stale():
+        for removed in self._queue.store.remove_stale():
             _log.info("removed the abandoned upload %s", removed)
-
-
-def _begin_work(parts: WorkerParts, queue: JobQueue, parent: int, place: int) -> None:
-    queue.close_in_child()
-    parts.metrics.take_place(place)
-    work(parts, parent)
 
 
 @contextlib.contextmanager
@@ -249,7 +256,7 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        listener.listen(_BACKLOG)
     except (OSError, UnicodeError) as err:
         reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host's name or address"
         message = f"{settings.host}:{settings.port}: cannot listen on this address: {reason}"
@@ -279,3 +286,101 @@ def _log_of(settings: ServeSettings) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerParts:
+    """What a worker gets from the supervising process; ``log`` is an open descriptor."""
+
+    settings: ServeSettings
+    listener: socket.socket
+    log: int
+    metrics: Metrics
+    queue: JobQueue
+
+
+def _work(parts: WorkerParts, parent: int, place: int) -> None:
+    """The life of a worker, which counts in ``place``; it ends without interpreter teardown, see cli/entry.py."""
+    code = 1
+    try:
+        parts.queue.close_in_child()
+        parts.metrics.take_place(place)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to end
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signals_released()
+        end_with_parent(parent, signal.SIGTERM)
+        _run(parts)
+        code = 0
+    except SystemExit as err:
+        code = err.code if isinstance(err.code, int) else 1
+    except Exception:  # noqa: BLE001 - the last resort: the parent sees the exit code
+        _log.exception("a worker failed: this is a defect in channel_tools")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(parts: WorkerParts) -> None:
+    log = AccessLog(parts.log, lost=lambda count: parts.metrics.count_event("log_line_lost", count))
+
+    async def flush() -> None:
+        log.flush()
+
+    server = uvicorn.Server(_uvicorn_config(parts, limited(_application(parts, log)), flush))
+    # uvicorn handles the signal while it serves, and raises it again afterwards, which must not kill what comes then
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(server, "should_exit", True))
+    try:
+        server.run(sockets=[parts.listener])
+    finally:
+        log.close()
+
+
+def _application(parts: WorkerParts, log: AccessLog) -> ChannelServer:
+    root = parts.settings.root
+    gate = Gatekeeper(parts.settings.tokens_file, parse_public(parts.settings.public))
+    guard = Guard(gate)
+    uploads = UploadApi(
+        root=root, guard=guard, runner=JobRunner(parts.queue.sending), store=parts.queue.store, limits=Limits()
+    )
+    return ChannelServer(
+        gate=gate,
+        files=FileCache(root),
+        log=log,
+        metrics=parts.metrics,
+        routes=make_routes(root=root, guard=guard, metrics=parts.metrics, uploads=uploads.routes()),
+    )
+
+
+def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaitable[None]]) -> uvicorn.Config:
+    """``flush`` is called once a second."""
+    settings = parts.settings
+    total = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], settings.connections)
+    each = (
+        min(settings.connections_each, max(1, total // 4))
+        if total < settings.connections
+        else settings.connections_each
+    )
+    admission = Admission(total=total, each=each, shared=frozenset(settings.proxies), event=parts.metrics.count_event)
+
+    def connection(**given: Any) -> Connection:  # noqa: ANN401 - passed on
+        return Connection(admission=admission, **given)
+
+    return uvicorn.Config(
+        app,
+        http=cast("type[asyncio.Protocol]", connection),
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=logging.ERROR,  # below it, uvicorn reports every malformed request, which anybody can send
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=list(settings.proxies),
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        callback_notify=flush,
+        timeout_notify=0,
+    )

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.conda.repodata import encode_json
-from channel_tools.mirror.bundle.files import check_space, unusable_reported, write_members
-from channel_tools.mirror.bundle.format import (
+from channel_tools.mirror.exporting.fetch import fetch_files
+from channel_tools.mirror.exporting.plan import platforms_of
+from channel_tools.mirror.files import check_space, unusable_reported, write_members
+from channel_tools.mirror.format import (
     BOOTSTRAP,
     MANIFEST,
     BundleChannel,
@@ -24,10 +26,8 @@ from channel_tools.mirror.bundle.format import (
     lock_path,
     sha256_of,
 )
-from channel_tools.mirror.exporting.fetch import fetch_files
-from channel_tools.mirror.exporting.plan import platforms_of
-from channel_tools.mirror.trust.keys import fingerprint
-from channel_tools.mirror.trust.metadata import sign_bundle
+from channel_tools.mirror.keys import fingerprint
+from channel_tools.mirror.metadata import sign_bundle
 from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.files import atomic_path, check_replaceable, disk_full_reported, exclusive_lock, sync_files
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from channel_tools.mirror.exporting.fetch import FetchOptions
     from channel_tools.mirror.exporting.plan import BundlePlan, ExtraFile
-    from channel_tools.mirror.trust.keys import Signing
+    from channel_tools.mirror.keys import Signing
     from channel_tools.system.progress import Progress
 
 

@@ -25,9 +25,9 @@ from packaging.requirements import Requirement
 import channel_tools
 from channel_tools.foundation.model import LockedArtifact
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
-from channel_tools.mirror.bundle.files import write_members
-from channel_tools.mirror.bundle.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
 from channel_tools.mirror.exporting.plan import ExtraFile
+from channel_tools.mirror.files import write_members
+from channel_tools.mirror.format import SOURCES_FOLDER, TOOL_FOLDER, ToolWheels
 from channel_tools.sources.transfer import export_entries
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import stat
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.addresses import local_path
-from channel_tools.mirror.bundle.format import BundleFile
+from channel_tools.mirror.format import BundleFile
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
 from channel_tools.system.http import Cancelled, Download, download
@@ -48,30 +48,24 @@ class FetchOptions:
     limit: RateLimit | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Fetcher:
-    def __init__(self, folder: Path, options: FetchOptions, task: Task) -> None:
-        self._folder = folder
-        self._options = options
-        self._task = task
-        self._cancelled = threading.Event()
-        self._made: set[Path] = set()
-
-    def cancel(self) -> None:
-        self._cancelled.set()
+    folder: Path
+    options: FetchOptions
+    task: Task
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, file: RemoteFile) -> bool:
         """Leave the file in the folder; whether it had to be fetched."""
-        if self._cancelled.is_set():
+        if self.cancelled.is_set():
             raise Cancelled
-        target = self._folder / file.path
+        target = self.folder / file.path
         if _is_complete(target, file):
-            self._task.advance(file.size_bytes, detail=target.name)
+            self.task.advance(file.size_bytes, detail=target.name)
             return False
         part = target.with_name(target.name + PART_SUFFIX)
-        with disk_full_reported(self._folder):
-            if target.parent not in self._made:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._made.add(target.parent)
+        with disk_full_reported(self.folder):
+            target.parent.mkdir(parents=True, exist_ok=True)
             local = local_path(file.url)
             if local is not None:
                 self._copy(local, part, file)
@@ -81,11 +75,11 @@ class _Fetcher:
                     part=part,
                     sha256=file.sha256,
                     size_bytes=file.size_bytes,
-                    on_bytes=self._task.advance,
-                    limit=self._options.limit,
-                    cancelled=self._cancelled,
+                    on_bytes=self.task.advance,
+                    limit=self.options.limit,
+                    cancelled=self.cancelled,
                 )
-                download(self._options.client, wanted)
+                download(self.options.client, wanted)
             part.replace(target)
         return True
 
@@ -94,14 +88,14 @@ class _Fetcher:
         try:
             with source.open("rb") as stream, part.open("wb") as writing:
                 while chunk := stream.read(min(_CHUNK_BYTES, left)):
-                    if self._cancelled.is_set():
+                    if self.cancelled.is_set():
                         raise Cancelled
                     writing.write(chunk)
                     digest.update(chunk)
                     left -= len(chunk)
-                    self._task.advance(len(chunk))
-                    if self._options.limit is not None:
-                        self._options.limit.spend(len(chunk))
+                    self.task.advance(len(chunk))
+                    if self.options.limit is not None:
+                        self.options.limit.spend(len(chunk))
                 is_complete = not left and not stream.read(1)
         except FileNotFoundError:
             message = f"{source}: the channel's index names it, but it is not there"
@@ -123,10 +117,10 @@ def fetch_files(
     """
     total = sum(item.size_bytes for item in files)
     with progress.task("fetching packages", total=total, unit="bytes") as task:
-        fetcher = _Fetcher(folder, options, task)
+        fetcher = _Fetcher(folder=folder, options=options, task=task)
         # large ones first: none is left alone at the end
         ordered = sorted(files, key=lambda item: (-item.size_bytes, item.path))
-        results = run_in_threads(fetcher.fetch, ordered, threads=options.jobs, cancel=fetcher.cancel)
+        results = run_in_threads(fetcher.fetch, ordered, threads=options.jobs, cancel=fetcher.cancelled.set)
     fetched = [item for item, was_fetched in results if was_fetched]
     return len(fetched), sum(item.size_bytes for item in fetched)
 

@@ -20,8 +20,10 @@ from channel_tools.conda.package import (
     hashed_name,
     read_sidecar,
 )
-from channel_tools.mirror.bundle.files import bundle_damaged, open_bundle
-from channel_tools.mirror.bundle.format import (
+from channel_tools.conda.repodata import CHANNELDATA
+from channel_tools.mirror.exporting.fetch import RemoteFile
+from channel_tools.mirror.files import bundle_damaged, open_bundle
+from channel_tools.mirror.format import (
     METADATA_FOLDER,
     BundleFile,
     Received,
@@ -33,9 +35,7 @@ from channel_tools.mirror.bundle.format import (
     read_received,
     sha256_of,
 )
-from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index
-from channel_tools.mirror.exporting.fetch import RemoteFile
-from channel_tools.mirror.upstream import read_records
+from channel_tools.mirror.records import SubdirRecords, channeldata, derived_index, plain_index, read_records
 from channel_tools.pins import assumed_virtual_packages, solve_lock
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, SolveError, UsageError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.mirror.bundle.format import ToolWheels
+    from channel_tools.mirror.format import ToolWheels
     from channel_tools.pins import Lock
     from channel_tools.system.http import HttpClient
 
@@ -326,7 +326,7 @@ def index_files(
                 found |= derived_index(subdir, records, found, now_s=now.timestamp())
             made |= {channel_path(name, f"{subdir}/{file_name}"): content for file_name, content in found.items()}
         if complete:
-            made |= {channel_path(name, file_name): data for file_name, data in channeldata(part.records).items()}
+            made[channel_path(name, CHANNELDATA)] = channeldata(part.records)
     return made
 
 

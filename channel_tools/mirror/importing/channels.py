@@ -17,11 +17,17 @@ from channel_tools.channel import Foundation
 from channel_tools.channel.listing import Patch
 from channel_tools.conda.archive import stream_component
 from channel_tools.conda.package import HASHED_NAME, OLD_SUFFIX, sidecar_of
-from channel_tools.conda.repodata import REPODATA
-from channel_tools.mirror.bundle.format import channel_path, package_at
-from channel_tools.mirror.bundle.index import SubdirRecords, channeldata, derived_index, plain_index, read_plain
-from channel_tools.mirror.upstream import read_records
-from channel_tools.publish import MAIN_LABEL, PackageFile, PackageSet
+from channel_tools.conda.repodata import CHANNELDATA, REPODATA
+from channel_tools.mirror.format import channel_path, package_at
+from channel_tools.mirror.records import (
+    SubdirRecords,
+    channeldata,
+    derived_index,
+    plain_index,
+    read_plain,
+    read_records,
+)
+from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import link_or_copy, write_bytes_atomically
@@ -32,8 +38,9 @@ if TYPE_CHECKING:
 
     from channel_tools.conda.contents import JsonObject
     from channel_tools.conda.package import PackageKey
-    from channel_tools.mirror.bundle.format import BundleChannel, BundleFile
-    from channel_tools.publish import LabelPackage, MaintainedTarget, Target
+    from channel_tools.mirror.format import BundleChannel, BundleFile
+    from channel_tools.publish.model import LabelPackage
+    from channel_tools.publish.target import MaintainedTarget, Target
     from channel_tools.system.http import HttpClient
     from channel_tools.system.progress import Progress
 
@@ -93,8 +100,7 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
         if before.all != listed[subdir].all or not (folder / subdir / REPODATA).is_file():
             for name, content in {**derived, **plain}.items():  # shards and their index before the index of all
                 _write_if_changed(folder / subdir / name, content)
-    for name, content in channeldata(listed).items():
-        _write_if_changed(folder / name, content)
+    _write_if_changed(folder / CHANNELDATA, channeldata(listed))
 
 
 def _merged(before: SubdirRecords, new: SubdirRecords, *, removed: Collection[str]) -> SubdirRecords:
@@ -140,7 +146,7 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
     removed = channel.removed
     back = [key for key, package in there.items() if package.yanked == GONE and key not in removed]
     if back:
-        target.restore(tuple(map(str, back)), label=MAIN_LABEL)
+        target.yank(tuple(map(str, back)), label=MAIN_LABEL, reason=None)
     registry = how.foundation.kind == "registry"
     yanked = {key for key, package in there.items() if package.yanked is not None and key not in back}
     files = [

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.addresses import channel_address, without_credentials
-from channel_tools.mirror.bundle.files import check_space, unusable_reported
-from channel_tools.mirror.bundle.format import (
+from channel_tools.mirror.files import check_space, unusable_reported
+from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
     LOCKS_FOLDER,
     VENV,
@@ -34,7 +34,7 @@ from channel_tools.mirror.importing.channels import (
     publish_channel,
     update_third_party,
 )
-from channel_tools.mirror.importing.verify import (
+from channel_tools.mirror.importing.site import (
     VERIFY_THREADS,
     check_content,
     check_held,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.mirror.bundle.files import BundleReader
-    from channel_tools.mirror.bundle.format import Manifest
-    from channel_tools.mirror.importing.target import ImportState, ImportTarget
-    from channel_tools.mirror.trust.metadata import TrustedBundle
+    from channel_tools.mirror.files import BundleReader
+    from channel_tools.mirror.format import Manifest
+    from channel_tools.mirror.importing.site import ImportState, ImportTarget
+    from channel_tools.mirror.metadata import TrustedBundle
     from channel_tools.pins import Lock
     from channel_tools.system.http import HttpClient
     from channel_tools.system.progress import Progress
@@ -136,8 +136,10 @@ def import_bundle(
 
 
 def _with_held(compared: _Comparison, target: ImportTarget, options: ImportOptions, progress: Progress) -> ImportReport:
-    held = check_held(target, compared.bundle, compared.received, trust=options.trust_existing, progress=progress)
-    return dataclasses.replace(compared.report, held=held.files, held_verified=held.verified)
+    held, verified = check_held(
+        target, compared.bundle, compared.received, trust=options.trust_existing, progress=progress
+    )
+    return dataclasses.replace(compared.report, held=held, held_verified=verified)
 
 
 def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions) -> _Comparison:

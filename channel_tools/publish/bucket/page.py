@@ -33,7 +33,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BucketPlace:
+class _BucketPlace:
     """A label of a bucket as PagePlace; ``files`` are packages (``subdir/file name``) that are at hand here."""
 
     label: LabelPlace
@@ -41,16 +41,13 @@ class BucketPlace:
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def url(self, name: str) -> str:
-        """As PagePlace."""
         return self.label.store.url(self.label.base + name)
 
     def read(self, name: str) -> bytes | None:
-        """As PagePlace."""
         found = self.label.store.get(self.label.base + name)
         return None if found is None else found[0]
 
     def present(self, names: Collection[str]) -> set[str]:
-        """As PagePlace."""
         base, found = self.label.base, set()
         for first in {name.partition("/")[0] for name in names}:
             for key in self.label.store.keys(base + first):
@@ -73,7 +70,6 @@ class BucketPlace:
         self.label.store.put(self.label.base + name, body, served=served, replaces=None, conditional=False)
 
     def remove(self, names: Iterable[str]) -> None:
-        """As PagePlace."""
         if keys := [self.label.base + name for name in names]:
             self.lease.check()
             self.label.store.delete(keys)
@@ -103,12 +99,12 @@ def has_page(label: LabelPlace) -> bool:
 def paged_label(
     label: LabelPlace, lease: Lease, foundation: Foundation, files: Mapping[str, Path] | None = None
 ) -> PagedChannel:
-    """A label as a channel with a page; ``files`` as of BucketPlace."""
+    """A label as a channel with a page; ``files`` are packages (``subdir/file name``) that are at hand here."""
 
     def load() -> tuple[Listing, Rows]:
         records = label.read()
         return records.listing, records.rows()
 
     name = label.store.url(label.base).rstrip("/").rpartition("/")[2]
-    place = BucketPlace(label=label, lease=lease, files=files or {})
+    place = _BucketPlace(label=label, lease=lease, files=files or {})
     return PagedChannel(place=place, name=name, foundation=foundation, load=load)

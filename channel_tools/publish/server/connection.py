@@ -8,13 +8,14 @@ not followed, so that it goes to no other place than the one it was given for.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from channel_tools.conda.clients import RATTLER_FILE, RATTLER_VARIABLE, split_credential, stored_authorization
-from channel_tools.publish.server.protocol import ErrorResponse, decode, encode, from_error_response
+from channel_tools.publish.server.protocol import ErrorResponse, encode, from_error_response
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
 from channel_tools.system.http import TEMPORARY_STATUSES, Timeouts, TransientError, retry_after_s
 
@@ -53,19 +54,7 @@ class ServerAddress:
     """A server's channel without credentials, and what to send with every request to it."""
 
     url: str
-    authorization: str | None
-
-    def __repr__(self) -> str:
-        """Without the secret."""
-        return f"ServerAddress(url={self.url!r})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerResponse:
-    """Status and body of a response."""
-
-    status: int
-    body: bytes
+    authorization: str | None = field(repr=False)
 
 
 class ServerConnection:
@@ -92,7 +81,7 @@ class ServerConnection:
         failures = 0
         while True:
             try:
-                return self.understood(self.send_once(method, path, body=body, headers=headers), kind)
+                return self.understood(*self.send_once(method, path, body=body, headers=headers), kind)
             except TemporaryError as err:
                 failures += 1
                 if self._client.retry.is_last(failures, err.retry_after_s):
@@ -101,20 +90,23 @@ class ServerConnection:
 
     def send_once(
         self, method: str, path: str, *, body: bytes | IO[bytes] | None = None, headers: Mapping[str, str] | None = None
-    ) -> ServerResponse:
-        """One request. Raises TemporaryError when it may go better another time, NetworkError for one without end."""
+    ) -> tuple[int, bytes]:
+        """One request; returns the status and body of the response.
+
+        Raises TemporaryError when it may go better another time, NetworkError for a response without end.
+        """
         hint = "run the same command again: what was sent is kept"
         own = {**self._authorization, **(headers or {})}
         try:
             with self._client.open(method, self._base + path, body=body, headers=own, follow=False) as response:
-                received = ServerResponse(status=response.status, body=self._read(response))
+                status, content = response.status, self._read(response)
         except TransientError as err:
             message = f"{self.address}: the server cannot be reached, or stopped responding: {err}"
             raise TemporaryError(message, hint=hint) from None
-        if received.status in TEMPORARY_STATUSES:
-            message = f"{self.address}: the server is temporarily unavailable (HTTP status {received.status})"
+        if status in TEMPORARY_STATUSES:
+            message = f"{self.address}: the server is temporarily unavailable (HTTP status {status})"
             raise TemporaryError(message, hint=hint, retry_after_s=retry_after_s(response.headers))
-        return received
+        return status, content
 
     def pause(self, failures: int, retry_after_s: float = 0.0) -> None:
         """Wait before another attempt, longer after each failure."""
@@ -131,16 +123,16 @@ class ServerConnection:
                 raise NetworkError(message, hint="give the address at which channel_tools serve is reached")
         return content
 
-    def understood(self, response: ServerResponse, kind: type[_Message]) -> _Message:
+    def understood(self, status: int, content: bytes, kind: type[_Message]) -> _Message:
         """The message of a response. Raises the error that the server reports, NetworkError for what is not ours."""
-        if response.status in _UNAUTHORISED:
-            raise self._unauthorised(response)
+        if status in _UNAUTHORISED:
+            raise self._unauthorised(status)
         try:
-            if response.status < _OK_LIMIT:
-                return decode(response.body, kind)
-            error = decode(response.body, ErrorResponse)
+            if status < _OK_LIMIT:
+                return decode_json(content, kind)
+            error = decode_json(content, ErrorResponse)
         except ValueError:
-            what = "a redirect" if response.status in range(300, 400) else f"HTTP status {response.status}"
+            what = "a redirect" if status in range(300, 400) else f"HTTP status {status}"
             message = f"{self.address}: not a channel_tools server (got {what} instead of a message of its API)"
             raise NetworkError(message, hint="give the address at which channel_tools serve is reached") from None
         if error.kind in _OUT_OF_STEP:
@@ -148,8 +140,8 @@ class ServerConnection:
         reported = from_error_response(error)
         raise type(reported)(f"{self.address}: {reported.message}", hint=reported.hint)
 
-    def _unauthorised(self, response: ServerResponse) -> UsageError:
-        if response.status == 403:  # noqa: PLR2004
+    def _unauthorised(self, status: int) -> UsageError:
+        if status == 403:  # noqa: PLR2004
             message = f"{self.address}: the token may read there and not write"
             return UsageError(message, hint="ask who runs the server for one with --write")
         if self._authorization:

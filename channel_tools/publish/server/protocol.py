@@ -9,20 +9,15 @@ audited and shown to readers as a whole, in a step of its own that the client as
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from channel_tools.channel.listing import INSTRUCTIONS_VERSION
 from channel_tools.channel.model import Foundation  # noqa: TC001 - msgspec reads the annotations
-from channel_tools.conda.package import (
-    PackageRef,
-    read_sidecar,
-    sidecar_of,
-)
+from channel_tools.conda.package import PackageRef, read_sidecar, sidecar_of
 from channel_tools.publish.model import LabelPackage  # noqa: TC001 - likewise
 from channel_tools.system import errors
-from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelToolsError, IntegrityError
 
 if TYPE_CHECKING:
@@ -37,90 +32,85 @@ PROTOCOL_SCHEMA = 1
 JobKind = Literal["publish", "promote", "yank", "hotfix", "retain"]
 JobState = Literal["open", "waiting", "running", "done", "failed"]
 
-_Message = TypeVar("_Message")
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Versioned:
+    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SetRequest:
+class _LabelRequest(_Versioned):
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetRequest(_LabelRequest):
     """A set to be published under a label."""
 
-    label: str
     name: str
     foundation: Foundation
     files: tuple[PackageRef, ...]
     attestations: dict[str, str] = field(default_factory=dict)
     """What lies beside packages, by ``subdir/file name``: a JSON list of bundles, as text."""
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PromoteRequest:
+class PromoteRequest(_LabelRequest):
     """Packages of one label to be shown under another."""
 
     source: str
-    label: str
     keys: tuple[str, ...]
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class YankRequest:
+class YankRequest(_LabelRequest):
     """Packages to be hidden for ``reason``; None: to be seen again."""
 
-    label: str
     keys: tuple[str, ...]
     reason: str | None
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HotfixRequest:
+class HotfixRequest(_LabelRequest):
     """Patches of records by subdir, each in the form of patch_instructions.json."""
 
-    label: str
     patches: dict[str, dict[str, object]]
     replace: bool
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RetainRequest:
+class RetainRequest(_LabelRequest):
     """A Retention, and whether it is only to be said what it would do."""
 
-    label: str
     keep: int
     older_than_s: float
     locked_files: tuple[str, ...]
     locked_hashes: tuple[str, ...]
     grace_s: float
     dry_run: bool
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelsResponse:
+class LabelsResponse(_Versioned):
     """The labels of a channel that the token may write to."""
 
     labels: tuple[str, ...]
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackagesResponse:
+class PackagesResponse(_Versioned):
     """Everything that a label holds."""
 
     packages: tuple[LabelPackage, ...]
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanResponse:
+class PlanResponse(_Versioned):
     """What publishing a set would do, by ``subdir/file name``."""
 
     upload: tuple[str, ...]
     link: tuple[str, ...]
     present: tuple[str, ...]
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +135,7 @@ class ReportResponse:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobResponse:
+class JobResponse(_Versioned):
     """A set, or another thing that the server was asked to do.
 
     ``missing`` are the files that still have to be sent, with the bytes of each that the server has already.
@@ -158,26 +148,19 @@ class JobResponse:
     missing: dict[str, int] = field(default_factory=dict)
     report: ReportResponse | None = None
     error: ErrorResponse | None = None
-    schema: int = PROTOCOL_SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Received:
+class Received(_Versioned):
     """How many bytes of a file the server has; all of them, checked, when ``complete``."""
 
     received: int
     complete: bool
-    schema: int = PROTOCOL_SCHEMA
 
 
 def encode(message: object) -> bytes:
     """A message as JSON, always the same bytes for the same message."""
     return msgspec.json.encode(message, order="sorted")
-
-
-def decode(content: bytes, kind: type[_Message]) -> _Message:
-    """The message of this kind. Raises ValueError for anything else."""
-    return decode_json(content, kind)
 
 
 def from_error_response(response: ErrorResponse) -> ChannelToolsError:

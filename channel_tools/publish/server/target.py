@@ -105,13 +105,9 @@ class ServerTarget:
         path = f"{self._channel}/labels/{check_label(label)}/packages"
         return self.connection.ask("GET", path, PackagesResponse).packages
 
-    def yank(self, keys: tuple[str, ...], *, label: str, reason: str) -> None:
-        """Hide packages from new solves; their files stay for lock files."""
+    def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
+        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
         self._changed("yank", YankRequest(label=label, keys=keys, reason=reason))
-
-    def restore(self, keys: tuple[str, ...], *, label: str) -> None:
-        """Undo yank."""
-        self._changed("yank", YankRequest(label=label, keys=keys, reason=None))
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
         """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
@@ -181,9 +177,9 @@ class ServerTarget:
         with file.path.open("rb") as stream:
             stream.seek(offset)
             body = cast("IO[bytes]", _ReportedReads(stream, task, file.file_name))
-            response = self.connection.send_once("PUT", path, body=body, headers=headers)
+            status, content = self.connection.send_once("PUT", path, body=body, headers=headers)
         try:
-            return self.connection.understood(response, Received)
+            return self.connection.understood(status, content, Received)
         except IntegrityError:
             _check_unchanged(file)
             raise
@@ -238,7 +234,6 @@ class _ReportedReads:
         self._name = name
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
         chunk = self._stream.read(size)
         self._task.advance(len(chunk), detail=self._name)
         return chunk

@@ -19,7 +19,7 @@ import msgspec
 from channel_tools.conda.solving import one_line
 from channel_tools.publish.channels import checked_row, other_bytes
 from channel_tools.publish.model import PublishPlan, PublishReport
-from channel_tools.publish.third_party.services import ServiceAddress, ServiceReader, parse_service_address
+from channel_tools.publish.third_party.services import ServiceReader, parse_service_address
 from channel_tools.publish.third_party.worker import UploadJob, UploadOutcome
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, UsageError
 from channel_tools.system.processes import run_command
@@ -42,14 +42,13 @@ def open_third_party(address: str, environ: Mapping[str, str]) -> ThirdPartyTarg
     """The channel on a third-party server that an address names; nothing is contacted. Raises UsageError."""
     parsed = parse_service_address(address)
     key = environ.get(parsed.service.variable) or None
-    return ThirdPartyTarget(place=parsed, reader=ServiceReader(address=parsed, key=key))
+    return ThirdPartyTarget(reader=ServiceReader(address=parsed, key=key))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThirdPartyTarget:
     """A channel on a third-party server; see Target, except that readers may see a part of a set while it is sent."""
 
-    place: ServiceAddress
     reader: ServiceReader
     upload_s: int = _UPLOAD_S
     """How long an upload may take beside the time for its bytes."""
@@ -57,7 +56,7 @@ class ThirdPartyTarget:
     @property
     def address(self) -> str:
         """Where clients read label ``main``."""
-        return self.place.read
+        return self.reader.address.read
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
         """Compare with the server's index. Raises ChannelError (a name has other bytes), UsageError (no labels)."""
@@ -75,15 +74,15 @@ class ThirdPartyTarget:
         files = dependencies_first(plan.upload)
         if len(files) > 1:
             progress.note(
-                f"{self.place.service.name} shows packages one by one: readers may see a part of the {len(files)} "
-                "until all are there; none comes before its dependencies"
+                f"{self.reader.address.service.name} shows packages one by one: readers may see a part of the "
+                f"{len(files)} until all are there; none comes before its dependencies"
             )
         with progress.task("uploading packages", total=plan.upload_bytes, unit="bytes") as task:
             for file in files:
                 self._send(file, plan.label)
                 task.advance(file.size_bytes, detail=file.file_name)
         return PublishReport(
-            address=self.place.label_address(plan.label),
+            address=self.reader.address.label_address(plan.label),
             label=plan.label,
             uploaded=tuple(sorted(str(file.key) for file in files)),
             linked=(),
@@ -94,10 +93,10 @@ class ThirdPartyTarget:
         """Not possible from here: raises UsageError."""
         del keys, progress
         message = f"{self.address}: packages there cannot be promoted from {source} to {label} from here"
-        raise UsageError(message, hint=f"use what {self.place.service.name} itself offers for that")
+        raise UsageError(message, hint=f"use what {self.reader.address.service.name} itself offers for that")
 
     def _send(self, file: PackageFile, label: str) -> None:
-        if self.place.service.overwrites and self._is_there(file, label):
+        if self.reader.address.service.overwrites and self._is_there(file, label):
             return
         error = self._upload(file, label)
         if error is None:
@@ -116,8 +115,8 @@ class ThirdPartyTarget:
 
     def _upload(self, file: PackageFile, label: str) -> ChannelToolsError | None:
         """Let a process send the file; returns what is wrong."""
-        service = self.place.service
-        arguments = service.arguments(self.place, label)
+        service = self.reader.address.service
+        arguments = service.arguments(self.reader.address, label)
         if self.reader.key is not None:
             arguments[service.key_argument] = self.reader.key
         limit_s = self.upload_s + file.size_bytes // _SLOWEST_BYTES_PER_S
@@ -127,7 +126,7 @@ class ThirdPartyTarget:
         if done.returncode == 0:
             outcome = msgspec.json.decode(done.stdout, type=UploadOutcome)
             return None if outcome.error is None else self._error(file, outcome.error)
-        where = f"{self.place.api}: {file.file_name}"
+        where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
             return NetworkError(f"{where} was not taken within {limit_s} s", hint="run the same command again")
         return NetworkError(
@@ -136,15 +135,15 @@ class ThirdPartyTarget:
 
     def _error(self, file: PackageFile, said: str) -> ChannelToolsError:
         """What the engine's words mean; a key never stands in the message."""
-        service = self.place.service
+        service = self.reader.address.service
         words = one_line(ValueError(said))
         if self.reader.key:
             words = words.replace(self.reader.key, "***")
-        where = f"{self.place.api}: {file.file_name}"
+        where = f"{self.reader.address.api}: {file.file_name}"
         hint = f"set {service.variable}, or keep the key with: rattler-build auth login"
         found = _STATUS.search(words)
         if _NO_KEY.search(words):
-            return UsageError(f"{self.place.api}: no key for uploading to {service.name}", hint=hint)
+            return UsageError(f"{self.reader.address.api}: no key for uploading to {service.name}", hint=hint)
         if found is not None and found[1] in {"401", "403"}:
             return NetworkError(f"{where}: the key may not upload there (HTTP {found[1]})", hint=hint)
         if _UNREACHED.search(words):
@@ -153,7 +152,7 @@ class ThirdPartyTarget:
         return NetworkError(f"{where} was not taken by {service.name}: {words[:_MESSAGE_CHARACTERS]}", hint=hint)
 
     def _other_bytes(self, file: PackageFile, label: str, found: str | None) -> ChannelError:
-        return other_bytes(f"{self.place.label_address(label)}/{file.key}", found or "unknown", file.sha256)
+        return other_bytes(f"{self.reader.address.label_address(label)}/{file.key}", found or "unknown", file.sha256)
 
 
 def dependencies_first(files: Sequence[PackageFile]) -> list[PackageFile]:

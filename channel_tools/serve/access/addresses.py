@@ -19,12 +19,12 @@ RESERVED = frozenset({"api", "health", "metrics", "t"})
 """First parts of addresses that cannot be a channel's name."""
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.!+=~-]{0,254}"
-CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 SUBDIR_NAME = re.compile(r"noarch|[a-z]{1,15}-[a-z0-9_]{1,15}")
 FILE_NAME = re.compile(_NAME)
 _PAGES = rf"{PAGE_FOLDER}|{NAMES_FOLDER}|{BUILDS_FOLDER}/(?:{SUBDIR_NAME.pattern})"
 _ADDRESS = re.compile(
-    rf"/(?P<channel>{CHANNEL_NAME.pattern})(?:/label/(?P<label>{LABEL_NAME.pattern}))?"
+    rf"/(?P<channel>{_CHANNEL_NAME.pattern})(?:/label/(?P<label>{LABEL_NAME.pattern}))?"
     rf"(?:/(?P<folder>(?:{SUBDIR_NAME.pattern})(?:/shards)?|{_PAGES}))?/(?P<name>{_NAME})?"
 )
 _PATH_TOKEN = re.compile(r"/t/([^/]*)(/.*)?", re.DOTALL)
@@ -61,6 +61,11 @@ class ChannelFile:
             return False
         package = self.name.endswith(_PACKAGE_SUFFIXES) or HASHED_NAME.fullmatch(self.name) is not None
         return self.folder.endswith("/shards") or (bool(self.folder) and package)
+
+
+def is_channel_name(name: str) -> bool:
+    """Whether a channel of the server can have this name."""
+    return _CHANNEL_NAME.fullmatch(name) is not None and name not in RESERVED
 
 
 def split_token(path: str) -> tuple[str | None, str]:

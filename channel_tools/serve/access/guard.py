@@ -20,8 +20,8 @@ from starlette.responses import Response
 
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.server.protocol import ErrorResponse, encode
-from channel_tools.serve.access.tokens import TokenTable, digest_of, id_of, is_token, read_token_file
-from channel_tools.serve.spooled import IN_MEMORY_LIMIT_BYTES, SpooledResponse
+from channel_tools.serve.access.tokens import TokenTable, id_of, is_token, read_token_file
+from channel_tools.serve.reads import IN_MEMORY_LIMIT_BYTES, SpooledResponse
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -49,6 +49,22 @@ _GUESSES_LIMIT = 10_000
 _Signature = tuple[int, int, int] | None
 Public = frozenset[tuple[str, str]]
 """Channels, each with a label, that everybody may read."""
+RETRY_AFTER_S = 2
+_REALM = b'realm="channel_tools"'
+CHALLENGE = [(b"www-authenticate", b"Bearer " + _REALM), (b"www-authenticate", b"Basic " + _REALM)]
+NOT_CACHED = {"cache-control": "no-store"}
+_STATUS: dict[type[ChannelToolsError], int] = {
+    UsageError: 400,
+    ChannelError: 409,
+    FoundationError: 409,
+    IntegrityError: 422,
+    VerificationError: 422,
+    DiskFullError: 507,
+}
+_FORBIDDEN = ErrorResponse(kind="UsageError", message="the token may read here, not write", hint="ask for one that may")
+_UNAUTHORIZED = ErrorResponse(
+    kind="UsageError", message="a valid token for this channel and label is needed", hint="give one that may write"
+)
 
 
 def parse_public(names: tuple[str, ...]) -> Public:
@@ -153,7 +169,7 @@ class Gatekeeper:
         for token in tokens:
             if not is_token(token):
                 continue
-            record = self._table.find(token, digest_of(token))
+            record = self._table.find(token)
             if record is None:
                 wrong.append(id_of(token))
             elif record.is_valid(self._clock()):
@@ -196,24 +212,6 @@ def _signature_of(path: Path) -> _Signature:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-RETRY_AFTER_S = 2
-_REALM = b'realm="channel_tools"'
-CHALLENGE = [(b"www-authenticate", b"Bearer " + _REALM), (b"www-authenticate", b"Basic " + _REALM)]
-NOT_CACHED = {"cache-control": "no-store"}
-_STATUS: dict[type[ChannelToolsError], int] = {
-    UsageError: 400,
-    ChannelError: 409,
-    FoundationError: 409,
-    IntegrityError: 422,
-    VerificationError: 422,
-    DiskFullError: 507,
-}
-_FORBIDDEN = ErrorResponse(kind="UsageError", message="the token may read here, not write", hint="ask for one that may")
-_UNAUTHORIZED = ErrorResponse(
-    kind="UsageError", message="a valid token for this channel and label is needed", hint="give one that may write"
-)
 
 
 class RejectedError(Exception):

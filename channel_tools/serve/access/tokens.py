@@ -21,7 +21,7 @@ import msgspec
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
-from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.serve.access.addresses import is_channel_name
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
 from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock
@@ -96,10 +96,10 @@ class TokenTable:
     def __init__(self, records: tuple[TokenRecord, ...]) -> None:
         self._by_id = {record.id: (bytes.fromhex(record.sha256), record) for record in records}
 
-    def find(self, token: str, digest: bytes) -> TokenRecord | None:
+    def find(self, token: str) -> TokenRecord | None:
         """The record of a token, whatever its state; takes the same steps for a wrong secret and for an unknown id."""
         known, record = self._by_id.get(token[_ID], (_NOBODY, None))
-        return record if hmac.compare_digest(known, digest) else None
+        return record if hmac.compare_digest(known, _digest_of(token)) else None
 
 
 def default_tokens_file(root: Path) -> Path:
@@ -107,7 +107,7 @@ def default_tokens_file(root: Path) -> Path:
     return root / RECORD_FOLDER / "tokens.json"
 
 
-def digest_of(token: str) -> bytes:
+def _digest_of(token: str) -> bytes:
     """What is kept of a token; of any text, since a request may bring any."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
@@ -130,7 +130,7 @@ def create_token(
     token = f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}"
     record = TokenRecord(
         id=token[_ID],
-        sha256=digest_of(token).hex(),
+        sha256=_digest_of(token).hex(),
         name=name,
         channels=channels,
         labels=labels,
@@ -200,7 +200,7 @@ def _fault_of(record: TokenRecord) -> str:
     if not record.name.isprintable() or not 0 < len(record.name) <= _NAME_LIMIT:
         return f"its name {record.name[:_NAME_LIMIT]!r} is not 1 to {_NAME_LIMIT} printable characters"
     for channel in record.channels or ():
-        if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
+        if not is_channel_name(channel):
             return f"{channel[:_NAME_LIMIT]!r} cannot be a channel's name: letters, digits, '.', '_' and '-' can"
     for label in record.labels or ():
         if not is_label(label):

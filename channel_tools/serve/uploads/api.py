@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The routes of our own clients: sets are planned, opened, sent and committed; what is published is maintained.
+"""The routes that publish and maintain, for our own clients and for those of other servers.
 
-Maintenance is what the commands promote, yank, hotfix and retain do. It runs as a job, like the commit of a set.
+Our own plan, open, send and commit sets. Maintenance is what the commands promote, yank, hotfix and retain do; it runs
+as a job, like the commit of a set. rattler-build sends to other servers one package per request, in quetz' form or in
+Artifactory's: each becomes a set of one package, so it is checked, audited and published like any other; the response
+comes when that is done. The channel has to exist already, since such a request says nothing about a foundation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+import hashlib
+import os
+import secrets
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
+from channel_tools.channel.store import open_channel
+from channel_tools.conda.archive import read_index_json
+from channel_tools.conda.package import PackageKey
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import check_label
+from channel_tools.publish.model import MAIN_LABEL, check_label
 from channel_tools.publish.server.protocol import (
     API,
     LabelsResponse,
@@ -22,15 +30,25 @@ from channel_tools.publish.server.protocol import (
     PlanResponse,
     PromoteRequest,
     SetRequest,
+    from_error_response,
 )
-from channel_tools.serve.access.addresses import CHANNEL_NAME, RESERVED
+from channel_tools.serve.access.addresses import is_channel_name
 from channel_tools.serve.access.guard import RejectedError, error_response, json_response
 from channel_tools.serve.connection import connection_of
-from channel_tools.serve.uploads.checks import check_request
+from channel_tools.serve.uploads.checks import check_key, check_request
 from channel_tools.serve.uploads.jobs import package_set
-from channel_tools.serve.uploads.receive import receive_file, received_of, span_of
-from channel_tools.serve.uploads.store import REQUESTS
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.serve.uploads.receive import (
+    Documents,
+    check_space,
+    pieces,
+    receive_file,
+    received_of,
+    span_of,
+    write_all,
+)
+from channel_tools.serve.uploads.store import ARRIVING_FOLDER, REQUESTS, try_lock
+from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, UsageError
+from channel_tools.system.files import disk_full_reported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,34 +61,28 @@ if TYPE_CHECKING:
     from channel_tools.publish.model import PublishPlan
     from channel_tools.publish.server.protocol import JobKind
     from channel_tools.serve.access.guard import Guard
+    from channel_tools.serve.connection import Connection
     from channel_tools.serve.uploads.checks import Limits
     from channel_tools.serve.uploads.jobs import JobRunner
-    from channel_tools.serve.uploads.receive import Documents
     from channel_tools.serve.uploads.store import Job, JobStore
+
 
 _NO_JOB = "there is no such set or job; open the set again"
 _WAIT_LIMIT_S = 25.0
+_JOB_LIMIT_S = 900.0
+"""How long a client that sent one package waits for its end."""
 _MAINTENANCE: tuple[JobKind, ...] = ("promote", "yank", "hotfix", "retain")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UploadContext:
-    """What the routes of a worker share; ``receiving`` bounds the files that it receives at once."""
-
-    root: Path
-    guard: Guard
-    runner: JobRunner
-    store: JobStore
-    limits: Limits
-    receiving: asyncio.Semaphore
-    documents: Documents
-
-
 class UploadApi:
-    """The routes of our own clients."""
+    """The routes by which one worker's clients publish and maintain."""
 
-    def __init__(self, context: UploadContext) -> None:
-        self._context = context
+    def __init__(self, *, root: Path, guard: Guard, runner: JobRunner, store: JobStore, limits: Limits) -> None:
+        self._root, self._guard, self._runner, self._store, self._limits = root, guard, runner, store, limits
+        self._documents = Documents(limits)
+        self._receiving = asyncio.Semaphore(limits.at_once)
+        self._reading = asyncio.Semaphore(1)
+        """One package is looked into at a time: it may make its reader keep 128 MiB."""
 
     def routes(self) -> list[Route]:
         """For Starlette."""
@@ -87,6 +99,11 @@ class UploadApi:
             Route(channel + "/labels", self.labels, methods=["GET"]),
             Route(channel + "/labels/{label}/packages", self.packages, methods=["GET"]),
             *(Route(f"{channel}/{kind}", self._maintain(kind), methods=["POST"]) for kind in _MAINTENANCE),
+            # of other servers' clients
+            Route("/api/channels/{channel}/upload/{name}", self.quetz, methods=["POST"]),
+            Route("/api/channels/{channel}/label/{label}/upload/{name}", self.quetz, methods=["POST"]),
+            Route("/{channel}/{subdir}/{name}", self.artifactory, methods=["PUT"]),
+            Route("/{channel}/label/{label}/{subdir}/{name}", self.artifactory, methods=["PUT"]),
         ]
 
     async def plan(self, request: Request) -> Response:
@@ -105,7 +122,7 @@ class UploadApi:
         """Open a set, or find the one that is open; says which files are missing."""
         async with self._set(request) as (channel, wanted):
             plan = await self._compared(channel, wanted)
-            job = await asyncio.to_thread(self._context.store.open, "publish", channel, wanted)
+            job = await asyncio.to_thread(self._store.open, "publish", channel, wanted)
             missing = await _missing(job, wanted, {str(file.key) for file in plan.upload})
             return json_response(job.response(missing), 201)
 
@@ -116,7 +133,7 @@ class UploadApi:
         if job.state().state in {"waiting", "running"}:
             raise ChannelError(f"{file.key}: the set is being published", hint="wait for its end")
         span = span_of(request.headers.get("content-range"), file)
-        async with self._context.receiving:
+        async with self._receiving:
             received = await receive_file(job, file, span, request.receive)
         return json_response(received, 201 if received.complete else 200)
 
@@ -128,7 +145,7 @@ class UploadApi:
     async def commit(self, request: Request) -> Response:
         """Begin to check, audit and publish a set."""
         job = self._job(request)
-        await asyncio.to_thread(self._context.runner.start, job)
+        await asyncio.to_thread(self._runner.start, job)
         return json_response(job.response(), 202)
 
     async def ask(self, request: Request) -> Response:
@@ -139,72 +156,140 @@ class UploadApi:
             wait_s = min(_WAIT_LIMIT_S, float(wanted))
         except ValueError:
             raise UsageError(f"wait must be a number of seconds, got {wanted!r}") from None
-        return json_response(
-            await self._context.runner.wait(job, wait_s=wait_s, connection=connection_of(request.scope))
-        )
+        return json_response(await self._runner.wait(job, wait_s=wait_s, connection=connection_of(request.scope)))
 
     async def abort(self, request: Request) -> Response:
         """Remove a set with all that was sent for it."""
         job = self._job(request)
-        if not await asyncio.to_thread(self._context.store.remove, job):
+        if not await asyncio.to_thread(self._store.remove, job):
             raise ChannelError("the set is being published and cannot be stopped any more")
         return json_response({}, 200)
 
     async def labels(self, request: Request) -> Response:
         """The labels of a channel, as far as the token may write to them."""
-        channel = channel_of(request)
-        record = self._context.guard.may_write_somewhere(request, channel)
-        names = await asyncio.to_thread(FolderTarget(root=self._context.root / channel).labels)
+        channel = _channel_of(request)
+        record = self._guard.may_write_somewhere(request, channel)
+        names = await asyncio.to_thread(FolderTarget(root=self._root / channel).labels)
         return json_response(LabelsResponse(labels=tuple(name for name in names if record.covers(channel, name))))
 
     async def packages(self, request: Request) -> Response:
         """Everything that a label holds."""
-        channel, label = channel_of(request), check_label(request.path_params["label"])
-        self._context.guard.may_write(request, channel, label)
-        async with self._context.documents.large():
-            packages = await asyncio.to_thread(FolderTarget(root=self._context.root / channel).packages, label)
+        channel, label = _channel_of(request), check_label(request.path_params["label"])
+        self._guard.may_write(request, channel, label)
+        async with self._documents.large():
+            packages = await asyncio.to_thread(FolderTarget(root=self._root / channel).packages, label)
             return json_response(PackagesResponse(packages=packages))
 
     def _maintain(self, kind: JobKind) -> Callable[[Request], Awaitable[Response]]:
         """The handler that begins a job of this kind."""
 
         async def maintain(request: Request) -> Response:
-            channel = channel_of(request)
-            self._context.guard.may_write_somewhere(request, channel)
-            async with self._context.documents.read(request, REQUESTS[kind]) as wanted:
-                check_request(wanted, self._context.limits)
+            channel = _channel_of(request)
+            self._guard.may_write_somewhere(request, channel)
+            async with self._documents.read(request, REQUESTS[kind]) as wanted:
+                check_request(wanted, self._limits)
                 labels = {wanted.label, wanted.source} if isinstance(wanted, PromoteRequest) else {wanted.label}
-                self._context.guard.may_write(request, channel, *labels)
-                job = await asyncio.to_thread(self._context.store.open, kind, channel, wanted)
-            await asyncio.to_thread(self._context.runner.start, job)
+                self._guard.may_write(request, channel, *labels)
+                job = await asyncio.to_thread(self._store.open, kind, channel, wanted)
+            await asyncio.to_thread(self._runner.start, job)
             return json_response(job.response(), 202)
 
         return maintain
 
     def _job(self, request: Request) -> Job:
-        channel = channel_of(request)
-        self._context.guard.may_write_somewhere(request, channel)
-        job = self._context.store.find(channel, request.path_params["job"])
+        channel = _channel_of(request)
+        self._guard.may_write_somewhere(request, channel)
+        job = self._store.find(channel, request.path_params["job"])
         if job is None:
             raise RejectedError(error_response(ChannelError(_NO_JOB), status=404))
-        self._context.guard.may_write(request, channel, job.label)
+        self._guard.may_write(request, channel, job.label)
         return job
 
     @contextlib.asynccontextmanager
     async def _set(self, request: Request) -> AsyncIterator[tuple[str, SetRequest]]:
         """The channel and the set of a request whose token may write to its label."""
-        channel = channel_of(request)
-        self._context.guard.may_write_somewhere(request, channel)
-        async with self._context.documents.read(request, SetRequest) as wanted:
-            check_request(wanted, self._context.limits)
-            self._context.guard.may_write(request, channel, wanted.label)
+        channel = _channel_of(request)
+        self._guard.may_write_somewhere(request, channel)
+        async with self._documents.read(request, SetRequest) as wanted:
+            check_request(wanted, self._limits)
+            self._guard.may_write(request, channel, wanted.label)
             yield channel, wanted
 
     async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
         """The set beside what the channel holds; raises as FolderTarget.plan."""
-        target = FolderTarget(root=self._context.root / channel)
-        packages = package_set(self._context.store.described("publish", channel, wanted), wanted)
+        target = FolderTarget(root=self._root / channel)
+        packages = package_set(self._store.described("publish", channel, wanted), wanted)
         return await asyncio.to_thread(target.plan, packages, label=wanted.label)
+
+    async def quetz(self, request: Request) -> Response:
+        """``?sha256=`` is the package's; its subdir is in the package."""
+        return await self._publish(request, None, request.query_params.get("sha256"))
+
+    async def artifactory(self, request: Request) -> Response:
+        """The subdir is in the address."""
+        return await self._publish(request, request.path_params["subdir"], request.headers.get("x-checksum-sha256"))
+
+    async def _publish(self, request: Request, subdir: str | None, sha256: str | None) -> Response:
+        channel, label = _channel_of(request), request.path_params.get("label", MAIN_LABEL)
+        name = request.path_params["name"]
+        self._guard.may_write(request, channel, label)
+        check_key(f"{subdir or 'noarch'}/{name}")
+        foundation = open_channel(self._root / channel).foundation
+        path = self._store.folder / channel / ARRIVING_FOLDER / secrets.token_hex(16)
+        check_space(path.parent, _announced_bytes(request))
+        with try_lock(path, mode=0o644) as descriptor:  # without a lock it would be one whose upload was interrupted
+            if descriptor is None:
+                raise ChannelToolsError(f"{name}: cannot be received now", hint="upload it again")
+            try:
+                async with self._receiving:
+                    found, size_bytes = await self._receive(request, path, descriptor)
+                if sha256 is not None and sha256.lower() != found:
+                    raise IntegrityError(
+                        f"{name}: the bytes that came have sha256 {found}; expected the announced {sha256}"
+                    )
+                key = PackageKey(await self._subdir(path, name) if subdir is None else subdir, name)
+                file = key.ref(found, size_bytes)
+                wanted = SetRequest(label=label, name=name, foundation=foundation, files=(file,))
+                check_request(wanted, self._limits)
+                job = await asyncio.to_thread(self._prepared, channel, wanted, path)
+            finally:
+                path.unlink(missing_ok=True)
+        return await self._published(job, connection_of(request.scope))
+
+    async def _subdir(self, path: Path, name: str) -> str:
+        async with self._reading:
+            return await asyncio.to_thread(_subdir_in, path, name)
+
+    def _prepared(self, channel: str, wanted: SetRequest, arrived: Path) -> Job:
+        """The job of the set, with its file."""
+        job = self._store.open("publish", channel, wanted)
+        path = job.file(wanted.files[0])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrived.rename(path)
+        return job
+
+    async def _published(self, job: Job, connection: Connection) -> Response:
+        await asyncio.to_thread(self._runner.start, job)
+        ended = await self._runner.wait(job, wait_s=_JOB_LIMIT_S, connection=connection)
+        if ended.error is not None:
+            raise from_error_response(ended.error)
+        if ended.report is None:
+            message = f"the package was not published within {_JOB_LIMIT_S:.0f} s"
+            raise ChannelToolsError(message, hint="upload it again")
+        return json_response(ended.report, 201)
+
+    async def _receive(self, request: Request, path: Path, descriptor: int) -> tuple[str, int]:
+        """The sha256 and the size of what came."""
+        digest, size = hashlib.sha256(), 0
+        with disk_full_reported(path.parent):
+            async for piece in pieces(request.receive):
+                if size + len(piece) > self._limits.file_bytes:
+                    limit = self._limits.file_bytes
+                    raise UsageError(f"the package has more than the {limit} bytes that this server takes")
+                await asyncio.to_thread(_hash_and_write, descriptor, digest, piece, size)
+                size += len(piece)
+            await asyncio.to_thread(os.fsync, descriptor)
+        return digest.hexdigest(), size
 
 
 async def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
@@ -224,9 +309,31 @@ def _file_of(request: Request, job: Job) -> PackageRef:
     raise UsageError(f"{key} is not in the set", hint="open a set that names it")
 
 
-def channel_of(request: Request) -> str:
+def _channel_of(request: Request) -> str:
     """The channel that the address names. Raises UsageError for what cannot be a channel's name."""
     channel = str(request.path_params["channel"])
-    if not CHANNEL_NAME.fullmatch(channel) or channel in RESERVED:
+    if not is_channel_name(channel):
         raise UsageError(f"{channel!r} cannot be a channel's name", hint="letters, digits, '.', '_' and '-' can")
     return channel
+
+
+def _announced_bytes(request: Request) -> int:
+    """How much is to come, as far as the request says so."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdigit() else 0
+
+
+def _hash_and_write(descriptor: int, digest: hashlib._Hash, piece: bytes, position: int) -> None:
+    digest.update(piece)
+    write_all(descriptor, piece, position)
+
+
+def _subdir_in(path: Path, name: str) -> str:
+    """The subdir that a package names. Raises IntegrityError, with the name that its client gave, for a damaged one."""
+    try:
+        subdir = read_index_json(path).get("subdir")
+    except IntegrityError as err:
+        raise IntegrityError(err.message.replace(str(path), name), hint="upload a conda package") from None
+    if not isinstance(subdir, str):
+        raise IntegrityError(f"{name}: its index.json names no subdir", hint="upload a conda package")
+    return subdir

@@ -117,13 +117,16 @@ class _Running:
 
 
 class JobQueue:
-    """The side of the supervising process: one job of a channel at a time, in the order of the requests."""
+    """The side of the supervising process: one job of a channel at a time, in the order of the requests.
+
+    ``store`` has all jobs of the server.
+    """
 
     def __init__(self, root: Path, listener: socket.socket, metrics: Metrics) -> None:
         self._root = root
         self._listener = listener
         self._metrics = metrics
-        self._store = JobStore(
+        self.store = JobStore(
             jobs_folder(root), clock=time.time, quarantined=lambda: metrics.count_event("job_quarantined")
         )
         self._receiving, self.sending = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -159,10 +162,6 @@ class JobQueue:
                 running.process.kill()
         self._begin()
 
-    def remove_stale(self) -> list[str]:
-        """As the store."""
-        return self._store.remove_stale()
-
     def stop(self, wait_s: float) -> None:
         """Wait for running jobs; one that takes longer goes on by itself and ends in order."""
         deadline_s = time.monotonic() + wait_s
@@ -181,7 +180,7 @@ class JobQueue:
                 message, locks, _flags, _address = socket.recv_fds(self._receiving, _MESSAGE_BYTES, 1)
                 try:
                     channel, _slash, job_id = message.decode().partition("/")
-                    job = self._store.find(channel, job_id)
+                    job = self.store.find(channel, job_id)
                     if job is not None and locks:
                         self._waiting.append(_QueuedJob(job=job, lock=locks.pop()))
                         continue
@@ -266,9 +265,7 @@ def _report(root: Path, job: Job) -> ReportResponse:
             return _publish(target, job, request)
         case PromoteRequest(source=source, label=label, keys=keys):
             return _uploads_reported(target.promote(keys, source=source, label=label, progress=SilentProgress()))
-        case YankRequest(label=label, keys=keys, reason=None):
-            target.restore(keys, label=label)
-        case YankRequest(label=label, keys=keys, reason=str(reason)):
+        case YankRequest(label=label, keys=keys, reason=reason):
             target.yank(keys, label=label, reason=reason)
         case HotfixRequest(label=label, replace=replace):
             target.hotfix(_patches(job.folder, job.request), label=label, replace=replace)

@@ -18,9 +18,10 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from channel_tools.publish.server.protocol import Received, decode
+from channel_tools.publish.server.protocol import Received
 from channel_tools.serve.access.guard import RejectedError, busy_response
 from channel_tools.serve.uploads.store import try_lock
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, DiskFullError, IntegrityError, UsageError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
 
@@ -39,6 +40,11 @@ _GATHERED_BYTES = 1 << 20
 _SPARE_BYTES = 16 << 20
 """Left free on the disk for indexes and logs."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_SMALL_BYTES = 128 << 10
+_SMALL_AT_ONCE = 8
+_MEMORY_BYTES = 32 << 20
+"""Of all documents that are being received, or wait to be worked on."""
+_Message = TypeVar("_Message")
 
 
 class OffsetError(ChannelError):
@@ -214,14 +220,6 @@ def _lock_of(part: Path) -> Path:
     return part.with_name(f".{part.name}.lock")
 
 
-_SMALL_BYTES = 128 << 10
-_SMALL_AT_ONCE = 8
-_MEMORY_BYTES = 32 << 20
-"""Of all documents that are being received, or wait to be worked on."""
-
-_Message = TypeVar("_Message")
-
-
 class Documents:
     """Those of one process."""
 
@@ -266,6 +264,6 @@ class Documents:
 
 def _decoded(body: bytes, kind: type[_Message]) -> _Message:
     try:
-        return decode(body, kind)
+        return decode_json(body, kind)
     except ValueError as err:
         raise UsageError(f"the request is not understood: {err}") from None

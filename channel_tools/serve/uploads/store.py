@@ -20,8 +20,10 @@ import os
 import re
 import shutil
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec  # noqa: TC002 - msgspec reads the annotations
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.server.protocol import (
@@ -35,9 +37,9 @@ from channel_tools.publish.server.protocol import (
     RetainRequest,
     SetRequest,
     YankRequest,
-    decode,
     encode,
 )
+from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.files import write_bytes_atomically
 
@@ -84,7 +86,7 @@ class _Recorded:
     """request.json."""
 
     kind: JobKind
-    body: dict[str, object] = field(default_factory=dict)
+    body: msgspec.Raw
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +119,7 @@ class Job:
         """What is wanted, read each time. Raises IntegrityError where it is damaged."""
         file = self.folder / "request.json"
         try:
-            return decode(encode(decode(file.read_bytes(), _Recorded).body), REQUESTS[self.kind])
+            return decode_json(decode_json(file.read_bytes(), _Recorded).body, REQUESTS[self.kind])
         except (FileNotFoundError, ValueError) as err:
             raise IntegrityError(f"{file}: not a valid request ({err})", hint="open the set again") from None
 
@@ -149,7 +151,7 @@ class Job:
         state = State()
         file = self.folder / "state.json"
         try:
-            state = decode(file.read_bytes(), State)
+            state = decode_json(file.read_bytes(), State)
         except FileNotFoundError:
             pass
         except ValueError as err:  # what a job does can be done again
@@ -223,7 +225,7 @@ class JobStore:
             return None
         folder = self.folder / channel / job_id
         try:
-            recorded = decode((folder / "request.json").read_bytes(), _Summary)
+            recorded = decode_json((folder / "request.json").read_bytes(), _Summary)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as err:
@@ -303,7 +305,7 @@ def _going_on(path: Path) -> Iterator[None]:
 
 
 def _recorded(kind: JobKind, request: JobRequest) -> bytes:
-    return encode(_Recorded(kind=kind, body=decode(encode(request), dict[str, object])))
+    return encode({"kind": kind, "body": request})
 
 
 def _drop_if_free(job: Job) -> None:

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
 from channel_tools.conda.clients import make_http_client
-from channel_tools.mirror.bundle.files import open_bundle
-from channel_tools.mirror.bundle.format import Received
 from channel_tools.mirror.exporting.create import CreateReport, create_bundle
 from channel_tools.mirror.exporting.fetch import FetchOptions
 from channel_tools.mirror.exporting.plan import (
@@ -26,11 +24,11 @@ from channel_tools.mirror.exporting.plan import (
     locked_packages,
     plan_packages,
 )
+from channel_tools.mirror.files import open_bundle
+from channel_tools.mirror.format import Received
 from channel_tools.mirror.importing.importer import ImportOptions, ImportReport, import_bundle
-from channel_tools.mirror.importing.target import ImportTarget
-from channel_tools.mirror.importing.verify import VerifyReport, verify_bundle
-from channel_tools.mirror.trust.keys import KeyFolder, Signing, fingerprint, open_signing
-from channel_tools.mirror.trust.rotation import create_keys
+from channel_tools.mirror.importing.site import ImportTarget, VerifyReport, verify_bundle
+from channel_tools.mirror.keys import KeyFolder, Signing, create_keys, fingerprint, open_signing
 from channel_tools.pins import Lock, LockedPackage, PlatformLock
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.http import HttpClient, Retry, Timeouts

@@ -18,11 +18,10 @@ import pytest
 from tuf.api.metadata import Metadata, Targets, Timestamp
 
 from channel_tools.channel import open_channel
-from channel_tools.mirror.bundle.format import BundleFile, BundleRejectedError
-from channel_tools.mirror.importing.target import import_state
-from channel_tools.mirror.trust.keys import signing_keys
-from channel_tools.mirror.trust.metadata import sign_bundle
-from channel_tools.mirror.trust.rotation import Rotation, create_keys, rotate_keys
+from channel_tools.mirror.format import BundleFile, BundleRejectedError
+from channel_tools.mirror.importing.site import import_state
+from channel_tools.mirror.keys import Rotation, create_keys, rotate_keys, signing_keys
+from channel_tools.mirror.metadata import sign_bundle
 from channel_tools.system.files import sha256_of_file
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, new_keys, verify
 

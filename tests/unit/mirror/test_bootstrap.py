@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from securesystemslib.formats import encode_canonical
 
 import channel_tools.mirror
-from channel_tools.mirror.bundle.format import ToolWheels
-from channel_tools.mirror.trust.keys import Role
-from channel_tools.mirror.trust.rotation import Rotation, rotate_keys
+from channel_tools.mirror.format import ToolWheels
+from channel_tools.mirror.keys import Role, Rotation, rotate_keys
 from channel_tools.system.work_folder import temporary_folder
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, new_keys
 

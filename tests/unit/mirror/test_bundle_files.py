@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.mirror.bundle import files as tarfiles
-from channel_tools.mirror.bundle.files import open_bundle, read_members, write_members
-from channel_tools.mirror.bundle.format import BundleRejectedError
+from channel_tools.mirror import files as tarfiles
+from channel_tools.mirror.files import open_bundle, read_members, write_members
+from channel_tools.mirror.format import BundleRejectedError
 from tests.unit.mirror.bundles import ExportingSite, exporting_site, import_to, verify
 
 LONG = "tool/" + "x" * 120 + ".whl"

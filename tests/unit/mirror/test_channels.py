@@ -71,7 +71,7 @@ def test_hotfixes_and_yanks_of_our_channel_reach_the_far_side(tmp_path: Path) ->
     assert listed(far) == ["toy-1.0-0.conda", "zlib-1.0-0.conda"]
     assert (far / SUBDIR / "more-1.0-0.conda").is_file()
     assert verify_channel(open_channel(far)) == []
-    target.restore(("linux-64/more-1.0-0.conda",), label="main")
+    target.yank(("linux-64/more-1.0-0.conda",), label="main", reason=None)
     target.hotfix({}, label="main", replace=True)
     target.hotfix({SUBDIR: Patch()}, label="main", replace=True)
     carry(site, tmp_path, "third", update=True)

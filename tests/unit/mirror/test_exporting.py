@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_packages, channel_writer
-from channel_tools.mirror import upstream
-from channel_tools.mirror.bundle.index import SubdirRecords
+from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda
-from channel_tools.mirror.upstream import read_records
+from channel_tools.mirror.records import SubdirRecords, read_records
 from channel_tools.pins import solve_lock
 from channel_tools.system.errors import ChannelError, NetworkError, UsageError
 from tests.unit.channel.toys import make_conda, new_channel
@@ -73,7 +72,7 @@ def test_few_records_come_from_their_shards(channel: Path) -> None:
 def test_many_records_come_from_one_index_and_are_the_same(channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(channel) as (address, asked):
         from_shards = read(address, FILES)
-        monkeypatch.setattr(upstream, "_MANY_SHARDS", 2)
+        monkeypatch.setattr(records, "_MANY_SHARDS", 2)
         asked.clear()
         assert read(address, FILES) == from_shards == read(channel.as_uri(), FILES)
         assert set(asked) == {"repodata_shards.msgpack.zst", "repodata.json.zst"}

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.mirror.bundle.files import open_bundle
-from channel_tools.mirror.bundle.format import BundleRejectedError
 from channel_tools.mirror.exporting.plan import read_since
-from channel_tools.mirror.importing.target import import_state
-from channel_tools.mirror.trust.keys import KeyFolder
+from channel_tools.mirror.files import open_bundle
+from channel_tools.mirror.format import BundleRejectedError
+from channel_tools.mirror.importing.site import import_state
+from channel_tools.mirror.keys import KeyFolder
 from channel_tools.provenance.trust import create_key, read_trusted_keys
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.workflow.attest import AttestRequest, sign_packages
-from channel_tools.workflow.channel_page import PageRequest, write_channel_page
+from channel_tools.workflow.channel_page import write_channel_page
 from channel_tools.workflow.verify import verify_folder
 from tests.unit.mirror.bundles import ExportingSite, add_toys, exporting_site, import_to, listed, verify
 
@@ -69,7 +69,7 @@ def test_nothing_new_is_seen_without_fetching(tmp_path: Path) -> None:
 
 
 def test_updates_follow_one_another_and_a_page_follows_them(tmp_path: Path, site: ExportingSite) -> None:
-    write_channel_page(str(tmp_path / "far" / "channels" / "channel"), None, PageRequest(title="Mirrored"), environ={})
+    write_channel_page(str(tmp_path / "far" / "channels" / "channel"), None, title="Mirrored", environ={})
     for number, name in enumerate(["more", "most"], start=2):
         add_toys(open_channel(tmp_path / "channel"), [name])
         since = read_since(import_state(tmp_path / "far").received_file)

@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.mirror.trust.keys import KeyFolder, open_signing, signing_keys
-from channel_tools.mirror.trust.rotation import Rotation, create_keys, rotate_keys, show_keys, sign_pending
+from channel_tools.mirror.keys import (
+    KeyFolder,
+    Rotation,
+    create_keys,
+    open_signing,
+    rotate_keys,
+    show_keys,
+    sign_pending,
+    signing_keys,
+)
 from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.keys import load_key
 from tests.unit.mirror.bundles import exporting_site, import_to, new_keys, verify

@@ -20,8 +20,8 @@ from channel_tools.page import (
     ShownStack,
     TreeRecords,
     add_page,
+    follow_change,
     paged_folder,
-    refresh_page,
 )
 from tests.unit.channel.toys import make_conda, own
 
@@ -76,7 +76,7 @@ def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> 
 def publish(channel: Channel, *files: Path) -> PageReport | None:
     with channel_writer(channel) as writer:
         add_packages(writer, files)
-        return refresh_page(paged_folder(writer))
+        return follow_change(paged_folder(writer))
 
 
 def toys(folder: Path) -> list[Path]:

@@ -17,8 +17,8 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
-from channel_tools.page import ShownStack, TreeRecords, paged_folder, refresh_page, remember_records
-from channel_tools.page.place import FolderPlace
+from channel_tools.page import ShownStack, TreeRecords, follow_change, paged_folder, remember_records
+from channel_tools.page.write import _FolderPlace
 from tests.unit.channel.toys import make_conda, new_channel, own
 from tests.unit.page.sites import publish, run_of, toys, write_page
 
@@ -79,7 +79,7 @@ class Changes:
         with channel_writer(self.channel) as writer:
             paged = paged_folder(writer)
             remember_records(paged, TreeRecords(stacks=(stack,), builds={name: record}, logs={}))
-            refresh_page(paged)
+            follow_change(paged)
 
     def show_a_log(self) -> None:
         log = self._made / "a.log"
@@ -99,12 +99,12 @@ class Changes:
     def _relist(self, change: Callable[..., object]) -> None:
         with channel_writer(self.channel) as writer:
             relist(writer, change)  # type: ignore[arg-type]
-            refresh_page(paged_folder(writer))
+            follow_change(paged_folder(writer))
 
     def _index(self) -> None:
         with channel_writer(self.channel) as writer:
             index_channel(writer)
-            refresh_page(paged_folder(writer))
+            follow_change(paged_folder(writer))
 
 
 def site(channel: Channel) -> dict[str, bytes]:
@@ -118,7 +118,7 @@ def site_from_nothing(channel: Channel, folder: Path) -> dict[str, bytes]:
     copy = dataclasses.replace(channel, path=folder / channel.path.name)
     (copy.path / "index.html").unlink()
     with channel_writer(copy) as writer:
-        refresh_page(paged_folder(writer))
+        follow_change(paged_folder(writer))
     return site(copy)
 
 
@@ -140,16 +140,16 @@ def test_what_is_taken_back_after_a_kill_is_not_on_the_page(tmp_path: Path, monk
     write_page(channel)
     before = site(channel)
     changes = Changes(channel, tmp_path / "made", random.Random(1))  # noqa: S311 - as above
-    write = FolderPlace.write
+    write = _FolderPlace.write
 
-    def killed(place: FolderPlace, files: list[tuple[str, Callable[[], bytes]]]) -> None:
+    def killed(place: _FolderPlace, files: list[tuple[str, Callable[[], bytes]]]) -> None:
         if any(name.startswith("page/") for name, _content in files):
             write(place, files)
             raise KeyboardInterrupt
         write(place, files)
 
     with monkeypatch.context() as patched:
-        patched.setattr(FolderPlace, "write", killed)
+        patched.setattr(_FolderPlace, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             changes.yank()
     assert site(channel) != before

@@ -22,7 +22,7 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
-from channel_tools.page import ShownStack, TreeRecords, paged_folder, refresh_page, remember_records
+from channel_tools.page import ShownStack, TreeRecords, follow_change, paged_folder, remember_records
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import sha256_of_file
@@ -224,7 +224,7 @@ def test_runs_and_builds_are_remembered_until_something_newer_is_said(channel: C
             paged_folder(writer),
             TreeRecords(stacks=(dataclasses.replace(stack, runs=(run_of(21),)),), builds={}, logs={}),
         )
-        refresh_page(paged_folder(writer))
+        follow_change(paged_folder(writer))
     words = pages(channel)["page/stack/toys.html"].words
     assert words.index("2026-11-21 10:00") < words.index("2026-11-20 10:00")
 

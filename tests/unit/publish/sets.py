@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from channel_tools.channel import Foundation
-from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.system.files import sha256_of_file
 from tests.unit.channel.toys import REGISTRY
 

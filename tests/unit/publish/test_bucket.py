@@ -21,7 +21,6 @@ from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar
 from channel_tools.page import add_page
-from channel_tools.publish import MaintainedTarget, PackageSet, PublishReport, maintained
 from channel_tools.publish.bucket import target as target_module
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (
@@ -38,8 +37,9 @@ from channel_tools.publish.bucket.records import (
 from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.channels import checked_row, label_packages
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.model import PackageFile
+from channel_tools.publish.model import PackageFile, PackageSet, PublishReport
 from channel_tools.publish.store import ObjectHead, Served, Upload, require_bytes, served_package
+from channel_tools.publish.target import MaintainedTarget, maintained
 from channel_tools.system.errors import ChannelError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress, Task
 from tests.unit.channel.toys import make_conda, own
@@ -146,7 +146,7 @@ def test_a_store_holds_labels_promotes_and_maintains_like_a_folder(
         lambda place: place.yank((TWO,), label="main", reason="wrong"),
         lambda place: place.labels(),
         lambda place: [place.packages(label) for label in place.labels()],
-        lambda place: place.restore((TWO,), label="main"),
+        lambda place: place.yank((TWO,), label="main", reason=None),
         lambda place: place.retain(Retention(grace_s=0.0), label="Testing", dry_run=True),
         lambda place: place.retain(Retention(grace_s=0.0), label="Testing", dry_run=False),
         lambda place: [place.packages(label) for label in place.labels()],

@@ -12,8 +12,8 @@ from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import sidecar_of, write_sidecar
 from channel_tools.page import add_page, paged_folder
-from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError
 from channel_tools.system.progress import SilentProgress
 from tests.unit.channel.toys import CONDA_FORGE, make_conda, own

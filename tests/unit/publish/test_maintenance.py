@@ -10,9 +10,9 @@ import pytest
 
 from channel_tools.channel import channel_writer, index_channel, open_channel, verify_channel
 from channel_tools.channel.maintenance import Retention, RetentionPlan
-from channel_tools.publish import MaintainedTarget, maintained, open_target
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.maintenance import Changed, hotfix, read_locked_names, restore, retain, yank
+from channel_tools.publish.maintenance import Changed, hotfix, read_locked_names, retain, yank
+from channel_tools.publish.target import MaintainedTarget, maintained, open_target
 from channel_tools.system.errors import ChannelError, ConfigError, UsageError
 from channel_tools.system.progress import SilentProgress
 from tests.unit.channel.toys import make_conda, own
@@ -90,7 +90,7 @@ def test_a_yanked_package_is_hidden_under_every_label_and_its_file_stays(target:
     assert sound(target)
     with pytest.raises(ChannelError, match=r"was yanked \(wrong sums\) and is not published again"):
         publish(target, *toys, label="prod")
-    assert restore(target, "toy-2.0-0.conda", label="main", dry_run=False) == changed[:1]
+    assert yank(target, "toy-2.0-0.conda", label="main", reason=None, dry_run=False) == changed[:1]
     assert listed(target.root) == ["toy-1.0-0", "toy-2.0-0"]
     assert sound(target)
 
@@ -106,7 +106,7 @@ def test_yanking_again_or_nothing_is_refused_with_the_nearest_name(target: Folde
     with pytest.raises(UsageError, match="no package there matches"):
         yank(target, "libtoy", label="main", reason="y", dry_run=False)
     with pytest.raises(UsageError, match="no package there matches"):
-        restore(target, "zzz", label="main", dry_run=False)
+        yank(target, "zzz", label="main", reason=None, dry_run=False)
     with pytest.raises(UsageError, match="has no label 'prod'"):
         yank(target, "libtoy", label="prod", reason="x", dry_run=False)
     with pytest.raises(UsageError, match="is not a valid MatchSpec"):
@@ -292,7 +292,7 @@ def test_files_that_are_not_ours_are_left_alone(target: FolderTarget, made: Path
         path.write_text("not ours")
     publish(target, make_conda(made, "toy", version="2.0"))
     yank(target, "toy=2", label="main", reason="x", dry_run=False)
-    restore(target, "toy=2", label="main", dry_run=False)
+    yank(target, "toy=2", label="main", reason=None, dry_run=False)
     retain(target, Retention(grace_s=0), label=None, dry_run=False)
     assert target.labels() == ["main", "testing"]
     assert [path for path in foreign if path.read_text() != "not ours"] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.conda.clients import make_http_client
-from channel_tools.publish import PackageSet, PublishPlan
+from channel_tools.publish.model import PackageSet, PublishPlan
 from channel_tools.publish.server.connection import ServerConnection, server_address
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import (

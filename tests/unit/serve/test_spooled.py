@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message
 
-from channel_tools.serve.reads.application import make_routes
-from channel_tools.serve.spooled import ResponseCutError, SpooledResponse
+from channel_tools.serve.application import make_routes
+from channel_tools.serve.reads import ResponseCutError, SpooledResponse
 
 
 class _Connection:
@@ -28,7 +28,7 @@ async def _large(_request: Request) -> SpooledResponse:
 
 def test_a_client_that_leaves_gets_no_second_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The routes have a response to what the system refuses, for which it is too late by then."""
-    monkeypatch.setattr("channel_tools.serve.spooled.connection_of", lambda _scope: _Connection())
+    monkeypatch.setattr("channel_tools.serve.reads.connection_of", lambda _scope: _Connection())
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Verifying a bundle: signed metadata first, then the list of what is there against the list of what was signed for.
+"""The importing site: where a bundle is imported to, what is remembered there, and the bundle verified against that.
 
-Sizes and names are judged before a byte of a target is read, so a bundle with too much in it costs no time.
+A folder holds everything. A server holds the channels only; what else a bundle brings lies in a folder of the machine
+that imports. ``.mirror`` in either folder keeps the trusted metadata that detects older bundles, and the list of what
+the site has. Metadata is replaced file by file in the order in which the TUF client reads it, so that a killed import
+leaves a state that the client accepts and from which no version goes back.
 
-A bundle of what is new relies on what earlier ones brought, and a complete one is not copied over it. So what the
+Of a bundle, sizes and names are judged before a byte of a target is read, so one with too much in it costs no time. A
+bundle of what is new relies on what earlier ones brought, and a complete one is not copied over it. So what the
 importing site holds of a bundle already is read as well, unless the user knows that its disk keeps what it is given.
 """
 
@@ -13,36 +17,142 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.mirror.bundle.format import (
+from channel_tools.conda.addresses import parse_address, without_credentials
+from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
     COPY_AGAIN,
     LOCKS_FOLDER,
     MANIFEST,
     METADATA_FOLDER,
+    RECEIVED,
+    STATE_FOLDER,
+    TRUSTED_FILES,
     BundleFile,
     BundleRejectedError,
     Manifest,
+    Received,
     decode_manifest,
+    encode_received,
     package_at,
+    read_received,
     sha256_of,
 )
-from channel_tools.mirror.trust.metadata import TrustedBundle, verify_metadata
-from channel_tools.system.errors import IntegrityError
-from channel_tools.system.files import sha256_of_file
+from channel_tools.mirror.metadata import TrustedBundle, check_trusted, verify_metadata
+from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import exclusive_lock, sha256_of_file, write_bytes_atomically
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
-    from channel_tools.mirror.bundle.files import BundleReader
-    from channel_tools.mirror.bundle.format import Fault
-    from channel_tools.mirror.importing.target import ImportTarget
+    from channel_tools.mirror.files import BundleReader
+    from channel_tools.mirror.format import BundleChannel, Fault
     from channel_tools.system.progress import Progress
 
+
+_SERVER_SCHEMES = frozenset({"http", "https"})
+_SHORT = 12
 _CHUNK_BYTES = 1 << 20
 VERIFY_THREADS = 4
 _SMALL_LIMIT_BYTES = 256 << 20
 _NAMED_FILES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportTarget:
+    """Where a bundle is imported to.
+
+    ``files`` is the folder for locks, sources and the tool, and for the channels, too, unless ``server`` is the address
+    (with any credentials) of our channel on a server; channels of others become its neighbours, under their own names.
+    """
+
+    files: Path
+    server: str | None = None
+
+    @property
+    def state(self) -> ImportState:
+        """What is remembered of earlier imports."""
+        return import_state(self.files)
+
+    def folder(self, channel: BundleChannel) -> Path | None:
+        """The channel's folder, None where there is only an address."""
+        return None if self.server is not None else self.files.absolute() / CHANNELS_FOLDER / channel.name
+
+    def address(self, channel: BundleChannel) -> str:
+        """Where the channel is published to: its folder, or its address with any credentials."""
+        if self.server is None:
+            return str(self.folder(channel))
+        return self.server if channel.own else f"{self.server.rpartition('/')[0]}/{channel.name}"
+
+
+def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
+    """What ``to`` names: a folder, or ``https://HOST/CHANNEL``; then ``state`` holds a folder per server.
+
+    Raises UsageError for any other address.
+    """
+    if "://" not in to:
+        return ImportTarget(files=cwd / to)
+    parse_address(to)
+    address = to.rstrip("/")
+    scheme, _, rest = address.partition("://")
+    if scheme not in _SERVER_SCHEMES or "/" not in rest:
+        message = f"{without_credentials(to)}: bundles are imported into a folder or into https://HOST/CHANNEL"
+        raise UsageError(message, hint="import into a folder, then publish from there")
+    name = hashlib.sha256(without_credentials(address).encode()).hexdigest()[:_SHORT]
+    return ImportTarget(files=state / f"{rest.rpartition('/')[2]}-{name}", server=address)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportState:
+    """What an importing site trusts and has, kept in ``folder``."""
+
+    folder: Path
+
+    @property
+    def incoming(self) -> Path:
+        """Files that were verified and are not in place yet."""
+        return self.folder / "incoming"
+
+    @property
+    def received_file(self) -> Path:
+        """The list of what the site has; this file may be carried back."""
+        return self.folder / RECEIVED
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold it against another import."""
+        return exclusive_lock(self.folder / "lock", what=f"the mirror {self.folder.parent}")
+
+    def trusted(self) -> dict[str, bytes]:
+        """The metadata files that were trusted last; none before the first import.
+
+        Raises IntegrityError for damaged ones.
+        """
+        folder = self.folder / "trusted"
+        trusted = {name: (folder / name).read_bytes() for name in TRUSTED_FILES if (folder / name).is_file()}
+        check_trusted(trusted, folder)
+        return trusted
+
+    def put_trusted(self, metadata: Mapping[str, bytes]) -> None:
+        """From now on accept nothing older than this."""
+        for name in TRUSTED_FILES:
+            path = self.folder / "trusted" / name
+            if not path.is_file() or path.read_bytes() != metadata[name]:
+                write_bytes_atomically(path, metadata[name])
+
+    def received(self) -> dict[str, str] | None:
+        """What the site has, path to sha256; None before the first import. Raises ConfigError as read_received."""
+        return read_received(self.received_file).files if self.received_file.is_file() else None
+
+    def put_received(self, received: Received) -> None:
+        """Replace the list of what the site has."""
+        write_bytes_atomically(self.received_file, encode_received(received))
+
+
+def import_state(folder: Path) -> ImportState:
+    """What is remembered beside the files that were imported into ``folder``."""
+    return ImportState(folder=folder / STATE_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,14 +273,10 @@ def check_received(reader: BundleReader, bundle: TrustedBundle, received: Mappin
 
 
 def _added_metadata(reader: BundleReader, bundle: TrustedBundle) -> list[str]:
-    known = {f"{METADATA_FOLDER}/{name}" for name in _metadata_names(bundle)}
-    names = [name for name in reader.sizes if name.startswith(f"{METADATA_FOLDER}/")]
-    return sorted(name for name in names if name not in known)
-
-
-def _metadata_names(bundle: TrustedBundle) -> set[str]:
-    roots = {f"{version}.root.json" for version in range(1, bundle.root_version + 1)}
-    return roots | {"timestamp.json", f"{bundle.version}.snapshot.json", f"{bundle.version}.targets.json"}
+    known = {f"{version}.root.json" for version in range(1, bundle.root_version + 1)}
+    known |= {"timestamp.json", f"{bundle.version}.snapshot.json", f"{bundle.version}.targets.json"}
+    found = {name for name in reader.sizes if name.startswith(f"{METADATA_FOLDER}/")}
+    return sorted(found - {f"{METADATA_FOLDER}/{name}" for name in known})
 
 
 def _listed(paths: list[str]) -> str:
@@ -178,19 +284,12 @@ def _listed(paths: list[str]) -> str:
     return shown if len(paths) <= _NAMED_FILES else f"{shown} and {len(paths) - _NAMED_FILES} more"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldReport:
-    """How many files of the bundle the site holds already, and how many of these were read and found right."""
-
-    files: int = 0
-    verified: int = 0
-
-
 def check_held(
     target: ImportTarget, bundle: TrustedBundle, received: Mapping[str, str], *, trust: bool, progress: Progress
-) -> HeldReport:
+) -> tuple[int, int]:
     """Read the files of the bundle that the site holds as they were signed; none of them with ``trust``.
 
+    Returns how many it holds, and how many of these were read and found right.
     Indexes and locks, which are written anew here, are none of these, and packages on a server cannot be read from
     here: their bytes are compared whenever they are published. Raises IntegrityError for a file that has changed.
     """
@@ -198,7 +297,7 @@ def check_held(
     held = [file for file in known if _stays_as_signed(file.path)]
     here = [file for file in held if target.server is None or not file.path.startswith(f"{CHANNELS_FOLDER}/")]
     if trust or not here:
-        return HeldReport(files=len(held))
+        return len(held), 0
 
     with progress.task("reading what is here", total=sum(file.size_bytes for file in here), unit="bytes") as task:
 
@@ -213,7 +312,7 @@ def check_held(
             task.advance(file.size_bytes)
 
         run_in_threads(check, here, threads=VERIFY_THREADS)
-    return HeldReport(files=len(held), verified=len(here))
+    return len(held), len(here)
 
 
 def _stays_as_signed(path: str) -> bool:

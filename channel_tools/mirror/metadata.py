@@ -27,7 +27,7 @@ from tuf.api.serialization import DeserializationError
 from tuf.api.serialization.json import JSONSerializer
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
-from channel_tools.mirror.bundle.format import (
+from channel_tools.mirror.format import (
     COPY_AGAIN,
     METADATA_FOLDER,
     TRUSTED_FILES,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from channel_tools.mirror.bundle.files import BundleReader
-    from channel_tools.mirror.bundle.format import Fault
-    from channel_tools.mirror.trust.keys import Role, Signing
+    from channel_tools.mirror.files import BundleReader
+    from channel_tools.mirror.format import Fault
+    from channel_tools.mirror.keys import Role, Signing
 
 _BASE = "bundle:"
 _CHUNK_BYTES = 1 << 16
@@ -183,7 +183,6 @@ def _config() -> UpdaterConfig:
 
 
 def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256: str | None) -> bytes:
-    roots = dict(_roots(reader))
     if root_sha256 is None:
         if "root.json" in trusted:
             return trusted["root.json"]
@@ -191,7 +190,7 @@ def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256:
         hint = "give --root-sha256 with the fingerprint that mirror create printed, received by another way"
         raise UsageError(message, hint=hint)
     wanted = root_sha256.lower().replace(":", "")
-    known = {sha256_of(content): content for content in roots.values()}
+    known = {sha256_of(content): content for content in _roots(reader)}
     if "root.json" in trusted:
         known[sha256_of(trusted["root.json"])] = trusted["root.json"]
     if wanted not in known:
@@ -201,11 +200,11 @@ def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256:
     return trusted.get("root.json", known[wanted])
 
 
-def _roots(reader: BundleReader) -> Iterator[tuple[str, bytes]]:
+def _roots(reader: BundleReader) -> Iterator[bytes]:
     for name, size_bytes in reader.sizes.items():
         if name.startswith(f"{METADATA_FOLDER}/") and name.endswith(".root.json") and size_bytes <= _ROOT_LIMIT_BYTES:
             with reader.open(name) as stream:
-                yield name, reader.read(stream, _ROOT_LIMIT_BYTES)
+                yield reader.read(stream, _ROOT_LIMIT_BYTES)
 
 
 def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:

@@ -18,7 +18,7 @@ import tarfile
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from channel_tools.mirror.bundle.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
+from channel_tools.mirror.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
 from channel_tools.system.errors import DiskFullError, UsageError
 
 if TYPE_CHECKING:

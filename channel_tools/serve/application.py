@@ -27,8 +27,7 @@ from channel_tools.serve.access.guard import (
     tokens_of,
 )
 from channel_tools.serve.connection import connection_of
-from channel_tools.serve.reads.responses import ByteRange, FileReplacedError, respond_to_read, send_response
-from channel_tools.serve.spooled import ResponseCutError
+from channel_tools.serve.reads import FileReplacedError, ResponseCutError, respond_to_read, send_response
 from channel_tools.system.errors import (
     NO_MEANS_ERRNOS,
     ChannelToolsError,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from channel_tools.serve.access.addresses import ChannelFile
     from channel_tools.serve.access.guard import Gatekeeper, Guard
     from channel_tools.serve.metrics import AccessLog, Metrics
-    from channel_tools.serve.reads.file_cache import FileCache
+    from channel_tools.serve.reads import FileCache
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -158,7 +157,7 @@ class ChannelServer:
                 break
             response = respond_to_read(file, headers, public=public)
             outcome.status = response.status
-            outcome.size_bytes = 0 if head else _size_of(response.body)
+            outcome.size_bytes = 0 if head else sum(map(len, response.body))
             try:
                 await send_response(send, response, file, connection_of(scope), head=head)
             except FileReplacedError:
@@ -181,10 +180,6 @@ class ChannelServer:
 def _address(scope: Scope) -> str:
     client = scope["client"]
     return client[0] if client else ""
-
-
-def _size_of(body: tuple[bytes | ByteRange, ...]) -> int:
-    return sum(part.size_bytes if isinstance(part, ByteRange) else len(part) for part in body)
 
 
 async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wait_s: float = 0.0) -> None:
