@@ -12,8 +12,6 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table
-from channel_tools.cli.options import grouped
-from channel_tools.cli.trust import SigstoreConfig, TrustOptions
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ def sign(
         Path | None,
         typer.Option(metavar="FILE", help="Sign by Sigstore as whom this token says.", show_default="none"),
     ] = None,
-    sigstore_config: SigstoreConfig = None,
+    sigstore_config: options.SigstoreConfig = None,
     again: Annotated[bool, typer.Option("--again", help="Sign also what has an attestation already.")] = False,
     root: options.Root = None,
     output: options.Output = None,
@@ -101,9 +99,9 @@ def sign(
 
 
 @handled
-@grouped(TrustOptions)
+@options.grouped(options.TrustOptions)
 def verify(
-    trusted: TrustOptions,
+    trusted: options.TrustOptions,
     target: Annotated[
         str,
         typer.Argument(

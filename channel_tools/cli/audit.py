@@ -44,12 +44,11 @@ def audit(
     """Check that packages work at any place and on any machine: loader paths, build paths, links, versions."""
     from channel_tools.audit.model import Rule  # noqa: PLC0415
     from channel_tools.system.errors import IntegrityError, VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.audit import AuditRequest, run_audit  # noqa: PLC0415
+    from channel_tools.workflow.audit import run_audit  # noqa: PLC0415
 
     settings = options.settings_if_any(root, output)
-    request = AuditRequest(target=target, channels=tuple(channels or ()))
     with shown_progress() as progress:
-        report = run_audit(settings, request, jobs=jobs or options.available_cores(), progress=progress)
+        report = run_audit(settings, target, channels or (), jobs=jobs or options.available_cores(), progress=progress)
     if as_json:
         print_json(report_json(report))
     else:

@@ -94,21 +94,14 @@ def page(
     as_json: options.Json = False,
 ) -> None:
     """Write the channel as a page for browsers into its folder; from then on it is kept in step when publishing."""
-    from channel_tools.workflow.channel_page import PageRequest, write_channel_page  # noqa: PLC0415
+    from channel_tools.workflow.channel_page import write_channel_page  # noqa: PLC0415
 
     settings = options.settings_if_any(root, output)
     place = str(options.settings_from(root, output).channel) if at is None else at
-    request = PageRequest(label=label, address=address, title=title, with_logs=with_logs)
-    index, report = write_channel_page(place, settings, request, environ=os.environ)
+    index, report = write_channel_page(
+        place, settings, label=label, address=address, title=title, with_logs=with_logs, environ=os.environ
+    )
     if as_json:
-        print_json(
-            {
-                "schema": 1,
-                "index": index,
-                "files": report.files,
-                "written": report.written,
-                "removed": report.removed,
-            }
-        )
+        print_json({"schema": 1, "index": index, **asdict(report)})
     else:
         print_line(f"{index}: {report.files} files, {report.written} written, {report.removed} removed")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -29,12 +30,11 @@ def doctor(
     as_json: options.Json = False,
 ) -> None:
     """Say what would carry a stack's data on this machine, and the command that mends what keeps the fabric from it."""
-    from channel_tools.doctor import findings_document, uses_fabric  # noqa: PLC0415
+    from channel_tools.doctor import uses_fabric  # noqa: PLC0415
     from channel_tools.system.errors import ValidationError  # noqa: PLC0415
-    from channel_tools.workflow.doctor import DoctorRequest, run_doctor  # noqa: PLC0415
+    from channel_tools.workflow.doctor import run_doctor  # noqa: PLC0415
 
-    request = DoctorRequest(stack=stack, prefix=prefix, hosts_file=hosts)
-    subject, findings = run_doctor(options.settings_from(root, None), request, environ=os.environ)
+    subject, findings = run_doctor(options.settings_from(root, None), stack, prefix, hosts, environ=os.environ)
     if as_json:
         print_json(
             {
@@ -42,7 +42,7 @@ def doctor(
                 "stack": subject.stack,
                 "prefix": None if subject.prefix is None else str(subject.prefix),
                 "uses_fabric": uses_fabric(findings),
-                "findings": findings_document(findings),
+                "findings": [asdict(one) for one in findings],
             }
         )
     else:

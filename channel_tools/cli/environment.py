@@ -12,8 +12,6 @@ import typer
 
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, shown_progress
-from channel_tools.cli.options import grouped
-from channel_tools.cli.trust import TrustOptions
 
 app = typer.Typer(no_args_is_help=True, help="Environments installed from the channel.")
 
@@ -30,9 +28,9 @@ _Lock = Annotated[
 
 @app.command("create")
 @handled
-@grouped(TrustOptions)
+@options.grouped(options.TrustOptions)
 def create(
-    trusted: TrustOptions,
+    trusted: options.TrustOptions,
     prefix: Annotated[Path, typer.Argument(help="The new environment's folder, or one to bring up to date.")],
     *,
     stack: options.Stack = None,
@@ -49,11 +47,10 @@ def create(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Install a stack or a lock into PREFIX; an environment that is there is brought up to date."""
+    """Install a stack or a lock into PREFIX; an environment that it made there is brought up to date."""
     from channel_tools.system.errors import UsageError  # noqa: PLC0415
     from channel_tools.workflow.environment import (  # noqa: PLC0415
         InstallRequest,
-        LockInstallRequest,
         install_lock,
         install_stack,
     )
@@ -71,10 +68,16 @@ def create(
             message = "--variant, --python or --pytorch with --lock: a lock says what it is of"
             raise UsageError(message, hint="give the lock alone")
         else:
-            locked = LockInstallRequest(
-                lock=lock, channels=given, virtual_packages=virtual, trust=trust, environ=os.environ
+            result = install_lock(
+                lock,
+                prefix,
+                channels=given,
+                package_cache=options.package_cache(),
+                environ=os.environ,
+                progress=progress,
+                virtual_packages=virtual,
+                trust=trust,
             )
-            result = install_lock(locked, prefix, package_cache=options.package_cache(), progress=progress)
     if as_json:
         packages = [asdict(record) for record in result.records]
         print_json({"schema": 1, "prefix": str(result.prefix), "changed": result.changed, "packages": packages})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from channel_tools.cli import options
-from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table
+from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, write_result
 
 if TYPE_CHECKING:
     from channel_tools.provenance.inventory import Inventory
@@ -53,15 +53,11 @@ def sbom(
     """Write the bill of materials of a package, of a locked environment, or of a stack."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
     from channel_tools.workflow.inventory import make_document  # noqa: PLC0415
 
     inventory = _inventory(target, stack, channels, platform, root, output)
-    text = make_document(inventory, kind, made=datetime.now(UTC))
-    if file is None:
-        print_line(text.rstrip("\n"))
-    else:
-        write_text_atomically(file, text)
+    write_result(make_document(inventory, kind, made=datetime.now(UTC)), file)
+    if file is not None:
         print_note(f"{file}: {inventory.title}, {len(inventory.components)} packages")
 
 
@@ -100,9 +96,9 @@ def _inventory(
     output: Path | None,
 ) -> Inventory:
     from channel_tools.system.errors import UsageError  # noqa: PLC0415
-    from channel_tools.workflow.inventory import InventoryRequest, take_inventory  # noqa: PLC0415
+    from channel_tools.workflow.inventory import take_inventory  # noqa: PLC0415
 
     if target is not None and stack is not None:
         raise UsageError("a path and --variant together: a file says what it is of", hint="give one of the two")
-    request = InventoryRequest(target=target, stack=stack, channels=tuple(channels or ()), platform=platform)
-    return take_inventory(options.settings_if_any(root, output), request)
+    settings = options.settings_if_any(root, output)
+    return take_inventory(settings, target, stack=stack, channels=tuple(channels or ()), platform=platform)

@@ -60,7 +60,7 @@ def launch(
     root: options.Root = None,
 ) -> None:
     """Start SCRIPT as the ranks of a stack, with the environment and the programs that it needs."""
-    from channel_tools.workflow.launch import JobRequest, ScriptRequest, plan_script, write_job  # noqa: PLC0415
+    from channel_tools.workflow.launch import ScriptRequest, plan_script, write_job  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
     request = ScriptRequest(
@@ -68,8 +68,7 @@ def launch(
         folder=Path.cwd(),
     )  # fmt: skip
     if emit is not None:
-        job = JobRequest(scheduler=emit, nodes=nodes, time=time)
-        write_result(write_job(settings, request, job, environ=os.environ), to)
+        write_result(write_job(settings, request, scheduler=emit, nodes=nodes, time=time, environ=os.environ), to)
         return
     plan = plan_script(settings, request, environ=os.environ)
     for line in plan.lines():

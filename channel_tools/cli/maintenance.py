@@ -15,8 +15,8 @@ from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from channel_tools.channel.maintenance import RetentionPlan
-    from channel_tools.publish import MaintainedTarget
     from channel_tools.publish.maintenance import Changed
+    from channel_tools.publish.target import MaintainedTarget
 
 Label = Annotated[str | None, typer.Option("--label", help="Only under this label.", show_default="every label")]
 _DAY_S = 24 * 3600.0
@@ -40,10 +40,7 @@ def yank(
     if bool(reason) == undo:
         raise UsageError("yank takes a reason, undoing it none", hint='add --reason "what is wrong with them"')
     place = _open(target)
-    if undo:
-        changed = maintenance.restore(place, spec, label=label, dry_run=dry_run)
-    else:
-        changed = maintenance.yank(place, spec, label=label, reason=reason, dry_run=dry_run)
+    changed = maintenance.yank(place, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
     _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
 
 

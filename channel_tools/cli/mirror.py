@@ -187,7 +187,7 @@ def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
 
 
 def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
-    from channel_tools.mirror.bundle.format import BOOTSTRAP  # noqa: PLC0415
+    from channel_tools.mirror.format import BOOTSTRAP  # noqa: PLC0415
     from channel_tools.workflow.mirror import in_words  # noqa: PLC0415
 
     plan, report = result.plan, result.report
@@ -225,9 +225,11 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Verify signatures and every file of a bundle; nothing is changed and no network is used."""
-    from channel_tools.mirror.bundle.files import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.importing.target import import_state  # noqa: PLC0415
-    from channel_tools.mirror.importing.verify import verify_bundle  # noqa: PLC0415
+    from channel_tools.mirror.files import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.importing.site import (  # noqa: PLC0415
+        import_state,
+        verify_bundle,
+    )
 
     state = None if to is None else import_state(to)
     with shown_progress() as progress:
@@ -269,9 +271,9 @@ def import_(
 ) -> None:
     """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or nothing."""
     from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
-    from channel_tools.mirror.bundle.files import open_bundle  # noqa: PLC0415
+    from channel_tools.mirror.files import open_bundle  # noqa: PLC0415
     from channel_tools.mirror.importing.importer import ImportOptions, import_bundle  # noqa: PLC0415
-    from channel_tools.mirror.importing.target import import_target  # noqa: PLC0415
+    from channel_tools.mirror.importing.site import import_target  # noqa: PLC0415
 
     target = import_target(to, state=state or user_folder("state") / "mirrors", cwd=Path.cwd())
     how = ImportOptions(

@@ -16,12 +16,11 @@ from channel_tools.system.extras import needs_extra
 from channel_tools.system.settings import user_folder
 
 if TYPE_CHECKING:
-    from channel_tools.mirror.trust.keys import Role
-    from channel_tools.mirror.trust.rotation import RootState
+    from channel_tools.mirror.keys import Role, RootState
 
 
 class _Role(StrEnum):
-    """The roles of channel_tools.mirror.trust.keys, which is too slow to import for --help."""
+    """The roles of channel_tools.mirror.keys, which is too slow to import for --help."""
 
     ROOT = "root"
     TARGETS = "targets"
@@ -60,7 +59,7 @@ def create(
     """Make a key folder; then move its root keys to where no machine reads them."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.trust.rotation import create_keys, show_keys  # noqa: PLC0415
+    from channel_tools.mirror.keys import create_keys, show_keys  # noqa: PLC0415
     from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = create_keys(
@@ -96,8 +95,11 @@ def rotate(
     """Make the next root metadata: new keys for roles, or a later expiry; importing sites follow by themselves."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
-    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.trust.rotation import Rotation, rotate_keys  # noqa: PLC0415
+    from channel_tools.mirror.keys import (  # noqa: PLC0415
+        KeyFolder,
+        Rotation,
+        rotate_keys,
+    )
     from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
@@ -128,8 +130,10 @@ def sign(
     as_json: options.Json = False,
 ) -> None:
     """Add signatures to root metadata that waits for them."""
-    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.trust.rotation import sign_pending  # noqa: PLC0415
+    from channel_tools.mirror.keys import (  # noqa: PLC0415
+        KeyFolder,
+        sign_pending,
+    )
     from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
     folder = KeyFolder(path=keys_folder(keys))
@@ -142,8 +146,10 @@ def sign(
 @_needs_extra
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
     """Show the fingerprint for importing sites, and whose keys are in force; no private key is read."""
-    from channel_tools.mirror.trust.keys import KeyFolder  # noqa: PLC0415
-    from channel_tools.mirror.trust.rotation import show_keys  # noqa: PLC0415
+    from channel_tools.mirror.keys import (  # noqa: PLC0415
+        KeyFolder,
+        show_keys,
+    )
 
     folder = KeyFolder(path=keys_folder(keys))
     _print_state(folder.path, show_keys(folder), as_json=as_json)

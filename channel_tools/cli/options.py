@@ -21,8 +21,8 @@ from channel_tools.system.settings import ROOT_VARIABLE, Settings, find_cache, m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from channel_tools.provenance.trust import Trust
     from channel_tools.workflow.plan import PlanRequest
-    from channel_tools.workflow.sources import SourceRequest
 
 # the same closed set as channel_tools.matrix.FoundationKind, whose package is too slow to import for --help
 FoundationKind = Literal["registry", "conda-forge"]
@@ -119,6 +119,15 @@ PassphraseFile = Annotated[
     Path | None,
     typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
 ]
+SigstoreConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--sigstore-config",
+        metavar="FILE",
+        help="A Sigstore of your own: its ClientTrustConfig (JSON).",
+        show_default="the public instance",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
 P = ParamSpec("P")
@@ -197,16 +206,61 @@ class SourceOptions:
         """The locations of the command."""
         return settings_from(self.root, None)
 
-    def request(self, *, every_stack: bool) -> SourceRequest:
+    def request(self, *, every_stack: bool) -> PlanRequest:
         """Whose sources; those of every stack, or of the one named or else the default one."""
-        from channel_tools.workflow.sources import SourceRequest  # noqa: PLC0415
+        from channel_tools.workflow.plan import PlanRequest  # noqa: PLC0415
 
-        return SourceRequest(
+        return PlanRequest(
             stack=None if every_stack else self.stack,
             every_stack=every_stack,
             packages=tuple(self.packages or ()),
             foundation=self.foundation,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustOptions:
+    """Public keys, or an identity that signed by Sigstore."""
+
+    trusted_keys: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trusted-key",
+            metavar="FILE",
+            help="A public key (attestation-KEYID.json), or a folder of such files; may be repeated.",
+            show_default="those beside the local channel's signing key",
+        ),
+    ] = None
+    certificate_identity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|EMAIL",
+            help="Who has to have signed by Sigstore, as certificates name them.",
+            show_default="none",
+        ),
+    ] = None
+    certificate_oidc_issuer: Annotated[
+        str | None, typer.Option(metavar="URL", help="Which provider says so.", show_default="none")
+    ] = None
+    sigstore_config: SigstoreConfig = None
+
+    @property
+    def names_someone(self) -> bool:
+        """Whether any of the options is given."""
+        return any((self.trusted_keys, self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config))
+
+    def trust(self, root: Path | None, output: Path | None) -> Trust:
+        """Whose attestations count. Raises UsageError for options that do not go together, and as trusted_keys."""
+        from channel_tools.provenance.trust import TrustedIdentity  # noqa: PLC0415 - slow to import
+        from channel_tools.workflow.verify import trusted_keys  # noqa: PLC0415
+
+        identity, issuer = self.certificate_identity, self.certificate_oidc_issuer
+        if identity and issuer and not self.trusted_keys:
+            return TrustedIdentity(identity=identity, issuer=issuer, config=self.sigstore_config)
+        if identity or issuer or self.sigstore_config:
+            message = "an identity is trusted by --certificate-identity and --certificate-oidc-issuer"
+            raise UsageError(message, hint="give both, and no --trusted-key")
+        return tuple(trusted_keys(settings_if_any(root, output), self.trusted_keys or ()))
 
 
 def settings_from(root: Path | None, output: Path | None) -> Settings:

@@ -15,7 +15,7 @@ from channel_tools.cli.console import handled, print_json, print_line, print_not
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from channel_tools.publish import PackageSet, PublishPlan, PublishReport
+    from channel_tools.publish.model import PackageSet, PublishPlan, PublishReport
     from channel_tools.system.settings import Settings
 
 _To = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,16 +25,17 @@ from channel_tools.cli.options import grouped
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
     from channel_tools.system.settings import Settings
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.ranks import RankHosts
+    from channel_tools.workflow.validation import VariantResult
     from channel_tools.workflow.validation_job import ValidationJob
 
 _RANKS_AT_MOST = 10_000
-_DEFAULT_NODES, _DEFAULT_RANKS, _DEFAULT_TIME = 2, 2, "00:30:00"
+_DEFAULT_NODES, _DEFAULT_RANKS = 2, 2
 
 # the same closed set as channel_tools.launch has, which is too slow to import for --help
 _Scheduler = Literal["slurm", "pbs"]
@@ -48,7 +49,10 @@ class _ValidateOptions:
     python: options.Python = None
     pytorch: options.Pytorch = None
     all_variants: Annotated[
-        bool, typer.Option("--all-variants", help="For every Python and PyTorch that the channel has, in turn.")
+        bool,
+        typer.Option(
+            "--all-variants", help="For every Python and PyTorch that the channel has, in turn; one job's, too."
+        ),
     ] = False
     channels: options.Channels = None
     prefix: Annotated[
@@ -76,6 +80,7 @@ class _ValidateOptions:
             yield from ("--prefix", str(self.prefix))
         yield from ("--timeout", f"{self.timeout_s:g}")
         flags = {
+            "--all-variants": self.all_variants,
             "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop, "--json": self.as_json,
         }  # fmt: skip
         yield from (flag for flag, given in flags.items() if given)
@@ -97,7 +102,9 @@ class _ClusterOptions(_ValidateOptions):
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")
     ] = None
-    time: Annotated[str | None, typer.Option(help="Limit of the job, HH:MM:SS.", show_default="00:30:00")] = None
+    time: Annotated[
+        str | None, typer.Option(help="Limit of the job, HH:MM:SS.", show_default="00:30:00 for each variant")
+    ] = None
     local_scratch: Annotated[
         str | None,
         typer.Option(
@@ -118,9 +125,9 @@ class _ClusterOptions(_ValidateOptions):
         if self.on is not None and self.emit is not None:
             message = "--on runs the validation, --emit only writes a script"
             raise UsageError(message, hint="leave one of the two out")
-        if self.all_variants and (self.channels or self.python or self.pytorch or self.prefix or self.on or self.emit):
-            message = "--all-variants is for what the local channel has, in new environments on this machine"
-            hint = "leave out --channel, --python, --pytorch, --prefix, --on and --emit, or name one variant"
+        if self.all_variants and (self.channels or self.python or self.pytorch or self.prefix):
+            message = "--all-variants is for what the local channel has, each in a new environment"
+            hint = "leave out --channel, --python, --pytorch and --prefix, or name one variant"
             raise UsageError(message, hint=hint)
         if self.local_scratch is not None and self.prefix is not None:
             message = "--local-scratch installs into a new folder on each node, --prefix names one that is there"
@@ -148,7 +155,8 @@ class _ClusterOptions(_ValidateOptions):
             stack=self.stack,
             nodes=self.nodes or _DEFAULT_NODES,
             ranks_per_node=self.ranks_per_node or _DEFAULT_RANKS,
-            time=self.time or _DEFAULT_TIME,
+            time=self.time,
+            all_variants=self.all_variants,
             words=(*self.words(), *(("--local-scratch", self.local_scratch) if self.local_scratch else ())),
             folder=Path.cwd(),
             submit_options=tuple(self.submit_options or ()),
@@ -217,13 +225,12 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
-    from channel_tools.validate import raise_for_drops, raise_for_failures, report_document  # noqa: PLC0415
     from channel_tools.workflow.environment import (  # noqa: PLC0415
         InstallRequest,
         ValidateRequest,
         built_requests,
-        validate_installed,
     )
+    from channel_tools.workflow.validation import raise_worst, validate_variants  # noqa: PLC0415
 
     channels = tuple(given.channels or ())
     install = InstallRequest(stack=given.stack, channels=channels, python=given.python, pytorch=given.pytorch)
@@ -240,17 +247,45 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
     )
     installs = built_requests(settings, given.stack) if given.all_variants else [install]
     with shown_progress() as progress:
-        made = [validate_installed(settings, replace(request, install=one), progress=progress) for one in installs]
+        results = validate_variants(settings, request, installs, fails_on_drop=given.fail_on_drop, progress=progress)
     if given.as_json:
-        documents = [report_document(report) for report, _path in made]
-        print_json({"schema": 1, "reports": documents} if given.all_variants else documents[0])
+        _print_documents(results, all_variants=given.all_variants)
     else:
-        for report, path in made:
-            _print_report(report, path)
-    for report, path in made:
-        raise_for_failures(report, report_file=path)
-        if given.fail_on_drop:
-            raise_for_drops(report)
+        _print_results(results, all_variants=given.all_variants)
+    raise_worst(results)
+
+
+def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) -> None:
+    from channel_tools.validate import report_document  # noqa: PLC0415
+
+    documents = [report_document(one.report) for one in results if one.report is not None]
+    if all_variants:
+        variants = [
+            {
+                "python": one.install.python,
+                "pytorch": one.install.pytorch,
+                "passed": one.error is None,
+                "report": None if one.path is None else str(one.path),
+                "error": None if one.error is None else one.error.message,
+            }
+            for one in results
+        ]
+        print_json({"schema": 1, "variants": variants, "reports": documents})
+    elif documents:
+        print_json(documents[0])
+
+
+def _print_results(results: Sequence[VariantResult], *, all_variants: bool) -> None:
+    for one in results:
+        if one.report is not None and one.path is not None:
+            _print_report(one.report, one.path)
+    if all_variants:
+        print_line("")
+        rows = [
+            (one.install.python or "", one.install.pytorch or "", one.verdict.words, str(one.path or ""))
+            for one in results
+        ]
+        print_table(("python", "pytorch", "result", "report"), rows, title=f"{len(results)} variants")
 
 
 def _print_report(report: ValidationReport, path: Path) -> None:

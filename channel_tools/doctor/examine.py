@@ -18,7 +18,7 @@ from channel_tools.doctor.devices import (
     find_socket_buffers,
     find_verbs,
 )
-from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl
+from channel_tools.doctor.libraries import find_mpi, find_nccl, find_oneccl, find_switchml
 from channel_tools.doctor.model import Finding
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _switchml(subject: Subject) -> Iterator[Finding]:
 
 
 def _plugin(subject: Subject) -> Iterator[Finding]:
-    """Whether the environment has the plugin and a transport."""
+    """Whether the environment has the plugin and a transport, and whether that loads."""
     if subject.prefix is None:
         return
     for name in ("torch-switchml", "libswitchml"):
@@ -97,3 +97,5 @@ def _plugin(subject: Subject) -> Iterator[Finding]:
         elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
             mend = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
             yield Finding(subject=name, level="fault", found="not in the environment", mend=mend)
+    if "libswitchml" in subject.installed:
+        yield from find_switchml(subject)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _PROBE = Path(__file__).with_name("library_probe.py")
 _TIMEOUT_S = 60.0
 MPI, OPEN_MPI, STANDARD_MPI = "libmpi.so.12", "libmpi.so.40", "libmpi_abi.so.1"
+SWITCHML = "libswitchml.so.1"
 FABRIC, CCL, NCCL_PLUGIN, NCCL = "libfabric.so.1", "libccl.so.1", "libnccl-net.so", "libnccl.so.2"
 _FAST_PROVIDERS = frozenset({"cxi", "efa", "verbs", "psm2", "psm3", "opx", "gni"})
 _ATL = ("mpi", "ofi")
@@ -126,6 +127,13 @@ def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding
         yield Finding(subject="MPI's fabric", level="ok", found=found)
 
 
+def find_switchml(subject: Subject) -> Iterator[Finding]:
+    """Whether the transport loads that the plugin opens: the environment's, or the one that SWITCHML_LIBRARY names."""
+    named = subject.variable("SWITCHML_LIBRARY")
+    mend = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
+    yield from _loads(subject, named or SWITCHML, "SwitchML library", mend)
+
+
 def find_oneccl(subject: Subject) -> Iterator[Finding]:
     """Whether oneCCL loads, and which transport layer (ATL) and interface it is told to use."""
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
@@ -138,7 +146,7 @@ def find_oneccl(subject: Subject) -> Iterator[Finding]:
     if interface and not (subject.root / "sys/class/net" / interface).exists():
         found = f"CCL_KVS_IFACE is {interface!r}, which is no interface of this machine"
         yield Finding(subject="oneCCL's meeting point", level="fault", found=found, mend="export CCL_KVS_IFACE=lo")
-    yield from _loads(subject, CCL, "oneCCL", "oneccl")
+    yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
     else:
@@ -197,10 +205,9 @@ def _bare(providers: Sequence[str]) -> set[str]:
     return {name.partition(";")[0] for name in providers}
 
 
-def _loads(subject: Subject, name: str, what: str, package: str) -> Iterator[Finding]:
+def _loads(subject: Subject, name: str, what: str, mend: str) -> Iterator[Finding]:
     for library in load_libraries(subject, [name]).values():
         if library.error:
-            mend = f"conda install -p {subject.prefix} {package}"
             yield Finding(subject=what, level="fault", found=library.error, mend=mend)
         else:
             yield Finding(subject=what, level="ok", found=library.file)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -91,13 +91,3 @@ def subject_of(
 def uses_fabric(findings: Sequence[Finding]) -> bool:
     """Whether nothing that was found keeps the fabric from carrying the data."""
     return not any(finding.level == "fault" for finding in findings)
-
-
-def findings_document(findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """The findings as JSON values."""
-    return [asdict(finding) for finding in findings]
-
-
-def finding_rows(findings: Sequence[Finding]) -> tuple[tuple[str, ...], ...]:
-    """The findings as rows of a table: subject, level, what was found, what to do."""
-    return tuple((one.subject, one.level, one.found, one.mend) for one in findings)

@@ -57,10 +57,11 @@ def create_environment(
 
     ``channels`` are addresses (``file://``, ``http://``) or folders; credentials in them are used and not written.
     Nothing is done where the prefix already holds the solution. ``virtual_packages`` None means those of this machine.
-    ``check`` sees the solution before anything is fetched, and raises for one that must not be installed.
-    Raises UsageError (the prefix is something else, a spec does not parse), SolveError, NetworkError, ChannelError (no
-    such channel; the prefix is in use by another run), IntegrityError (a damaged package, by name) and DiskFullError;
-    the same call afterwards completes the environment.
+    ``check`` sees the solution before anything is fetched, and raises for one that must not be installed; with it the
+    cached files, too, have to be those of the packages.
+    Raises UsageError (the prefix is something else or another program's, a spec does not parse), SolveError,
+    NetworkError, ChannelError (no such channel; the prefix is in use by another run), IntegrityError (a damaged
+    package, by name) and DiskFullError; the same call afterwards completes the environment.
     """
     started = time.monotonic()
     addresses, client = make_client([channel_address(channel) for channel in channels])
@@ -70,6 +71,7 @@ def create_environment(
         package_cache=package_cache.absolute(),
         subdir=subdir,
         client=client,
+        hash_cached=check is not None,
     )
     with usable_target(target):
         solution = asyncio.run(
@@ -118,6 +120,7 @@ def create_locked_environment(
         package_cache=package_cache.absolute(),
         subdir=lock.platform,
         client=client,
+        hash_cached=check is not None,
     )
     records = [repodata_record(_from_source(package, moved)) for package in lock.packages]
     with usable_target(target):

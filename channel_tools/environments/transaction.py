@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import rattler
 from rattler.exceptions import InstallerError, IoError
+from rattler.package_cache import PackageCache, ValidationMode
 
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.solving import UNREACHABLE, one_line
@@ -114,6 +115,7 @@ def _fault(record: RepoDataRecord) -> str | None:
     return None
 
 
+_SHOWN = 5
 _META = "conda-meta"
 _LOCK = ".channel_tools.lock"
 _MARKER = ".channel_tools-unfinished"
@@ -159,6 +161,8 @@ class Target:
     package_cache: Path
     subdir: str
     client: Client
+    hash_cached: bool = False
+    """Whether the files of the package cache are read and hashed before they are linked; else they need be there."""
 
 
 def installed_builds(prefix: Path) -> dict[str, str]:
@@ -188,9 +192,11 @@ def apply_solution(
 ) -> EnvironmentResult:
     """Make the prefix hold exactly ``solution``; ``started`` is the monotonic time from which it took.
 
-    Raises ChannelError (the prefix is in use by another run), IntegrityError (a damaged package, by name), NetworkError
-    and DiskFullError; the same call afterwards completes the environment.
+    Raises UsageError (another program's environment would lose packages), ChannelError (the prefix is in use by another
+    run), IntegrityError (a damaged package, by name), NetworkError and DiskFullError; the same call afterwards
+    completes the environment.
     """
+    _check_removals(target.prefix, {record.name.normalized for record in solution}, progress)
     with exclusive_lock(target.prefix / _META / _LOCK, what=f"the environment {target.prefix}"):
         changed = _bring_to(solution, target, progress)
     records = tuple(sorted((_installed_package(record) for record in solution), key=lambda package: package.name))
@@ -206,7 +212,7 @@ def apply_solution(
 async def uncached(records: Sequence[rattler.RepoDataRecord], package_cache: Path) -> list[rattler.RepoDataRecord]:
     """Those of ``records`` whose bytes are not in the package cache."""
     package_cache.mkdir(parents=True, exist_ok=True)
-    index = await rattler.PackageCache(package_cache).index()
+    index = await PackageCache(package_cache).index()
     return [record for record in records if not index.contains_record(record)]
 
 
@@ -221,6 +227,18 @@ def _check_prefix(prefix: Path) -> None:
     raise UsageError(message, hint="choose another prefix, or empty the folder")
 
 
+def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
+    """Raise UsageError for removals from an environment that was not made here, and name others."""
+    removed = sorted(installed_builds(prefix).keys() - wanted)
+    if not removed:
+        return
+    shown = ", ".join(removed[:_SHOWN]) + (f" and {len(removed) - _SHOWN} more" if len(removed) > _SHOWN else "")
+    if not (prefix / _META / _LOCK).exists():
+        message = f"{prefix}: an environment of another program, which would lose {shown}"
+        raise UsageError(message, hint="choose another prefix; only environments made by this command are changed")
+    progress.note(f"{prefix}: removes what is no part of it: {shown}")
+
+
 def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: Progress) -> int:
     """Make the prefix hold exactly ``solution``; the number of packages that had to change."""
     unfinished = _unfinished(target.prefix)
@@ -233,7 +251,7 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
         return 0
     relinked = {record.name.normalized for record in solution} if unfinished == "updating" else set()
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
-    check_local_archives(asyncio.run(uncached(fresh, target.package_cache)))
+    check_local_archives(fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache)))
     marker = target.prefix / _META / _MARKER
     marker.write_text("updating\n" if installed else "creating\n", encoding="ascii")
     asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
@@ -253,12 +271,15 @@ async def install_records(
 ) -> None:
     """Link ``solution`` into the prefix, whose packages are ``installed``. Raises as install_error says."""
     target.package_cache.mkdir(parents=True, exist_ok=True)
+    # what fails it is fetched again: scratch folders are purged file by file, and files of the cache are those of all
+    # environments on its file system, where somebody may have edited one
+    validation = ValidationMode.full() if target.hash_cached else ValidationMode.fast()
     with progress.task(f"{verb} {target.prefix.name}", total=len(solution)) as task:
         try:
             await rattler.install(
                 records=solution,
                 target_prefix=target.prefix,
-                package_cache=rattler.PackageCache(target.package_cache),
+                package_cache=PackageCache.new_layered([target.package_cache], validation_mode=validation),
                 installed_packages=installed,
                 reinstall_packages=relinked,
                 platform=rattler.Subdir(target.subdir),

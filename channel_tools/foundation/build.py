@@ -88,8 +88,6 @@ class FoundationResult:
     made: tuple[str, ...]
     kept: tuple[str, ...]
     removed: tuple[str, ...]
-    record: FoundationRecord | None
-    """None after a dry run."""
 
 
 def build_foundation(
@@ -129,7 +127,7 @@ def build_foundation(
             and given <= {package.file_name for package in known.packages}
             and _is_finished(known, digest, destination, lock)
         ):
-            return FoundationResult(made=(), kept=_names(known.packages), removed=(), record=known)
+            return FoundationResult(made=(), kept=_names(known.packages), removed=())
         run = _Run(
             table=table,
             destination=destination,
@@ -197,16 +195,13 @@ class _Run:
         made = [] if self.request.dry_run or not missing else self._make(plans, missing)
         wanted = {str(plan.key) for plan in plans}
         superseded = sorted(set(self._files()) - wanted)
-        record = None
         if not self.request.dry_run:
             packages = {**present, **{package.file_name: package for package in made}}
-            record = self._record([packages[plan.file_name] for plan in plans])
-            write_record(self.destination, record)
+            write_record(self.destination, self._record([packages[plan.file_name] for plan in plans]))
         return FoundationResult(
             made=tuple(sorted(str(plan.key) for plan in missing)),
             kept=tuple(sorted(str(plan.key) for plan in plans if plan.file_name in present)),
             removed=tuple(superseded),
-            record=record,
         )
 
     def _plan(

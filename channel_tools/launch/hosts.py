@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.launch.model import LOCALHOST, Host
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
 from channel_tools.system.processes import run_command, run_on_hosts, ssh_command
 
@@ -21,9 +20,28 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9_.-]*[A-Za-z0-9])(?:\s+slots=(?P<slots>[0-9]{1,5})|:(?P<count>[0-9]{1,5}))?")
 _BRACKETS = re.compile(r"\[(?P<name>[0-9a-fA-F:.]+)\](?::(?P<count>[0-9]{1,5}))?")
+LOCALHOST = "127.0.0.1"
 _LOCAL = frozenset({"localhost", LOCALHOST, "::1"})
 _ANY_PORT = 9
 _SLURM_NODE = re.compile(r"\bNodeName=(?P<name>\S+).*?\bNodeAddr=(?P<address>\S+)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """A machine and how many ranks it runs; ``is_local``: it is this one.
+
+    ``given_address`` is what a scheduler says of where to reach it, "" where nothing says so: by its name.
+    """
+
+    name: str
+    ranks: int
+    is_local: bool
+    given_address: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where other hosts reach it: a name or a number."""
+        return self.given_address or self.name
 
 
 def read_hosts(path: Path) -> dict[str, int]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from channel_tools.launch.model import LOCALHOST, HostCommand
+from channel_tools.launch.hosts import LOCALHOST
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.processes import run_command
 from channel_tools.validate.ranks import torchrun
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.launch.model import Host, LauncherName
+    from channel_tools.launch.hosts import Host
 
+LauncherName = Literal["torchrun", "mpiexec", "srun"]
 _PMI_VARIABLES = {"cray_shasta": "PALS_RANKID", "pmi2": "PMI_RANK", "pmix": "PMIX_RANK"}
 """Slurm's plug-ins that tell an MPI library of its world, and what each sets for a rank."""
 _LIST_TIMEOUT_S = 60.0
@@ -45,6 +46,19 @@ _OPEN_MPI = RankNames(
     rank="$OMPI_COMM_WORLD_RANK", size="$OMPI_COMM_WORLD_SIZE", local_rank="$OMPI_COMM_WORLD_LOCAL_RANK"
 )
 _SLURM = RankNames(rank="$SLURM_PROCID", size="$SLURM_NTASKS", local_rank="$SLURM_LOCALID")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostCommand:
+    """A command that starts ranks; ``host`` None: it reaches the hosts by itself."""
+
+    host: Host | None
+    words: tuple[str, ...]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine."""
+        return self.host is None or self.host.is_local
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

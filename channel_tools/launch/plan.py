@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from channel_tools.environments import activated_environment, installed_builds
 from channel_tools.environments.oneccl_affinity import plan_oneccl_affinity
-from channel_tools.launch.hosts import address_towards, hosts_of_the_job
+from channel_tools.launch.hosts import Host, address_towards, hosts_of_the_job
 from channel_tools.launch.launchers import (
     Start,
     meeting_point,
@@ -23,7 +24,6 @@ from channel_tools.launch.launchers import (
     srun_commands,
     torchrun_commands,
 )
-from channel_tools.launch.model import SWITCH_PORT, Host, LaunchPlan
 from channel_tools.system.errors import UsageError
 from channel_tools.system.kernel import usable_cores
 from channel_tools.validate.distributed.options import filled, read_distributed_options
@@ -33,17 +33,67 @@ from channel_tools.validate.ranks import rank_variables, without_loopback
 from channel_tools.validate.switchml.switch import choose_loopback_network
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from channel_tools.launch.model import HostCommand, LauncherName, LaunchRequest
+    from channel_tools.launch.launchers import HostCommand, LauncherName
     from channel_tools.validate.distributed.options import ServiceOptions
 
+SWITCH_PORT = 50099
+"""Of a software switch's controller that is started here; the one that libswitchml takes where none is named."""
 _CONTROLLER = "SWITCHML_CONTROLLER"
 _OF_FABRICS = re.compile(
     r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"
 )
 """What a user may have set for the ranks; the rest of a shell's variables are each host's own."""
 _SLURM_PORTS, _SLURM_FIRST_PORT = 20_000, 20_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchRequest:
+    """What to start and where.
+
+    ``method`` and ``options`` are the stack's ``validate`` block. ``hosts`` empty: what the scheduler's job has, else
+    this machine. ``launcher`` None: by stack and place. ``words`` are the script and its arguments; ``folder`` is where
+    it runs, on each host.
+    """
+
+    stack: str
+    method: str
+    options: Mapping[str, object]
+    ranks: int
+    hosts: tuple[Host, ...]
+    launcher: LauncherName | None
+    prefix: Path
+    words: tuple[str, ...]
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """What will run. ``exported`` are the variables of ``variables`` that this machine's shell does not have so."""
+
+    request: LaunchRequest
+    launcher: LauncherName
+    hosts: tuple[Host, ...]
+    commands: tuple[HostCommand, ...]
+    variables: Mapping[str, str]
+    exported: Mapping[str, str]
+    switch_address: str = ""
+    """Where to run a software switch beside the ranks; empty: nowhere."""
+    services: tuple[ServiceOptions, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The plan for people, as lines of a shell: the variables, the programs beside the ranks, the commands."""
+        for name, value in sorted(self.exported.items()):
+            yield f"export {name}={shlex.quote(value)}"
+        if self.switch_address:
+            yield f"switchml-switch --address {self.switch_address} --controller-port {SWITCH_PORT} &"
+        for service in self.services:
+            yield f"{shlex.join(service.command)} &"
+        for command in self.commands:
+            where = "" if command.is_local or command.host is None else f"ssh {command.host.name} "
+            yield where + shlex.join(command.words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.launch.hosts import check_reachable
-from channel_tools.launch.model import SWITCH_PORT
+from channel_tools.launch.plan import SWITCH_PORT
 from channel_tools.system.processes import Deadline, end_process_group, ssh_command, start_command
 from channel_tools.system.work_folder import temporary_folder
 from channel_tools.validate.distributed.services import running_services
@@ -29,7 +29,8 @@ from channel_tools.validate.switchml.switch import running_switch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from channel_tools.launch.model import HostCommand, LaunchPlan
+    from channel_tools.launch.launchers import HostCommand
+    from channel_tools.launch.plan import LaunchPlan
     from channel_tools.system.progress import Progress
     from channel_tools.validate.ranks import Companion
 

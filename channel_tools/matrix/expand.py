@@ -46,8 +46,8 @@ def expand_stacks(
     """Render the recipes of each stack for every variant, in the stack's order of packages.
 
     ``packages`` (names of packages or recipe folders) leaves only those and their dependencies in the stack; none: all.
-    Raises ConfigError (file, line) for a recipe that does not render, UsageError for a package that a stack does not
-    have.
+    Raises ConfigError (file, line) for a recipe that does not render or whose version has a dash, UsageError for a
+    package that a stack does not have.
     """
     rendered: list[RenderedPackage] = []
     with temporary_folder() as folder:
@@ -95,13 +95,16 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     package = _mapping(recipe.get("package"))
     build = _mapping(recipe.get("build"))
     requirements = _mapping(recipe.get("requirements"))
+    if "-" in (version := str(package["version"])):
+        message = f"the version {version} has a '-', which separates name, version and build string in file names"
+        raise recipe_file.document.error(message, "package", "version", hint=f"write {version.replace('-', '.')}")
     # for an exact pin between outputs the engine adds a variant key with the build string that it gives the other one;
     # ours differs, so the key says only which build is meant
     outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
     return RenderedPackage(
         stack=stack.name,
         name=str(package["name"]),
-        version=str(package["version"]),
+        version=version,
         build_number=int(cast("int", build.get("number") or 0)),
         engine_build_string=str(build["string"]),
         engine_hash=evaluated.hash,

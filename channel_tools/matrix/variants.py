@@ -2,8 +2,8 @@
 """Variant configuration files, and which of their keys a recipe can use.
 
 Only plain keys with lists of values are accepted, the part that conda-build and rattler-build share. Selectors,
-templates and conditions are errors: with them a file would mean different things to the two tools. So are numbers with
-a point, since YAML reads an unquoted 3.10 as 3.1.
+templates and conditions are errors: with them a file would mean different things to the two tools. So is what YAML 1.1
+reads as another value than it spells: an unquoted 3.10 is 3.1, 010 is 8, yes is true.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOOLCHAIN = re.compile(r"\b(compiler|stdlib)\(\s*['\"]([A-Za-z0-9_-]+)['\"]\s*\)")
 _CONDITION_KEYS = frozenset({"if", "skip"})
 _PINNED_GROUPS = frozenset({"build", "host"})
+_MAX_BITS = 63
+"""Of numbers that the engine takes."""
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -68,9 +70,14 @@ def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[Va
 
 
 def _read_scalar(document: YamlDocument, key: str, index: int, item: YamlValue) -> VariantScalar:
-    if isinstance(item, float):
-        message = f"{key!r} has the number {item:g}: YAML drops what follows its last digit (3.10 becomes 3.1)"
-        raise document.error(message, key, index, hint=f"quote it: '{item:g}'")
+    spelled = document.spellings.get((key, index))
+    if isinstance(item, float) or spelled is not None:
+        text = spelled or str(item)
+        message = f"{key!r} has {text}, which is {item} to some readers of YAML and text to others"
+        raise document.error(message, key, index, hint=f"quote it: '{text}'")
+    if isinstance(item, int) and item.bit_length() > _MAX_BITS:
+        message = f"{key!r} has the number {item}, which is too large"
+        raise document.error(message, key, index, hint=f"quote it: '{item}'")
     if not isinstance(item, str | int):
         message = f"a value of {key!r} must be text, found a {_kind(item)}"
         raise document.error(message, key, index, hint="selectors and conditions are not supported; use another file")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,7 +29,7 @@ from channel_tools.pins.lock import (
     PlatformLock,
 )
 from channel_tools.system.errors import ConfigError, IntegrityError
-from channel_tools.system.yamlfile import parse_yaml
+from channel_tools.system.yamlfile import DUMPER, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -130,7 +129,11 @@ class OwnRecord(_Model):
     timestamp_ms: int | None = None
 
 
-class _Dumper(yaml.SafeDumper):
+_NO_LIMIT = 2**31 - 1
+"""Of a line's width: libyaml's largest."""
+
+
+class _Dumper(DUMPER):  # type: ignore[valid-type, misc]  # which of two classes it is, PyYAML's build decides
     """Text of several lines as it stands."""
 
 
@@ -154,7 +157,7 @@ def render_conda_lock(lock: Lock) -> str:
         },
         "package": [_entry(package, platform.platform) for platform in lock.platforms for package in platform.packages],
     }
-    return _HEADER + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=math.inf, allow_unicode=True)
+    return _HEADER + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=_NO_LIMIT, allow_unicode=True)
 
 
 def parse_conda_lock(text: str, path: Path) -> Lock:

@@ -2,8 +2,8 @@
 """Everything that decides a package's content, as one flat mapping, the digest over it, and what changed in it.
 
 Keys are ``kind:name``: ``recipe:tests``, ``file:src/udp.cc``, ``source:<address>``, ``variant:python``,
-``package:libswitchml`` and ``foundation:host/libgrpc``. Values are a hash, or text short enough to show. The mapping
-travels in the package's metadata, so that a later plan can name what changed.
+``package:libswitchml``, ``output:libfabric`` and ``foundation:host/libgrpc``. Values are a hash, or text short enough
+to show. The mapping travels in the package's metadata, so that a later plan can name what changed.
 
 Which files go into a build follows one rule for the digest and the rendered folder, so what is not hashed cannot be
 used. It knows no .gitignore: the same tree must give the same digest from an archive as from a clone.
@@ -78,11 +78,15 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
     build = sections["build"]
     if isinstance(build, dict):
         sections["build"] = {**build, "string": build_string_template(rendered)}
-    sources = {f"source:{source.location}": _hash_of(source.entry) for source in rendered.sources}
+    if len(rendered.sources) > 1:  # a file that several have comes from the last of them
+        sections["source"] = [source.location for source in rendered.sources]
+    entries: dict[str, list[dict[str, YamlValue]]] = {}
+    for source in rendered.sources:
+        entries.setdefault(source.location, []).append(dict(source.entry))
     return {
         **{f"recipe:{key}": _hash_of(value) for key, value in sections.items()},
         **{f"variant:{key}": str(value) for key, value in rendered.variant.items()},
-        **sources,
+        **{f"source:{name}": _hash_of(found[0] if len(found) == 1 else found) for name, found in entries.items()},
     }
 
 
@@ -107,7 +111,7 @@ def digest_of(inputs: Mapping[str, str]) -> str:
     return _hash_of({"schema": SCHEMA_VERSION, "inputs": dict(inputs)})
 
 
-def _hash_of(value: YamlValue | Mapping[str, YamlValue] | Mapping[str, object]) -> str:
+def _hash_of(value: YamlValue | Sequence[Mapping[str, YamlValue]] | Mapping[str, object]) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

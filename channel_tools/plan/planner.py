@@ -215,13 +215,16 @@ def _plain(requirements: Iterable[Requirement]) -> list[str]:
 def _all_inputs(
     rendered: RenderedPackage, files: Iterable[BuildFile], environments: ResolvedEnvironments
 ) -> dict[str, str]:
-    exact = {f"package:{pin.name}": item.digest for pin, item in environments.siblings.items() if pin.exact}
+    siblings = {
+        **{f"output:{pin.name}": item.version for pin, item in environments.siblings.items() if not pin.exact},
+        **{f"package:{pin.name}": item.digest for pin, item in environments.siblings.items() if pin.exact},
+    }
     inputs = {
         **recipe_inputs(rendered),
         **file_inputs(files),
         **environment_inputs("build", environments.build),
         **environment_inputs("host", environments.host),
-        **exact,
+        **siblings,
     }
     return dict(sorted(inputs.items()))
 

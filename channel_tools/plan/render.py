@@ -19,8 +19,8 @@ from channel_tools.matrix.model import Pin, requirement_name
 from channel_tools.plan.inputs import license_files, located, target_of
 from channel_tools.plan.model import SCHEMA_VERSION
 from channel_tools.plan.resolve import pin_expression
-from channel_tools.system.errors import UsageError
-from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported
+from channel_tools.system.errors import ConfigError, UsageError
+from channel_tools.system.files import TEMPORARY_PREFIX, atomic_path, disk_full_reported, sha256_of_file
 from channel_tools.system.yamlfile import YamlValue, dump_yaml, read_yaml
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def render_folder(
 
     A folder that this function made before is replaced; nothing else in ``destination`` is touched. Raises UsageError
     when ``destination`` is a file or lies among the tree's own recipes, or when the folder's name is taken by something
-    else.
+    else, ConfigError when a file is no longer what was planned.
     """
     check_destination(destination, tree)
     folder = destination / package.folder_name
@@ -105,6 +105,9 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
         target = folder / file.target
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file.path, target)
+        if sha256_of_file(target) != file.sha256:  # its name would promise what was planned
+            message = "the file changed after the build was planned"
+            raise ConfigError(message, path=file.path, hint="run the command again; what was built is kept")
         target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"

@@ -31,7 +31,7 @@ class Task(Protocol):
     """One running step."""
 
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
-        """Say that ``amount`` more of the unit is done; ``detail`` names what is under way."""
+        """Say that ``amount`` more of the unit is done; ``detail`` names what is under way. Any thread may."""
 
     def show(self, state: str) -> None:
         """Say in words how far the step is, where that has changed: beside the bar, or as a line."""

@@ -38,8 +38,16 @@ _SLURM_ENDS = {
 }
 _SLURM_WAITING = frozenset({"CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 _SLURM_ENDED = frozenset({"COMPLETED", "FAILED", *_SLURM_ENDS})
+# squeue's reasons (JOB REASON CODES of its manual) of jobs that others or a time of day will let begin
+_SLURM_TURN = re.compile(
+    r"None|Priority|Resources|Dependency|BeginTime|Cleaning|Prolog|Licenses|Reservation|JobArrayTaskLimit|SchedDefer"
+    r"|(QOS|Assoc)(Grp|MaxJobs)\w*|(QOS|Assoc)Max\w+Per(User|Account)\w*"
+)
 _NOT_KNOWN = re.compile(r"invalid job id|unknown job id", re.IGNORECASE)
 _PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
+_PBS_COMMENT = re.compile(r"^Job Id: (\S+)\n(?:(?!Job Id:).*\n)*?    comment = (.*)$", re.MULTILINE)
+_PBS_NEVER = "Can Never Run"
+"""What PBS's scheduler begins the comment of a job with that no node can take."""
 _PBS_RUNNING, _PBS_ENDED = frozenset("RE"), frozenset("FXCM")
 # PBS's own numbers for Exit_status (Administrator's Guide, Job Exit Status Codes); from 256 on a signal is added
 _PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
@@ -79,6 +87,12 @@ class Scheduler(Protocol):
     def state(self, job: str) -> JobState:
         """Where the job stands; ended where it is not known any more."""
 
+    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Of these jobs, those that wait for something else than their turn, and the scheduler's reason.
+
+        It is asked once for all.
+        """
+
     def cancel_command(self, job: str) -> list[str]:
         """The command that cancels the job, waiting or running."""
 
@@ -110,6 +124,15 @@ class Slurm:
             return JobState(phase="waiting", words=f"{state} ({reason})")
         return JobState(phase="running", words=f"{state} on {nodes}")
 
+    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
+        """See Scheduler.stuck."""
+        command = ["squeue", "--noheader", "--states=PENDING", f"--jobs={','.join(jobs)}", "--format=%i|%r"]
+        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
+        if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
+            raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
+        found = [line.partition("|") for line in asked.stdout.splitlines()]
+        return {job: reason for job, _, reason in found if job in jobs and not _SLURM_TURN.fullmatch(reason)}
+
     def cancel_command(self, job: str) -> list[str]:
         """See Scheduler.cancel_command."""
         return ["scancel", job]
@@ -133,7 +156,7 @@ class Pbs:
             if not _NOT_KNOWN.search(asked.stderr):
                 raise CommandError(f"qstat: exit status {asked.returncode}\n{asked.tail()}")
             return JobState(phase="ended", words="not known any more")
-        attributes = dict(_PBS_ATTRIBUTE.findall(asked.stdout))
+        attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(asked.stdout)))
         state = attributes.get("job_state", "")
         if state in _PBS_ENDED:
             return JobState(phase="ended", words=state, failure=_pbs_end(attributes.get("Exit_status", "")))
@@ -141,9 +164,21 @@ class Pbs:
         phase: Literal["waiting", "running"] = "running" if state in _PBS_RUNNING else "waiting"
         return JobState(phase=phase, words=f"state {state}" + (f", {where}" if where else ""))
 
+    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
+        """See Scheduler.stuck."""
+        command = ["qstat", "-x", "-f", *jobs]  # it fails where one of them is not known any more
+        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
+        comments = _PBS_COMMENT.findall(_unwrapped(asked.stdout))
+        return {job: comment for job, comment in comments if job in jobs and comment.startswith(_PBS_NEVER)}
+
     def cancel_command(self, job: str) -> list[str]:
         """See Scheduler.cancel_command."""
         return ["qdel", job]
+
+
+def _unwrapped(said: str) -> str:
+    """What qstat says with its long lines whole: it goes on in the next one, behind a tab."""
+    return said.replace("\n\t", "")
 
 
 def _pbs_end(status: str) -> str:

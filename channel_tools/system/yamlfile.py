@@ -24,11 +24,16 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YamlDocument:
-    """A parsed file: its plain value, and the 1-based line of every key and list item by its path."""
+    """A parsed file: its plain value, and the 1-based line of every key and list item by its path.
+
+    ``spellings`` has the text of numbers and truth values that YAML 1.1 reads as another value than they spell: 3.10
+    (3.1), 010 (8), 1:30 (90), yes (true).
+    """
 
     path: Path
     value: YamlValue
     lines: Mapping[KeyPath, int]
+    spellings: Mapping[KeyPath, str]
 
     def line_of(self, *key_path: str | int) -> int:
         """The line of a key, or of its nearest enclosing one that the file has."""
@@ -44,7 +49,7 @@ class YamlDocument:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML has it, as its wheels do: ten times as fast."""
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+DUMPER: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """As _LOADER: the same text, five times as fast."""
 _LINE_WIDTH = 120
 _DEPTH = 100
@@ -85,9 +90,9 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
         ) from None
     except yaml.YAMLError as err:
         raise ConfigError(f"this is not valid YAML: {err}", path=path, hint="save the file as UTF-8 text") from None
-    lines: dict[KeyPath, int] = {}
-    value = _Constructor(lines, path).construct(node, ()) if node is not None else None
-    return YamlDocument(path=path, value=value, lines=lines)
+    constructor = _Constructor(path)
+    value = constructor.construct(node, ()) if node is not None else None
+    return YamlDocument(path=path, value=value, lines=constructor.lines, spellings=constructor.spellings)
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -159,21 +164,25 @@ def _read_text(path: Path) -> str:
 
 
 class _Constructor:
-    """Makes plain values of a document's nodes, and notes the line of each key and item in ``lines``."""
+    """Makes plain values of a document's nodes, and notes ``lines`` and ``spellings`` of YamlDocument."""
 
-    def __init__(self, lines: dict[KeyPath, int], path: Path) -> None:
-        self._lines = lines
+    def __init__(self, path: Path) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self.spellings: dict[KeyPath, str] = {}
         self._path = path
         self._loader = yaml.SafeLoader("")
 
     def construct(self, node: yaml.Node, key_path: KeyPath) -> YamlValue:
         """The node's value. Raises ConfigError for a key that is not text or stands twice, and for a broken scalar."""
-        self._lines.setdefault(key_path, node.start_mark.line + 1)
+        self.lines.setdefault(key_path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key_path)
         if isinstance(node, yaml.SequenceNode):
             return [self.construct(item, (*key_path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        value = self._scalar(node)
+        if isinstance(value, int | float) and str(value).lower() != node.value.lower():
+            self.spellings[key_path] = node.value
+        return value
 
     def _mapping(self, node: yaml.MappingNode, key_path: KeyPath) -> dict[str, YamlValue]:
         result: dict[str, YamlValue] = {}
@@ -184,10 +193,10 @@ class _Constructor:
                 raise ConfigError(message, path=self._path, line=line)
             key = str(key_node.value)
             if key in result:
-                first = self._lines[(*key_path, key)]
+                first = self.lines[(*key_path, key)]
                 message = f"key {key!r} stands twice, first in line {first}"
                 raise ConfigError(message, path=self._path, line=line, hint="keep one of the two")
-            self._lines[(*key_path, key)] = line
+            self.lines[(*key_path, key)] = line
             result[key] = self.construct(value_node, (*key_path, key))
         return result
 
@@ -217,4 +226,4 @@ def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape,
 
 def dump_yaml(value: Mapping[str, object]) -> str:
     """The mapping as YAML in block style, its keys in their order."""
-    return yaml.dump(dict(value), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)
+    return yaml.dump(dict(value), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=_LINE_WIDTH)

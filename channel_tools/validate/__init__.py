@@ -4,18 +4,10 @@
 from channel_tools.validate.history import compare_with_history, kept_file, raise_for_drops, read_history
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
-from channel_tools.validate.report import (
-    ReportTable,
-    raise_for_failures,
-    report_document,
-    report_tables,
-    write_report,
-)
-from channel_tools.validate.runner import DEFAULT_TIMEOUT_S, ValidationRequest, validate_stack
+from channel_tools.validate.report import raise_for_failures, report_document, report_tables, write_report
+from channel_tools.validate.runner import ValidationRequest, validate_stack
 
 __all__ = [
-    "DEFAULT_TIMEOUT_S",
-    "ReportTable",
     "ValidationReport",
     "ValidationRequest",
     "compare_with_history",

@@ -24,6 +24,7 @@ from channel_tools.system.errors import ConfigError, ValidationError
 from channel_tools.validate.model import (
     SCHEMA_VERSION,
     ChangedPackage,
+    Check,
     HistoryComparison,
     HistoryRow,
     KeptFigure,
@@ -84,16 +85,6 @@ class KeptBandwidth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptCheck:
-    """One promise of the stack, and whether it was kept."""
-
-    name: str
-    passed: bool
-    found: str
-    expected: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptRun:
     """What is read of a kept report."""
 
@@ -109,7 +100,7 @@ class KeptRun:
     bandwidth: tuple[KeptBandwidth, ...]
     hosts: tuple[str, ...] = ()
     seconds: float = 0.0
-    checks: tuple[KeptCheck, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 _RUN = TypeAdapter(KeptRun)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -250,18 +251,21 @@ class MethodContext:
     """Where the ranks run; None: here, on the loopback network."""
 
 
-class ValidationMethod(Protocol):
+class ValidationMethod(ABC):
     """Runs a distributed job in an installed environment and judges it."""
 
-    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:
-        """What to install on this machine, of a stack whose users install ``specs``."""
+    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
+        """What to install on this machine, of a stack whose users install ``specs``; by default these."""
+        return tuple(specs)
 
+    @abstractmethod
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError or UsageError for options, ranks or hosts that the method cannot work with.
 
         Of a scheduler's job it is asked on the first host; the ranks are shared equally by ``hosts``.
         """
 
+    @abstractmethod
     def run(self, context: MethodContext) -> MethodResult:
         """Run it. Raises ValidationError when it could not be run to its end; wrong results are failed checks."""
 

@@ -11,7 +11,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.doctor import finding_rows, findings_document
 from channel_tools.system.charts import size_in_words
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
@@ -60,7 +59,7 @@ def report_document(report: ValidationReport) -> dict[str, object]:
             "size_bytes": report.environment.size_bytes,
         },
         "details": dict(sorted(result.details.items())),
-        "findings": findings_document(report.findings),
+        "findings": [asdict(finding) for finding in report.findings],
         "checks": [asdict(check) for check in result.checks],
         "transports": [asdict(totals) for totals in result.transports],
         "cases": [{**asdict(case), "passed": case.passed} for case in result.cases],
@@ -116,7 +115,7 @@ def _finding_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title="What doctor found before the run",
         columns=("looked at", "", "found", "to mend it"),
-        rows=finding_rows(report.findings),
+        rows=tuple((one.subject, one.level, one.found, one.mend) for one in report.findings),
     )
 
 

@@ -17,15 +17,14 @@ import uvicorn
 from channel_tools.channel import Foundation, create_channel
 from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.server.protocol import API, ErrorResponse, encode, set_request
-from channel_tools.serve import worker
+from channel_tools.serve import server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
 from channel_tools.serve.admission import Admission
 from channel_tools.serve.connection import Connection, limited
 from channel_tools.serve.metrics import AccessLog, Metrics
-from channel_tools.serve.server import ServeSettings
-from channel_tools.serve.uploads.jobs import JobRunner
+from channel_tools.serve.server import ServeSettings, WorkerParts
+from channel_tools.serve.uploads.jobs import JobQueue, JobRunner
 from channel_tools.serve.uploads.store import Job, State
-from channel_tools.serve.worker import WorkerParts
 from tests.fuzz.targets import Target
 from tests.support.malformed import FILE_NAME, SUBDIR, sound
 
@@ -57,12 +56,13 @@ class Requests(Target):
         metrics = mock.create_autospec(Metrics, instance=True)  # the real one is for one server in a process
         metrics.exposition.return_value = (b"", "text/plain")
         self._unused = socket.socket()
-        parts = WorkerParts(settings=settings, listener=self._unused, log=-1, metrics=metrics, job_socket=self._unused)
+        self._queue = JobQueue(root, self._unused, metrics)
+        parts = WorkerParts(settings=settings, listener=self._unused, log=-1, metrics=metrics, queue=self._queue)
         self._loop = asyncio.new_event_loop()
         self._problems: list[str] = []
         self._loop.set_exception_handler(lambda _loop, context: self._problems.append(repr(context)))
-        with mock.patch.object(worker, "JobRunner", _NoJobs):
-            application = worker._application(parts, mock.create_autospec(AccessLog, instance=True))
+        with mock.patch.object(server, "JobRunner", _NoJobs):
+            application = server._application(parts, mock.create_autospec(AccessLog, instance=True))
         self._config = uvicorn.Config(limited(application), ws="none", lifespan="off", log_config=None)
         self._config.load()
         self._server = uvicorn.Server(self._config)
@@ -152,6 +152,7 @@ class Requests(Target):
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+        self._queue.stop(0.0)
         self._unused.close()
         super().close()
 

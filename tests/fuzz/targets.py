@@ -29,11 +29,11 @@ from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import _RECORD_FIELDS
 from channel_tools.conda.metadata import check_index
 from channel_tools.conda.repodata import encode_repodata
-from channel_tools.mirror.bundle.files import BundleReader, open_bundle, write_members
-from channel_tools.mirror.bundle.format import TRUSTED_FILES, decode_lock, decode_manifest, read_received
-from channel_tools.mirror.bundle.index import read_plain
-from channel_tools.mirror.importing.verify import verify_bundle
-from channel_tools.mirror.trust.metadata import check_trusted
+from channel_tools.mirror.files import BundleReader, open_bundle, write_members
+from channel_tools.mirror.format import TRUSTED_FILES, decode_lock, decode_manifest, read_received
+from channel_tools.mirror.importing.site import verify_bundle
+from channel_tools.mirror.metadata import check_trusted
+from channel_tools.mirror.records import read_plain
 from channel_tools.system.errors import ChannelToolsError, ConfigError, IntegrityError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.yamlfile import load_plain_yaml, parse_yaml

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.mirror.bundle.format import BundleRejectedError
+from channel_tools.mirror.format import BundleRejectedError
 from channel_tools.mirror.importing import importer as receive
-from channel_tools.mirror.importing.target import import_state
+from channel_tools.mirror.importing.site import import_state
 from channel_tools.system.errors import DiskFullError, UsageError
 from tests.support.readers import reader_faults
 from tests.unit.mirror.bundles import add_toys, exporting_site, foreign_channel, import_to, listed, toy_channel, verify

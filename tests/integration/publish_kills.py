@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from channel_tools.channel import open_channel, verify_channel
-from channel_tools.publish import PackageSet
 from channel_tools.publish.folder import FolderTarget
+from channel_tools.publish.model import PackageSet
 from channel_tools.system.errors import DiskFullError
 from channel_tools.system.progress import SilentProgress
 from tests.support.programs import program

@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from channel_tools.publish import PackageSet
 from channel_tools.publish.bucket.target import BucketTarget
+from channel_tools.publish.model import PackageSet
 from channel_tools.publish.s3.client import S3Store
 from channel_tools.system.progress import SilentProgress
 from tests.support.s3 import ACCESS_KEY, SECRET_KEY, Bucket, Server, StrictS3, parse_models_once, publish, s3_client

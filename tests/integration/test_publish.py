@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.maintenance import hotfix, restore, yank
+from channel_tools.publish.maintenance import hotfix, yank
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_channel import drive, served
 from tests.support.command_line import run_tool
@@ -111,7 +111,7 @@ def test_rattler_obeys_yank_and_hotfix_over_http_and_from_the_folder(
     seen = ["libtoy-2.0-0.conda"]
     assert drive("visible", target.address, how, "libtoy") == {"gateway": seen, "sparse": seen}
     assert (target.root / "linux-64" / "libtoy-1.0-0.conda").is_file()
-    restore(target, "libtoy=1", label=None, dry_run=False)
+    yank(target, "libtoy=1", label=None, reason=None, dry_run=False)
     seen = ["libtoy-1.0-0.conda", *seen]
     assert drive("visible", target.address, how, "libtoy") == {"gateway": seen, "sparse": seen}
 

@@ -15,9 +15,9 @@ import pytest
 
 from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.publish import MaintainedTarget
 from channel_tools.publish.folder import FolderTarget
-from channel_tools.publish.s3.transfer import PART_BYTES
+from channel_tools.publish.s3.client import PART_BYTES
+from channel_tools.publish.target import MaintainedTarget
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError, UsageError
 from channel_tools.system.progress import SilentProgress
 from tests.support.s3 import Answer, Bucket, Request, publish
@@ -98,7 +98,7 @@ def test_the_bucket_serves_the_same_bytes_as_a_folder(bucket: Bucket, made: Path
     changes: tuple[tuple[Callable[[MaintainedTarget], object], str], ...] = (
         (lambda place: place.hotfix({"linux-64": patch}, label="main", replace=False), "repodata_from_packages.json"),
         (lambda place: place.yank(("linux-64/two-1.0-0.conda",), label="main", reason="wrong"), "two-1.0-0.conda"),
-        (lambda place: place.restore(("linux-64/two-1.0-0.conda",), label="main"), "two-1.0-0.conda"),
+        (lambda place: place.yank(("linux-64/two-1.0-0.conda",), label="main", reason=None), "two-1.0-0.conda"),
         (lambda place: place.retain(keep, label="main", dry_run=False), "zlib-1.0-h1_0.conda"),
     )
     for step, expected in changes:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import create_channel, open_channel, verify_channel
-from channel_tools.publish import PackageFile, PackageSet
+from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.server.protocol import API, JobResponse, YankRequest, encode, set_request
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import DiskFullError

@@ -22,7 +22,7 @@ import pytest
 
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.conda.clients import make_http_client
-from channel_tools.publish import PackageSet
+from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddress, ServerConnection
 from channel_tools.publish.server.target import ServerTarget
 from channel_tools.serve.uploads.store import JobStore, jobs_folder

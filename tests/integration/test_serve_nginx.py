@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_packages, channel_writer, create_channel
-from channel_tools.publish import PackageSet
+from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.system.progress import SilentProgress
 from tests.integration.test_serve_clients import auth_file, drive

@@ -17,7 +17,8 @@ import pytest
 from channel_tools.channel import open_channel, verify_channel
 from channel_tools.channel.listing import Patch
 from channel_tools.channel.maintenance import Retention
-from channel_tools.publish import PackageFile, PackageSet, maintenance
+from channel_tools.publish import maintenance
+from channel_tools.publish.model import PackageFile, PackageSet
 from channel_tools.publish.server.protocol import API, JobResponse, encode, set_request
 from channel_tools.publish.server.target import ServerTarget, open_server
 from channel_tools.system.errors import ChannelError, ConfigError, IntegrityError, UsageError, VerificationError
@@ -306,7 +307,7 @@ def test_what_is_published_is_looked_after_from_afar(place: Place) -> None:
     assert [package.yanked for package in target.packages("main")] == ["it is wrong", None]
     with pytest.raises(ChannelError, match="was yanked"):
         target.plan(set_of(first), label="main")
-    target.restore((str(first.key),), label="main")
+    target.yank((str(first.key),), label="main", reason=None)
     assert place.listed() == ["one-1.0-0.conda", "two-1.0-0.conda"]
     target.hotfix({"linux-64": Patch(records={second.file_name: {"license": "MIT"}})}, label="main", replace=False)
     records = json.loads((place.folder / "linux-64" / "repodata.json").read_bytes())["packages.conda"]

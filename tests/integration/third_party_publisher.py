@@ -43,7 +43,7 @@ def run(address: str, variable: str, step: Step) -> object:
     environ = {} if step.key is None else {variable: step.key}
     target = dataclasses.replace(open_third_party(address, environ), upload_s=step.limit_s)
     if step.behind is not None:
-        urllib.request.urlopen(f"{target.place.api.partition('/artifactory')[0]}/behind/{step.behind}")  # noqa: S310
+        urllib.request.urlopen(f"{target.reader.address.api.partition('/artifactory')[0]}/behind/{step.behind}")  # noqa: S310
     notes = Notes()
     try:
         plan = target.plan(make_set([Path(file) for file in step.files]), label=step.label)

@@ -38,7 +38,7 @@ output, limit = re.search("-o ([^ ]+)", given)[1], re.search("walltime=([0-9:]+)
 words = ["--nodes=%d" % nodes, "--ntasks-per-node=%d" % each, "--cpus-per-task=%d" % (int(chunks[2]) // each)]
 words += ["--no-requeue", "--export=NONE", "--time=" + limit, "--output=" + output + "%j.OU" * output.endswith("/")]
 done = subprocess.run(["{bin}/sbatch", "--parsable", *words], input=job, text=True, capture_output=True)
-sys.stderr.write(done.stderr)
+sys.stderr.write(re.sub("(?m)^sbatch: error", "qsub", done.stderr))
 if done.returncode:
     sys.exit(done.returncode)
 print(done.stdout.strip() + ".stand-in")
@@ -46,19 +46,22 @@ print(done.stdout.strip() + ".stand-in")
 _QSTAT = """\
 #!{python} -IS
 import subprocess, sys
-job = sys.argv[-1].partition(".")[0]
-asked = subprocess.run(
-    ["{bin}/squeue", "--noheader", "--states=all", "--jobs=" + job, "--format=%T %N"], text=True, capture_output=True)
-if asked.returncode or not asked.stdout.strip():
-    sys.exit("qstat: Unknown Job Id " + sys.argv[-1])
-state, _, nodes = asked.stdout.strip().partition(" ")
-letter = {{"PENDING": "Q", "CONFIGURING": "Q", "RUNNING": "R", "COMPLETING": "E"}}.get(state, "F")
 exits = {{"COMPLETED": 0, "FAILED": 1, "TIMEOUT": -29, "CANCELLED": 271, "NODE_FAIL": -2}}
-print("Job Id: " + sys.argv[-1])
-print("    job_state = " + letter)
-print("    exec_host = " + nodes)
-if letter == "F":
-    print("    Exit_status = %d" % exits[state])
+for job in sys.argv[3:]:
+    words = ["{bin}/squeue", "--noheader", "--states=all", "--jobs=" + job.partition(".")[0], "--format=%T|%r|%N"]
+    asked = subprocess.run(words, text=True, capture_output=True)
+    if asked.returncode or not asked.stdout.strip():
+        sys.exit("qstat: Unknown Job Id " + job)
+    state, reason, nodes = asked.stdout.strip().split("|")
+    letter = {{"PENDING": "Q", "CONFIGURING": "Q", "RUNNING": "R", "COMPLETING": "E"}}.get(state, "F")
+    print("Job Id: " + job)
+    print("    job_state = " + letter)
+    print("    exec_host = " + nodes)
+    if letter == "Q":
+        print("    comment = %s Run: %s" % ("Can Never" if "Limit" in reason else "Not", reason))
+    if letter == "F":
+        print("    Exit_status = %d" % exits[state])
+    print()
 """
 _QDEL = '#!/bin/sh\nexec {bin}/scancel "${{1%%.*}}"\n'
 # the hosts are addresses of one machine, whose ranks SwitchML would take for one host's

@@ -33,8 +33,8 @@ from moto.moto_server.werkzeug_app import create_backend_app
 from types_boto3_s3.client import S3Client
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from channel_tools.publish import PackageSet, PublishReport
 from channel_tools.publish.bucket.target import BucketTarget
+from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.publish.s3.address import connect, open_s3, parse_bucket_address
 from channel_tools.system.http import Timeouts
 from channel_tools.system.progress import SilentProgress

@@ -136,6 +136,18 @@ class Tool:
         return path.read_text()
 
 
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """What the command says on stderr, up to these words; it is given PATIENCE_S for each part of it."""
+    assert process.stderr is not None
+    said = ""
+    while words not in said:
+        assert select.select([process.stderr], [], [], PATIENCE_S)[0], said
+        part = os.read(process.stderr.fileno(), 4096).decode()
+        assert part, said
+        said += part
+    return said
+
+
 def read_pipe(pipe: Path) -> list[int]:
     """The numbers that a build's script writes to the pipe; it is given PATIENCE_S to begin."""
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -25,6 +25,7 @@ from channel_tools.validate.distributed.options import (
     read_distributed_options,
 )
 from channel_tools.validate.distributed.services import find_program, running_services
+from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
     RankCase,
@@ -75,12 +76,8 @@ class DistributedResult(RankFacts):
     speeds: tuple[RankSpeed[RankPath], ...]
 
 
-class DistributedMethod:
+class DistributedMethod(ValidationMethod):
     """Runs the standard plan of allreduces through one backend and judges results, carrier and libraries."""
-
-    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
-        """See ValidationMethod.specs."""
-        return tuple(specs)
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices.

@@ -39,7 +39,7 @@ from channel_tools.system.errors import UsageError, ValidationError
 from channel_tools.validate.cases import standard_cases
 from channel_tools.validate.distributed.method import DistributedMethod
 from channel_tools.validate.judging import problems_check
-from channel_tools.validate.model import Check, MethodResult, OmittedCase, read_method_options
+from channel_tools.validate.model import Check, MethodResult, OmittedCase, ValidationMethod, read_method_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ class PluginFacts:
     providers: tuple[str, ...]
 
 
-class NcclMethod:
+class NcclMethod(ValidationMethod):
     """Compares plugin and NCCL; on GPUs also runs the allreduces of the method ``distributed`` and reads NCCL's log."""
 
     def __init__(self, *, root: Path = ROOT) -> None:

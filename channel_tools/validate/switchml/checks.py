@@ -7,6 +7,7 @@ rank) and the switch (what it added up). A difference anywhere is a failed check
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,15 +121,17 @@ def _result_checks(cases: Sequence[CaseResult], *, allowed: float) -> Iterable[C
 
 
 def _plugin_checks(plan: SwitchmlPlan, results: Sequence[RankResult], cases: Sequence[CaseResult]) -> Iterable[Check]:
-    eligible = _eligible_elements(plan)
+    eligible: Counter[str] = Counter()
+    for dtype, numel, calls in plan.delegated_jobs():
+        eligible[dtype] += numel * calls
     delegated = [{dtype: row.elements for dtype, row in result.stats.delegated.items()} for result in results]
     yield _same_on_all("every eligible element was delegated", delegated, eligible)
-    expected_fallbacks: dict[str, int] = {}
+    expected_fallbacks: Counter[str] = Counter()
     for case in plan.cases:
         if case.reason:
-            expected_fallbacks[case.reason] = expected_fallbacks.get(case.reason, 0) + case.calls
+            expected_fallbacks[case.reason] += case.calls
     for speed in plan.speeds:
-        expected_fallbacks["group"] = expected_fallbacks.get("group", 0) + speed.calls
+        expected_fallbacks["group"] += speed.calls
     fallbacks = [result.stats.fallbacks for result in results]
     yield _same_on_all("only what is not eligible fell back", fallbacks, expected_fallbacks)
     yield cases_check("each case was right and took its route on every rank", cases)
@@ -214,13 +217,6 @@ def _totals(plan: SwitchmlPlan, results: Sequence[RankResult], switch: SwitchSta
             counted_by="plugin",
         ),
     )
-
-
-def _eligible_elements(plan: SwitchmlPlan) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for dtype, numel, calls in plan.delegated_jobs():
-        totals[dtype] = totals.get(dtype, 0) + numel * calls
-    return totals
 
 
 def _details(results: Sequence[RankResult]) -> dict[str, str]:

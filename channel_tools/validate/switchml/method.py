@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import UsageError
 from channel_tools.validate.distributed.services import choose_port
+from channel_tools.validate.model import ValidationMethod
 from channel_tools.validate.ranks import (
     WORKERS,
     RankCase,
@@ -36,13 +37,11 @@ from channel_tools.validate.switchml.plan import MAX_RANKS, make_plan, ranks_doc
 from channel_tools.validate.switchml.switch import DATA_PORT, choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from channel_tools.system.processes import Deadline
     from channel_tools.validate.model import MethodContext, MethodResult
     from channel_tools.validate.switchml.plan import SwitchmlOptions
-    from channel_tools.validate.switchml.switch import RunningSwitch
 
 WORKER = WORKERS / "switchml_allreduce.py"
 
@@ -110,12 +109,8 @@ class RankResult(RankFacts):
     stats: PluginStats
 
 
-class SwitchmlMethod:
+class SwitchmlMethod(ValidationMethod):
     """Runs the standard plan of allreduces and judges it by the plugin's and the switch's counters."""
-
-    def specs(self, specs: Sequence[str], *, stack: str, options: Mapping[str, object]) -> tuple[str, ...]:  # noqa: ARG002
-        """See ValidationMethod.specs."""
-        return tuple(specs)
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise UsageError for more workers than a switch serves and for a transport that needs more than a network.
@@ -147,18 +142,20 @@ class SwitchmlMethod:
             context.progress.note(
                 f"the switch serves at {switch.ready.data}, its controller at {switch.ready.controller}"
             )
+            job = RankJob(
+                name="the ranks' launcher",
+                launcher=place.launcher,
+                worker=WORKER,
+                variables={**place.variables, **_rank_variables(plan.options, switch.ready.controller)},
+                ranks=context.ranks,
+                document=ranks_document(
+                    plan, local_addresses=place.local_addresses, is_on_hosts=context.hosts is not None
+                ),
+                folder=context.folder,
+            )
             with context.progress.task(f"allreduces of {context.ranks} ranks", total=None):
-                results = run_ranks(
-                    launcher=place.launcher,
-                    variables={**place.variables, **_rank_variables(plan.options, switch.ready.controller)},
-                    ranks=context.ranks,
-                    document=ranks_document(
-                        plan, local_addresses=place.local_addresses, is_on_hosts=context.hosts is not None
-                    ),
-                    folder=context.folder,
-                    switch=switch,
-                    deadline=context.deadline,
-                )
+                run_job(job, deadline=context.deadline, companions=[switch])
+            results = read_results(job, RankResult, hint="install a torch-switchml of this channel's version")
             stats = switch.stop()
         hosts = () if context.hosts is None else context.hosts.names
         return judge(plan, results, stats, prefix=context.prefix, hosts=hosts)
@@ -206,27 +203,3 @@ def _rank_variables(options: SwitchmlOptions, controller: str) -> dict[str, str]
         "SWITCHML_CONNECT_TIMEOUT_MS": str(round(options.connect_timeout_s * 1000)),
         "SWITCHML_JOB_TIMEOUT_MS": str(round(options.job_timeout_s * 1000)),
     }
-
-
-def run_ranks(
-    *,
-    launcher: tuple[str | Path, ...],
-    variables: Mapping[str, str],
-    ranks: int,
-    document: Mapping[str, object],
-    folder: Path,
-    switch: RunningSwitch,
-    deadline: Deadline,
-) -> tuple[RankResult, ...]:
-    """Run the worker script as ``ranks`` processes and return their results by rank. Raises as run_job."""
-    job = RankJob(
-        name="the ranks' launcher",
-        launcher=launcher,
-        worker=WORKER,
-        variables=variables,
-        ranks=ranks,
-        document=document,
-        folder=folder,
-    )
-    run_job(job, deadline=deadline, companions=[switch])
-    return read_results(job, RankResult, hint="install a torch-switchml of this channel's version")

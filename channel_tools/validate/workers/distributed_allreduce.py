@@ -82,10 +82,10 @@ class Rank(reductions.Rank):
     """The default group, which is the backend's, beside gloo's own, which no backend replaces."""
 
     def __init__(self, plan: Plan, baseline: dist.ProcessGroupGloo, device: torch.device) -> None:
-        super().__init__(plan, device=device)
+        second = dist.new_group() if any(case.group == "second" for case in plan.cases) else None
+        super().__init__(plan, second, device=device)
         self.baseline = baseline
         self.counter = plan.counter
-        self.second = dist.new_group() if any(case.group == "second" for case in plan.cases) else None
 
     def run(self) -> dict[str, object]:
         """All cases, then all measurements, then what this process turned out to be."""
@@ -109,18 +109,9 @@ class Rank(reductions.Rank):
             "thread_cpus": cpus_of_other_threads(),
         }
 
-    def start_allreduce(self, case: reductions.Case, tensor: torch.Tensor) -> reductions.Waitable | None:
-        """One call on the case's group."""
-        group = self.second if case.group == "second" else None
-        work: reductions.Waitable | None = dist.all_reduce(
-            tensor, op=getattr(dist.ReduceOp, case.op), group=group, async_op=case.is_async
-        )
-        return work
-
     def _measure(self, speed: reductions.Speed) -> dict[str, object]:
         paths = {"default": dist.all_reduce, "plain": self._reduce_by_gloo}
-        found = self.measure(speed, paths, barrier=lambda: self.baseline.barrier().wait())
-        return {"dtype": speed.dtype, "numel": speed.numel, "paths": found}
+        return self.measure(speed, paths, barrier=lambda: self.baseline.barrier().wait())
 
     def _reduce_by_gloo(self, tensor: torch.Tensor) -> None:
         host = tensor.cpu()

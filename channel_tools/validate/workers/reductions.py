@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 # A rank ends with the launcher that started it, also while it imports torch, which takes seconds.
 _PR_SET_PDEATHSIG = 1
@@ -225,25 +225,16 @@ def _compare_by_unit(difference: Difference, found: torch.Tensor, inputs: list[t
     difference.note_errors(((found - exact).abs() / scales)[usable])
 
 
-class Waitable(Protocol):
-    """A call that is on its way."""
-
-    def wait(self) -> object:
-        """Until it is done."""
-
-
 class Rank:
     """The run of one rank; a method's own says what carries a call, and counts."""
 
-    def __init__(self, plan: Plan, *, device: torch.device | None = None) -> None:
+    def __init__(self, plan: Plan, second: dist.ProcessGroup | None, *, device: torch.device | None = None) -> None:
+        """``second`` is the group of the cases that are of one, the others are of the default group."""
         self.plan = plan
+        self.second = second
         self.rank: int = dist.get_rank()
         self.world: int = dist.get_world_size()
         self.device = torch.device("cpu") if device is None else device
-
-    def start_allreduce(self, case: Case, tensor: torch.Tensor) -> Waitable | None:
-        """Start one call of a case; None when it is done already."""
-        raise NotImplementedError
 
     def run_case(self, case: Case) -> dict[str, object]:
         """Make inputs, reduce, compare."""
@@ -264,7 +255,7 @@ class Rank:
         *,
         barrier: Callable[[], object],
         after_call: Callable[[str], object] = lambda _name: None,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, Any]:
         """Time each path's calls in turn; ``after_call`` gets the path's name after each, unmeasured."""
         self.say(f"bandwidth {speed.dtype} {speed.numel}")
         tensor = torch.empty(speed.numel, dtype=getattr(torch, speed.dtype), device=self.device)
@@ -282,7 +273,7 @@ class Rank:
                 found[name]["mismatches"] += count_unequal(tensor, self.world)
                 if repetition >= speed.warmups:
                     found[name]["seconds"].append(taken)
-        return found
+        return {"dtype": speed.dtype, "numel": speed.numel, "paths": found}
 
     def say(self, step: str) -> None:
         """Where this rank is, for the message when it gets no further."""
@@ -291,7 +282,9 @@ class Rank:
     def _reduce(self, case: Case) -> Difference:
         inputs = [Values(plan=self.plan, case=case, call=call, world=self.world) for call in range(case.calls)]
         tensors = [values.tensor(self.rank).to(self.device) for values in inputs]
-        works = [self.start_allreduce(case, tensor) for tensor in tensors]
+        group = self.second if case.group == "second" else None
+        op = getattr(dist.ReduceOp, case.op)
+        works = [dist.all_reduce(tensor, op=op, group=group, async_op=case.is_async) for tensor in tensors]
         for work in works:
             if work is not None:
                 work.wait()

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,39 +35,8 @@ class Plan(reductions.Plan):
     local_addresses: list[str]
 
 
-@dataclass
-class Counts:
-    """The plugin's counters: jobs and elements by dtype, fallbacks by reason."""
-
-    jobs: dict[str, int] = field(default_factory=dict)
-    elements: dict[str, int] = field(default_factory=dict)
-    fallbacks: dict[str, int] = field(default_factory=dict)
-    failed_jobs: int = 0
-
-    def since(self, before: Counts) -> Counts:
-        """What was counted after ``before``, zeros left out."""
-        return Counts(
-            jobs=_grown(self.jobs, before.jobs),
-            elements=_grown(self.elements, before.elements),
-            fallbacks=_grown(self.fallbacks, before.fallbacks),
-            failed_jobs=self.failed_jobs - before.failed_jobs,
-        )
-
-    def add(self, other: Counts) -> None:
-        """Add ``other`` to these."""
-        for mine, others in (
-            (self.jobs, other.jobs),
-            (self.elements, other.elements),
-            (self.fallbacks, other.fallbacks),
-        ):
-            for name, value in others.items():
-                mine[name] = mine.get(name, 0) + value
-        self.failed_jobs += other.failed_jobs
-
-
-def _grown(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    grown = {name: value - before.get(name, 0) for name, value in after.items()}
-    return {name: value for name, value in grown.items() if value != 0}
+Counts = Counter[tuple[str, str]]
+"""The plugin's counters, of which only growth is kept: jobs and elements by dtype, fallbacks by reason, failed jobs."""
 
 
 def read_stats() -> dict[str, object]:
@@ -80,20 +50,27 @@ def read_stats() -> dict[str, object]:
 def read_counts() -> Counts:
     """The counters of the plugin's report."""
     stats = json.loads(json.dumps(read_stats()))
-    return Counts(
-        jobs={dtype: row["jobs"] for dtype, row in stats["delegated"].items()},
-        elements={dtype: row["elements"] for dtype, row in stats["delegated"].items()},
-        fallbacks=stats["fallbacks"],
-        failed_jobs=stats["failed_jobs"],
-    )
+    counts = Counter({("fallbacks", reason): count for reason, count in stats["fallbacks"].items()})
+    for dtype, row in stats["delegated"].items():
+        counts["jobs", dtype], counts["elements", dtype] = row["jobs"], row["elements"]
+    counts["failed_jobs", ""] = stats["failed_jobs"]
+    return counts
+
+
+def counts_document(counts: Counts) -> dict[str, object]:
+    """The counters as the judge reads them."""
+    by_kind: dict[str, dict[str, int]] = {kind: {} for kind in ("jobs", "elements", "fallbacks", "failed_jobs")}
+    for (kind, name), count in counts.items():
+        by_kind[kind][name] = count
+    return {**by_kind, "failed_jobs": counts["failed_jobs", ""]}
 
 
 class Rank(reductions.Rank):
     """The default group, which SwitchML carries where it can, beside a second one that is plain gloo."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
         self.plain = dist.new_group(backend="gloo")
+        super().__init__(plan, self.plain)
 
     def run(self) -> dict[str, object]:
         """All cases, then all measurements."""
@@ -101,40 +78,30 @@ class Rank(reductions.Rank):
         speeds = [self._measure(speed) for speed in self.plan.speeds]
         return {"cases": cases, "speeds": speeds}
 
-    def start_allreduce(self, case: reductions.Case, tensor: torch.Tensor) -> reductions.Waitable | None:
-        """One call on the case's group."""
-        group = self.plain if case.group == "second" else None
-        work: reductions.Waitable | None = dist.all_reduce(
-            tensor, op=getattr(dist.ReduceOp, case.op), group=group, async_op=case.is_async
-        )
-        return work
-
     def run_case(self, case: reductions.Case) -> dict[str, object]:
         """With what the plugin counted for it."""
         before = read_counts()
         seen = super().run_case(case)
-        return {**seen, "counts": vars(read_counts().since(before))}
+        return {**seen, "counts": counts_document(read_counts() - before)}
 
     def _measure(self, speed: reductions.Speed) -> dict[str, object]:
         groups = {"default": None, "plain": self.plain}
-        counts = {name: Counts() for name in groups}
+        counts: dict[str, Counts] = {name: Counter() for name in groups}
         last = read_counts()
 
         def count(name: str) -> None:
             nonlocal last
             now = read_counts()
-            counts[name].add(now.since(last))
+            counts[name] += now - last
             last = now
 
         paths = {
             name: lambda tensor, group=group: dist.all_reduce(tensor, group=group) for name, group in groups.items()
         }
         found = self.measure(speed, paths, barrier=lambda: dist.barrier(group=self.plain), after_call=count)
-        return {
-            "dtype": speed.dtype,
-            "numel": speed.numel,
-            "paths": {name: {**path, "counts": vars(counts[name])} for name, path in found.items()},
-        }
+        for name, path in found["paths"].items():
+            path["counts"] = counts_document(counts[name])
+        return found
 
 
 def main() -> None:

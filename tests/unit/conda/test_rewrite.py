@@ -14,8 +14,9 @@ import pytest
 import zstandard
 
 from channel_tools.conda.archive import read_package, stream_component
-from channel_tools.conda.metadata import PREFIX_PLACEHOLDER
+from channel_tools.conda.metadata import PREFIX_PLACEHOLDER, PackageMetadata
 from channel_tools.conda.rewrite import settle_package
+from channel_tools.conda.writer import write_conda_package
 from channel_tools.system.build_id import renew_build_id
 from channel_tools.system.errors import IntegrityError
 
@@ -87,6 +88,23 @@ def test_two_builds_in_other_folders_and_hours_give_the_same_bytes(tmp_path: Pat
     }
     expected = (PREFIX_PLACEHOLDER + "_placehold" * 3)[:255].encode()
     assert members == {"p": (DATE_S, long + expected + b"/lib"), "q": (DATE_S, b"plain")}
+
+
+def test_a_package_has_no_header_that_releases_of_python_write_in_their_own_ways(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "p").write_bytes(b"plain")
+    metadata = PackageMetadata(name="toy", version="1.0", build="h_0", subdir="linux-64", timestamp_ms=DATE_S * 1000)
+    written = write_conda_package(tree, metadata, tmp_path / metadata.file_name).path
+    settled = _package(tmp_path / "b", {"p": b"plain"}, prefix=_prefix("/b/"), hour=1)
+    _settled(settled)
+    for path in (written, settled):
+        content = path.read_bytes()
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+        for entry in entries:
+            version, *_, extra_bytes = struct.unpack_from("<4xHHHHHLLLHH", content, entry.header_offset)
+            assert (version, extra_bytes) == (zipfile.DEFAULT_VERSION, 0), f"{path.name}: {entry.filename}"
 
 
 def test_the_record_of_a_wheel_has_the_hashes_that_files_have_then(tmp_path: Path) -> None:

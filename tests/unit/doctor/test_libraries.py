@@ -4,6 +4,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
+from channel_tools.doctor.examine import examine
 from channel_tools.doctor.libraries import find_mpi
 from channel_tools.doctor.model import Subject
 
@@ -11,14 +14,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_build_for_the_standard_abi_is_asked_for_that_library(tmp_path: Path) -> None:
-    python = tmp_path / "env" / "bin" / "python"
+def subject(folder: Path, backend: str, installed: dict[str, str], **variables: str) -> Subject:
+    """A stack in an environment that has no library, only a Python that asks the loader."""
+    python = folder / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
-    installed = {"torch-mpi": "1.0.0 mpi_abi_py311_h0_0", "mpich-abi": "5.0.2 h0_0"}
-    subject = Subject(
-        stack="mpi-abi", backend="mpi", settings={}, prefix=tmp_path / "env", variables={}, installed=installed
+    return Subject(
+        stack="s",
+        backend=backend,
+        settings={},
+        prefix=folder / "env",
+        variables=variables,
+        installed=installed,
+        starts_switch=True,
     )
-    (missing,) = find_mpi(subject)
+
+
+def test_a_build_for_the_standard_abi_is_asked_for_that_library(tmp_path: Path) -> None:
+    installed = {"torch-mpi": "1.0.0 mpi_abi_py311_h0_0", "mpich-abi": "5.0.2 h0_0"}
+    (missing,) = find_mpi(subject(tmp_path, "mpi", installed))
     assert (missing.subject, missing.level) == ("MPI library", "fault")
     assert missing.found.startswith("libmpi_abi.so.1: cannot open")
+
+
+@pytest.mark.parametrize(
+    ("variables", "found", "mend"),
+    [
+        pytest.param({}, "libswitchml.so.1: cannot open", "--force-reinstall libswitchml", id="lost"),
+        pytest.param({"SWITCHML_LIBRARY": "/x.so"}, "/x.so: cannot open", "unset SWITCHML_LIBRARY", id="named"),
+    ],
+)
+def test_a_transport_that_does_not_load_is_a_fault(
+    tmp_path: Path, variables: dict[str, str], found: str, mend: str
+) -> None:
+    installed = {"torch-switchml": "1.0.0 h0_0", "libswitchml": "1.1.0 udp_h0_0"}
+    findings = {one.subject: one for one in examine(subject(tmp_path, "switchml", installed, **variables))}
+    assert findings["libswitchml"].level == "ok"
+    library = findings["SwitchML library"]
+    assert (library.level, library.found.startswith(found), library.mend.endswith(mend)) == ("fault", True, True)

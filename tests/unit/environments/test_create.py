@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from channel_tools.environments.create import Check
     from channel_tools.system.progress import Progress, Task
 
     Damage = Callable[[Path], None]
@@ -32,10 +33,11 @@ class Installer:
 
     root: Path
     address: str
+    prefix_name: str = "env"
 
     @property
     def prefix(self) -> Path:
-        return self.root / "env"
+        return self.root / self.prefix_name
 
     def __call__(
         self,
@@ -43,6 +45,7 @@ class Installer:
         address: str | None = None,
         progress: Progress | None = None,
         virtual_packages: Sequence[rattler.GenericVirtualPackage] = (),
+        check: Check | None = None,
     ) -> EnvironmentResult:
         return create_environment(
             self.prefix,
@@ -52,6 +55,7 @@ class Installer:
             subdir=SUBDIR,
             progress=progress or SilentProgress(),
             virtual_packages=virtual_packages,
+            check=check,
         )
 
 
@@ -141,9 +145,11 @@ class TestExistingEnvironment:
 
     def test_it_is_brought_to_another_solution(self, install: Installer) -> None:
         install("tool")
-        result = install("library ==1.0")
+        progress = RecordingProgress()
+        result = install("library ==1.0", progress=progress)
         assert names(result) == ["library-1.0"]
         assert result.changed == 2
+        assert progress.notes == [f"{install.prefix}: removes what is no part of it: tool"]
         assert (install.prefix / "lib/library").read_bytes() == b"one"
         assert not (install.prefix / "bin/tool").exists()
 
@@ -198,6 +204,15 @@ class TestRefusedPrefix:
         with pytest.raises(UsageError, match="other content"):
             install("tool")
         assert [path.name for path in install.prefix.iterdir()] == ["thesis.tex"]
+
+    def test_an_environment_of_another_program_that_would_lose_packages(self, install: Installer) -> None:
+        install("tool")
+        (install.prefix / "conda-meta/.channel_tools.lock").unlink()
+        with pytest.raises(UsageError, match="an environment of another program, which would lose tool"):
+            install("library")
+        assert (install.prefix / "bin/tool").exists()
+        assert not (install.prefix / "conda-meta/.channel_tools.lock").exists()
+        assert install("library", "tool").changed == 0
 
     def test_a_place_below_a_file(self, install: Installer) -> None:
         (install.root / "file").write_text("mine")
@@ -292,6 +307,20 @@ class TestDamagedPackage:
             install("tool", address=address)
 
 
+class TestDamagedCache:
+    def test_a_file_that_is_gone_is_unpacked_again(self, install: Installer) -> None:
+        install("library ==1.0")
+        (install.root / "pkgs/library-1.0-0/lib/library").unlink()
+        replace(install, prefix_name="second")("library ==1.0")
+        assert (install.root / "second/lib/library").read_bytes() == b"one"
+
+    def test_what_was_edited_in_one_environment_is_in_no_signed_one(self, install: Installer) -> None:
+        install("library ==1.0")
+        (install.root / "pkgs/library-1.0-0/lib/library").write_bytes(b"own")
+        replace(install, prefix_name="signed")("library ==1.0", check=lambda _: None)
+        assert (install.root / "signed/lib/library").read_bytes() == b"one"
+
+
 def address_of(channel: ToyChannel, scheme: str) -> AbstractContextManager[str]:
     @contextmanager
     def folder() -> Iterator[str]:
@@ -304,6 +333,7 @@ def address_of(channel: ToyChannel, scheme: str) -> AbstractContextManager[str]:
 class RecordingProgress:
     totals: list[int | None] = field(default_factory=list)
     advanced: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @contextmanager
     def task(self, description: str, *, total: int | None, unit: str = "items") -> Iterator[Task]:
@@ -319,4 +349,4 @@ class RecordingProgress:
         """Nothing is noted of it."""
 
     def note(self, message: str) -> None:
-        del message
+        self.notes.append(message)

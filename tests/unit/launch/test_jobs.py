@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
     assert Slurm(environ=write_client(tmp_path, "squeue", said)).state("7") == state
 
 
+def test_slurms_reasons_are_told_of_the_jobs_that_were_asked_for_whatever_else_squeue_prints(tmp_path: Path) -> None:
+    said = "a notice of the site\n6|PartitionTimeLimit\n7|ReqNodeNotAvail, UnavailableNodes:n|1\n8|Priority"
+    asked = Slurm(environ=write_client(tmp_path, "squeue", said)).stuck(["7", "8"])
+    assert asked == {"7": "ReqNodeNotAvail, UnavailableNodes:n|1"}
+
+
 def test_a_host_counts_once_for_each_line_of_a_pbs_job(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
     hosts = hosts_of_the_job(4, environ={"PBS_NODEFILE": str(tmp_path / "nodes")})
@@ -77,6 +84,23 @@ def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
     assert Pbs(environ=write_client(tmp_path, "qstat", said)).state("7.server") == state
 
 
+def test_only_jobs_that_will_not_have_their_turn_are_stuck(tmp_path: Path) -> None:
+    turns = ("Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "QOSMaxCpuPerUserLimit")
+    stuck = ("PartitionTimeLimit", "MaxMemPerLimit", "QOSMaxCpuPerJobLimit", "AssocMaxWallDurationPerJobLimit")
+    lines = [f"{number}|{reason}" for number, reason in enumerate((*turns, *stuck))]
+    slurm = Slurm(environ=write_client(tmp_path, "squeue", "\n".join(lines)))
+    asked = [str(number) for number in range(len(lines))]
+    assert slurm.stuck(asked) == {str(number): reason for number, reason in enumerate(stuck, start=len(turns))}
+    said = [
+        "Job Id: 7.server\n    job_state = Q\n    comment = Not Running: Insufficient amount of resource: ncpus\n",
+        "Job Id: 8.server\n    job_state = R\n    exec_host = a/0\n",
+        "Job Id: 9.server\n    job_state = Q\n    comment = Can Never Run: Insufficient amount of resou\n\trce: mem\n",
+    ]
+    pbs = Pbs(environ=write_client(tmp_path, "qstat", "\n".join(said)))
+    asked = ["7.server", "8.server", "9.server"]
+    assert pbs.stuck(asked) == {"9.server": "Can Never Run: Insufficient amount of resource: mem"}
+
+
 @pytest.mark.parametrize(("client", "scheduler"), [("squeue", Slurm), ("qstat", Pbs)])
 def test_a_scheduler_that_fails_is_no_end(tmp_path: Path, client: str, scheduler: type[Slurm | Pbs]) -> None:
     environ = write_client(tmp_path, client, "!Unable to contact the controller")
@@ -103,6 +127,9 @@ class ToldScheduler:
             raise step
         assert isinstance(step, JobState)
         return step
+
+    def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(jobs, "")
 
     def cancel_command(self, job: str) -> list[str]:
         return ["sh", "-c", f"echo {job} > cancelled"]

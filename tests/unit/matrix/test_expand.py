@@ -177,6 +177,7 @@ def test_a_recipe_skipped_outright_gives_nothing(tmp_path: Path) -> None:
         pytest.param(
             "package: {name: a, version: '1'}\nbild: {}\n", 2, "unknown top-level field 'bild'", id="unknown field"
         ),
+        pytest.param("package:\n  name: a\n  version: 2024-01-02\n", 3, "version 2024-01-02 has a '-'", id="dash"),
         pytest.param("package:\n  name: a\n  version: ${{ vers }}\n", 3, "undefined value", id="undefined"),
         pytest.param(
             "package: {name: a, version: '1'}\nbuild:\n  number: ${{ 1 + }}\n", 3, "syntax error", id="syntax"

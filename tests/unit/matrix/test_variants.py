@@ -31,6 +31,10 @@ def test_reads_keys_values_and_groups(tmp_path: Path) -> None:
     assert file.zip_keys == (("python", "numpy"),)
 
 
+def test_numbers_and_truth_values_may_be_plain(tmp_path: Path) -> None:
+    assert _file(tmp_path, "a.yaml", "a: [12, -3, true, False]\n").values == {"a": (12, -3, True, False)}
+
+
 def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
     file = _file(tmp_path, "a.yaml", "# nothing yet\n")
     assert (file.values, file.zip_keys) == ({}, None)
@@ -46,7 +50,17 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
         ("python:\n", 1, "must be a list, found a nothing", "write"),
         ("python: []\n", 1, "the list of 'python' is empty", "value"),
         ("- python\n", 1, "a variant file is a mapping of keys to lists of values, this one is a list", "python:"),
-        ("python:\n  - '3.9'\n  - 3.10\n", 3, "'python' has the number 3.1", "quote it"),
+        (
+            "python:\n  - '3.9'\n  - 3.10\n",
+            3,
+            "'python' has 3.10, which is 3.1 to some readers of YAML",
+            "quote it: '3.10'",
+        ),
+        ("a: [b, 010]\n", 1, "'a' has 010, which is 8 to some readers of YAML", "quote it: '010'"),
+        ("a: [1:30]\n", 1, "'a' has 1:30, which is 90 to some readers of YAML", "quote it"),
+        ("a: [2023_08]\n", 1, "'a' has 2023_08, which is 202308 to some readers of YAML", "quote it"),
+        ("a: [yes]\n", 1, "'a' has yes, which is True to some readers of YAML", "quote it: 'yes'"),
+        (f"a: [{2**63}]\n", 1, f"'a' has the number {2**63}, which is too large", "quote it"),
         ("python:\n  - if: unix\n    then: gcc\n", 2, "must be text, found a mapping", "not supported"),
         ("pin_run_as_build: {python: x}\n", 1, "no meaning for v1 recipes", "remove"),
         ("zip_keys: [python]\n", 1, "zip_keys must be a list of groups", "zip_keys: [["),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden"
 PLUGIN = "recipes/toy-plugin/recipe.yaml"
 TOY = "recipes/libtoy/recipe.yaml"
+META = "recipes/toy-meta/recipe.yaml"
 
 
 def _reasons(plan: Plan) -> dict[str, tuple[str, ...]]:
@@ -322,11 +323,53 @@ outputs:
     requirements:
       run: ["${{ pin_subpackage('libmulti', exact=True) }}"]
 """
-    packages = by_name(toy.plan({"recipes/toy-meta/recipe.yaml": recipe}))
+    packages = by_name(toy.plan({META: recipe}))
     library, devel = packages["libmulti"], packages["libmulti-devel"]
     assert list(devel.sibling_specs.values()) == [f"libmulti ==1.0 {library.build_string}"]
     assert devel.inputs["package:libmulti"] == library.digest
     assert devel.waits_for == (library.file_name,)
+
+
+def test_another_version_of_a_sibling_is_another_pin(toy: Toy) -> None:
+    recipe = """\
+recipe: {name: multi, version: "1.0"}
+outputs:
+  - package: {name: libmulti, version: "1.1"}
+  - package: {name: libmulti-devel}
+    requirements:
+      run: ["${{ pin_subpackage('libmulti', upper_bound='x.x') }}"]
+"""
+    published = publish(toy.plan({META: recipe}))
+    reasons = _reasons(toy.plan({META: recipe.replace("1.1", "1.2")}, published=published))
+    assert reasons["libmulti-devel"] == ("changed: output libmulti 1.1 -> 1.2",)
+
+
+_REPOSITORY = "{{git: https://x.example/x, rev: {:040}}}"
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        pytest.param((3, 2), "changed: source https://x.example/x", id="one of two commits of a repository"),
+        pytest.param((2, 1), "changed: source https://x.example/x", id="the order of the two"),
+    ],
+)
+def test_every_source_of_an_address_counts(toy: Toy, after: tuple[int, int], reason: str) -> None:
+    published = publish(toy.plan({META: _with_sources(*map(_REPOSITORY.format, (1, 2)))}))
+    reasons = _reasons(toy.plan({META: _with_sources(*map(_REPOSITORY.format, after))}, published=published))
+    assert reasons["toy-meta"] == (reason,)
+
+
+def test_the_order_in_which_sources_overwrite_each_other_counts(toy: Toy) -> None:
+    sources = [_REPOSITORY.format(1), f"{{url: https://x.example/y.tar.gz, sha256: {0:064}}}"]
+    published = publish(toy.plan({META: _with_sources(*sources)}))
+    reasons = _reasons(toy.plan({META: _with_sources(*reversed(sources))}, published=published))
+    assert reasons["toy-meta"] == ("changed: recipe section source",)
+
+
+def _with_sources(*sources: str) -> str:
+    package = "package: {name: toy-meta, version: '1.0'}\nbuild: {noarch: generic}\n"
+    return f"schema_version: 1\n{package}source: [{', '.join(sources)}]\n"
 
 
 def test_a_build_string_without_a_hash_gets_one(toy: Toy) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import pytest
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 
 from channel_tools.plan import render_folder
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import ConfigError, UsageError
 from channel_tools.system.settings import Tree
 from tests.unit.matrix.golden import assert_golden
 from tests.unit.matrix.toytree import FILES, PLATFORM
@@ -79,6 +80,15 @@ def test_a_folder_made_before_is_replaced_whole(toy: Toy) -> None:
     (folder / "build.sh").write_text("false\n", encoding="utf-8")
     (folder / "stale.txt").write_text("left over\n", encoding="utf-8")
     assert _content(_render(toy, package)) == before
+
+
+def test_a_file_that_changed_since_the_plan_is_not_built_under_its_name(toy: Toy) -> None:
+    package = by_name(toy.plan())["libtoy"]
+    source = toy.tree_root / "recipes/libtoy/src/toy.c"
+    source.write_text("int toy(void) { return 2; }\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{re.escape(str(source))}: the file changed after the build was planned"):
+        _render(toy, package)
+    assert not any((toy.root / "rendered").iterdir())
 
 
 def test_foreign_files_are_left_alone(toy: Toy) -> None:

@@ -15,7 +15,7 @@ from channel_tools.provenance.components import Component, read_component
 from channel_tools.provenance.inventory import Inventory
 from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
-from channel_tools.workflow.inventory import InventoryRequest, make_document, take_inventory
+from channel_tools.workflow.inventory import make_document, take_inventory
 from tests.unit.channel.toys import make_conda
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -115,15 +115,15 @@ def test_the_packages_of_a_lock_are_those_that_were_locked(tmp_path: Path) -> No
         lock.write_text(f"# platform: linux-64\n@EXPLICIT\n{package.as_uri()}#sha256:{sha256}\n", encoding="utf-8")
 
     write(component.sha256)
-    inventory = take_inventory(None, InventoryRequest(target=lock, platform="linux-64"))
+    inventory = take_inventory(None, lock, platform="linux-64")
     assert inventory.components == (component,)
     with pytest.raises(UsageError, match="not for linux-aarch64"):
-        take_inventory(None, InventoryRequest(target=lock, platform="linux-aarch64"))
+        take_inventory(None, lock, platform="linux-aarch64")
     write("0" * 64)
     with pytest.raises(IntegrityError, match="is locked"):
-        take_inventory(None, InventoryRequest(target=lock, platform="linux-64"))
+        take_inventory(None, lock, platform="linux-64")
     package.unlink()
-    [known] = take_inventory(None, InventoryRequest(target=lock, platform="linux-64")).components
+    [known] = take_inventory(None, lock, platform="linux-64").components
     assert (known.name, known.sha256, known.license) == ("toy", "0" * 64, None)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.processes import Deadline, running_program
-from channel_tools.validate.ranks import forked_ranks
-from channel_tools.validate.switchml.method import RankResult, run_ranks
+from channel_tools.validate.ranks import RankJob, forked_ranks, read_results, run_job
+from channel_tools.validate.switchml.method import WORKER, RankResult
 from channel_tools.validate.switchml.switch import ReadyLine, RunningSwitch
 from tests.unit.validate.fakes import perfect_results, small_plan, write_program
 
@@ -52,15 +52,17 @@ def start_switch(stack: ExitStack, folder: Path, code: str) -> RunningSwitch:
 def run(folder: Path, code: str, switch: RunningSwitch, *, limit_s: float = 30.0) -> tuple[RankResult, ...]:
     prefix = folder / "env"
     write_program(prefix / "bin/python", code)
-    return run_ranks(
+    job = RankJob(
+        name="the ranks' launcher",
         launcher=forked_ranks(prefix, 2, trains=True),
+        worker=WORKER,
         variables={},
         ranks=2,
         document={"cases": []},
         folder=folder,
-        switch=switch,
-        deadline=Deadline.after(limit_s),
     )
+    run_job(job, deadline=Deadline.after(limit_s), companions=[switch])
+    return read_results(job, RankResult, hint="")
 
 
 def test_results_are_read_by_rank(tmp_path: Path, switch: RunningSwitch) -> None:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``validate --all-variants`` of a channel that has packages for two Pythons, and nothing that they need."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from channel_tools.channel import add_packages, channel_writer
+from channel_tools.system.errors import SolveError
+from tests.support.command_line import run_tool
+from tests.unit.channel.toys import make_conda, new_channel, own
+from tests.unit.matrix.toytree import FILES, write_tree
+
+VERSIONS = ("3.12", "3.11")
+PLUGIN = "recipes/toy-plugin/recipe.yaml"
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    """With a short path, as places that other machines see need one."""
+    with tempfile.TemporaryDirectory(prefix="variants-") as folder:
+        changed = {
+            "variants/pins.yaml": FILES["variants/pins.yaml"] + 'pytorch: ["2.13"]\n',
+            PLUGIN: FILES[PLUGIN].replace("[python, torch,", "[python, pytorch, torch,"),
+        }
+        tree = write_tree(Path(folder), changed).root
+        (tree / "output").mkdir()
+        packages = [
+            make_conda(
+                tree / "made",
+                "toy-plugin",
+                build=f"py{number}",
+                about=own(f"digest{number}"),
+                variant={"python": f"{version}.*", "pytorch": "2.13"},
+            )
+            for number, version in enumerate(VERSIONS)
+        ]
+        with channel_writer(new_channel(tree / "output")) as writer:
+            add_packages(writer, packages)
+        yield tree
+
+
+def test_each_variant_has_its_result_and_the_exit_code_is_that_of_the_worst(root: Path) -> None:
+    done = run_tool("validate", "--all-variants", "--json", cwd=root)
+    assert done.returncode == SolveError.exit_code, done.stderr
+    assert "error: 2 of 2 variants did not pass\npytorch 2.13, python 3.12: " in done.stderr
+    said = json.loads(done.stdout)
+    assert said["reports"] == []
+    assert [(one["python"], one["pytorch"], one["passed"]) for one in said["variants"]] == [
+        (version, "2.13", False) for version in VERSIONS
+    ]
+    assert all("toy-meta" in one["error"] for one in said["variants"])
+    table = run_tool("validate", "--all-variants", cwd=root).stdout.splitlines()
+    assert [line.split() for line in table if line.startswith("3.")] == [
+        [version, "2.13", "NOT", "VALIDATED"] for version in VERSIONS
+    ]
+
+
+def test_one_job_validates_all_variants_and_has_time_for_each(root: Path) -> None:
+    written = run_tool("validate", "--all-variants", "--emit", "slurm", cwd=root)
+    assert written.returncode == 0, written.stderr
+    assert "#SBATCH --time=01:00:00\n" in written.stdout
+    command = written.stdout.splitlines()[-1]
+    assert " validate --on job " in command
+    assert command.endswith(" --all-variants")
+
+
+def test_all_variants_are_those_of_the_local_channel(root: Path) -> None:
+    refused = run_tool("validate", "--all-variants", "--python", "3.11", cwd=root)
+    assert refused.returncode == 2
+    assert "leave out --channel, --python, --pytorch and --prefix" in refused.stderr
