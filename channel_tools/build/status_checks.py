@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""When Snakemake asks a scheduler for the state of its jobs: also as soon as one has left its output.
+"""When Snakemake asks a scheduler for the state of its jobs, and which of them it cancels: all that were submitted.
 
 Snakemake's plugin for Slurm asks ever less often while no job ends, up to every three minutes, and has no option for
 that (2.8). So a job that has ended is found late, and all that waits for it. Here the scheduler is asked at the
 plugin's times, and when the output of a job that it was not asked for since has appeared.
+
+An interrupt has Snakemake cancel the jobs that it has on its list. Those that it is submitting, or asking for, are not
+on the list at that moment, and would run on for nobody. Here they are cancelled, too.
 
 The file is written beside the Snakefile, which imports it from there: Snakemake's Python may be without channel_tools,
 so only the standard library is used. Only what the interface of executor plugins makes public is replaced.
@@ -12,7 +15,9 @@ so only the standard library is used. Only what the interface of executor plugin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -20,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import logging
     import threading
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 LOOK_S: Final = 1.0
 """Between two looks for output, and at least between two questions."""
@@ -48,6 +53,11 @@ class Executor(Protocol):
     wait: bool
     sleep: Callable[[Executor], Awaitable[None]]
     cancel: Callable[[Executor], None]
+    cancel_jobs: Callable[[list[SubmittedJob]], None]
+    run_jobs: Callable[..., None]
+    run_job_pre: Callable[[object], None]
+    run_job: Callable[[object], None]
+    report_job_submission: Callable[..., None]
     report_job_success: Callable[..., None]
     report_job_error: Callable[..., None]
 
@@ -72,6 +82,8 @@ class StatusChecks:
         self._pause = pause
         self._asked: dict[int, SubmittedJob] = {}
         """By identity, those of the last question whose end was not reported."""
+        self._submitted: dict[int, SubmittedJob] = {}
+        """By identity, all whose end was not reported."""
         self._again: dict[int, tuple[float, float]] = {}
         """For jobs whose output is there: when to ask next, and how long to wait after that."""
         self._asking_since_s = self._clock()
@@ -104,9 +116,24 @@ class StatusChecks:
             self._executor.active_jobs += forgotten
         return bool(forgotten)
 
+    def cancel(self, cancel: Callable[[Executor], None]) -> None:
+        """Have ``cancel``, the executor's own, cancel all jobs, and those whose submission it waits for after it."""
+        with self._executor.lock:
+            known = dict(self._submitted)
+            self._executor.active_jobs[:] = known.values()
+        cancel(self._executor)
+        late = [job for key, job in list(self._submitted.items()) if key not in known]
+        if late:
+            self._executor.cancel_jobs(late)
+
+    def submission_reported(self, job: SubmittedJob) -> None:
+        """The executor is about to have the job on its list."""
+        self._submitted[id(job)] = job
+
     def end_reported(self, job: SubmittedJob) -> None:
         """The executor has told Snakemake of the job's end."""
         self._asked.pop(id(job), None)
+        self._submitted.pop(id(job), None)
 
     def _is_any_due(self) -> bool:
         """Whether to ask now: a job is noticed by its output some time before its scheduler calls it ended."""
@@ -130,13 +157,37 @@ def _with_output(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
     return [job for job, output in zip(jobs, outputs, strict=True) if found.issuperset(output)]
 
 
+@contextlib.contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """An interrupt within the block counts once it has ended. For the main thread, which hears of interrupts."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
+
+
 def ask_promptly(executors: type[Executor]) -> None:
-    """Have executors of this class and those below ask as StatusChecks says, and cancel also what they ask for."""
+    """Have executors of this class and those below ask and cancel as StatusChecks says."""
     checks = functools.cache(StatusChecks)  # one for each executor
-    success, error, cancel = executors.report_job_success, executors.report_job_error, executors.cancel
+    cancel, submission = executors.cancel, executors.report_job_submission
+    success, error = executors.report_job_success, executors.report_job_error
 
     async def sleep(executor: Executor) -> None:
         await checks(executor).sleep()
+
+    def run_jobs(executor: Executor, jobs: Iterable[object]) -> None:
+        for job in jobs:
+            with _interrupted_afterwards():  # a job that was submitted and not reported could not be cancelled
+                executor.run_job_pre(job)
+                executor.run_job(job)
+
+    def report_job_submission(executor: Executor, job: SubmittedJob, *words: object, **more: object) -> None:
+        checks(executor).submission_reported(job)
+        submission(executor, job, *words, **more)
 
     def report_job_success(executor: Executor, job: SubmittedJob, *words: object, **more: object) -> None:
         checks(executor).end_reported(job)
@@ -147,8 +198,9 @@ def ask_promptly(executors: type[Executor]) -> None:
         error(executor, job, *words, **more)
 
     def cancel_all(executor: Executor) -> None:
-        checks(executor).keep_asking()
-        cancel(executor)
+        with _interrupted_afterwards():  # whoever is impatient must not leave jobs behind
+            checks(executor).cancel(cancel)
 
-    executors.sleep, executors.cancel = sleep, cancel_all
+    executors.sleep, executors.cancel, executors.run_jobs = sleep, cancel_all, run_jobs
+    executors.report_job_submission = report_job_submission
     executors.report_job_success, executors.report_job_error = report_job_success, report_job_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,20 +37,45 @@ class Plugin:
     next_seconds_between_status_checks = INTERVAL_S
 
     def __init__(self, jobs: list[Submitted]) -> None:
-        self.active_jobs = jobs
+        self.active_jobs: list[Submitted] = []
         self.lock = threading.Lock()
         self.logger = logging.getLogger("plugin")
         self.wait = True
         self.ended: list[Submitted] = []
         self.cancelled: list[Submitted] = []
         self.said: list[str] = []
+        self.on_submission: list[Callable[[], object]] = []
+        for job in jobs:
+            self.report_job_submission(job)
 
     async def sleep(self) -> None:
         raise AssertionError("the interface's own sleep")
 
     def cancel(self) -> None:
-        self.cancelled = list(self.active_jobs)
+        self.cancel_jobs(list(self.active_jobs))
+        self.shutdown()
+
+    def cancel_jobs(self, jobs: list[Submitted]) -> None:
+        self.cancelled += jobs
+
+    def shutdown(self) -> None:
         self.wait = False
+        for submit in self.on_submission:
+            submit()
+
+    def run_jobs(self, jobs: list[Submitted]) -> None:
+        raise AssertionError(f"the interface's own submission: {jobs}")
+
+    def run_job_pre(self, job: Submitted) -> None:
+        pass
+
+    def run_job(self, job: Submitted) -> None:
+        for happen in self.on_submission:
+            happen()
+        self.report_job_submission(job)
+
+    def report_job_submission(self, job: Submitted) -> None:
+        self.active_jobs.append(job)
 
     def report_job_success(self, job: Submitted) -> None:
         self.ended.append(job)
@@ -163,3 +189,37 @@ def test_what_is_asked_for_is_cancelled_too(prompt: type[Plugin], tmp_path: Path
 
     asyncio.run(plugin.ask(answers()))
     assert plugin.cancelled == [jobs[1]]
+
+
+def test_what_is_asked_for_the_first_time_is_cancelled_too(prompt: type[Plugin], tmp_path: Path) -> None:
+    jobs = submitted(tmp_path, "a", "b")
+    plugin = prompt(list(jobs))
+    plugin.active_jobs = []
+    plugin.cancel()
+    assert plugin.cancelled == jobs
+
+
+def test_a_job_that_is_being_submitted_is_cancelled_when_it_is_known(prompt: type[Plugin], tmp_path: Path) -> None:
+    early, late = submitted(tmp_path, "a", "b")
+    plugin = prompt([early])
+    plugin.on_submission = [lambda: plugin.report_job_submission(late)]
+    plugin.cancel()
+    assert plugin.cancelled == [early, late]
+
+
+def test_an_interrupt_waits_for_the_submission_that_it_falls_into(prompt: type[Plugin], tmp_path: Path) -> None:
+    jobs = submitted(tmp_path, "a", "b")
+    plugin = prompt([])
+    plugin.on_submission = [lambda: signal.raise_signal(signal.SIGINT)]
+    with pytest.raises(KeyboardInterrupt):
+        plugin.run_jobs(jobs)
+    assert plugin.active_jobs == [jobs[0]]  # known, and so cancelled; the next one is not submitted
+
+
+def test_another_interrupt_does_not_stop_the_cancelling(prompt: type[Plugin], tmp_path: Path) -> None:
+    early, late = submitted(tmp_path, "a", "b")
+    plugin = prompt([early])
+    plugin.on_submission = [lambda: signal.raise_signal(signal.SIGINT), lambda: plugin.report_job_submission(late)]
+    with pytest.raises(KeyboardInterrupt):
+        plugin.cancel()
+    assert plugin.cancelled == [early, late]
