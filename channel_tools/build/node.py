@@ -51,9 +51,10 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     folder = Path(builds.work, job.folder_name)
     results = results_of(builds_file, stem)
     with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
-        if results.entered.is_file():  # a job that was taken for lost had built it; nothing is left to take in
-            write_outcome(results.built, replace(read_outcome(results.entered), package=None))
-            return
+        for taken_in in (results.entered, results.admitted):  # another job had built it, which was taken for lost
+            with contextlib.suppress(FileNotFoundError):
+                write_outcome(results.built, replace(read_outcome(taken_in), package=None))
+                return
         outcome = finished_build(folder, job)
         if outcome is None:
             if not (builds.from_failed and can_resume(folder, job)):

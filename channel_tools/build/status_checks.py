@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""When Snakemake asks a scheduler for the state of its jobs, and which of them it cancels: all that were submitted.
+"""When Snakemake takes a scheduler's job for ended, and which jobs it cancels: all that were submitted.
 
 Snakemake's plugin for Slurm asks ever less often while no job ends, up to every three minutes, and has no option for
-that (2.8). So a job that has ended is found late, and all that waits for it. Here the scheduler is asked at the
-plugin's times, and when the output of a job that it was not asked for since has appeared.
+that (2.8). So a job that has ended is found late, and all that waits for it. Here a job has ended when its output is
+there, which it writes whole and last; the scheduler is asked at the plugin's times for those that leave none.
 
 An interrupt has Snakemake cancel the jobs that it has on its list. Those that it is submitting, or asking for, are not
 on the list at that moment, and would run on for nobody. Here they are cancelled, too.
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-LOOK_S: Final = 1.0
-"""Between two looks for output, and at least between two questions."""
-_PAUSE_SHARE = 4
-"""A question that took long is followed by a pause of so many times its length, but for the plugin's own times."""
+LOOK_S: Final = 0.5
+"""Between two looks for output."""
 
 
 class _Job(Protocol):
@@ -65,7 +63,7 @@ class Executor(Protocol):
 
 
 class StatusChecks:
-    """The questions of one executor: when it asks next, and which jobs it asked for last.
+    """The jobs of one executor, and when it asks for them.
 
     ``clock`` gives seconds, ``pause`` waits for some.
     """
@@ -80,30 +78,25 @@ class StatusChecks:
         self._executor = executor
         self._clock = clock
         self._pause = pause
+        self._first_interval_s = executor.next_seconds_between_status_checks
         self._asked: dict[int, SubmittedJob] = {}
         """By identity, those of the last question whose end was not reported."""
         self._submitted: dict[int, SubmittedJob] = {}
         """By identity, all whose end was not reported."""
-        self._again: dict[int, tuple[float, float]] = {}
-        """For jobs whose output is there: when to ask next, and how long to wait after that."""
-        self._asking_since_s = self._clock()
 
     async def sleep(self) -> None:
-        """Wait between two questions; not longer than the plugin would, and not after its shutdown has begun."""
+        """Wait between two questions, as long as the plugin would, and report jobs as their output appears."""
         if self.keep_asking():
             self._executor.logger.warning("The scheduler did not answer: it is asked again.")
         began_s = self._clock()
-        pause_s = max(LOOK_S, _PAUSE_SHARE * (began_s - self._asking_since_s))
         while self._executor.wait:
-            slept_s = self._clock() - began_s
-            left_s = self._executor.next_seconds_between_status_checks - slept_s
-            if left_s <= 0 or (slept_s >= pause_s and self._is_any_due()):
+            self._report_ended()
+            left_s = began_s + self._executor.next_seconds_between_status_checks - self._clock()
+            if left_s <= 0:
                 break
             await self._pause(min(LOOK_S, left_s))
-        self._asking_since_s = self._clock()
         with self._executor.lock:
             self._asked = {id(job): job for job in self._executor.active_jobs}
-        self._again = {key: times for key, times in self._again.items() if key in self._asked}
 
     def keep_asking(self) -> bool:
         """Have the executor ask for all jobs whose end was not reported; returns whether it had forgotten any.
@@ -135,18 +128,18 @@ class StatusChecks:
         self._asked.pop(id(job), None)
         self._submitted.pop(id(job), None)
 
-    def _is_any_due(self) -> bool:
-        """Whether to ask now: a job is noticed by its output some time before its scheduler calls it ended."""
+    def _report_ended(self) -> None:
+        """Report the success of jobs whose output is there; like the plugin, ask soon again where there are any."""
         with self._executor.lock:
             jobs = list(self._executor.active_jobs)
-        now_s = self._clock()
-        due = False
-        for job in _with_output(jobs):
-            at_s, then_s = self._again.get(id(job), (now_s, LOOK_S))
-            if at_s <= now_s:
-                self._again[id(job)] = (now_s + then_s, 2 * then_s)
-                due = True
-        return due
+        ended = {id(job): job for job in _with_output(jobs)}
+        if not ended:
+            return
+        with self._executor.lock:
+            self._executor.active_jobs[:] = [job for job in self._executor.active_jobs if id(job) not in ended]
+        for job in ended.values():
+            self._executor.next_seconds_between_status_checks = self._first_interval_s
+            self._executor.report_job_success(job)
 
 
 def _with_output(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:

@@ -44,6 +44,7 @@ class Plugin:
         self.ended: list[Submitted] = []
         self.cancelled: list[Submitted] = []
         self.said: list[str] = []
+        self.on_end: Callable[[], object] = lambda: None
         self.on_submission: list[Callable[[], object]] = []
         for job in jobs:
             self.report_job_submission(job)
@@ -79,6 +80,7 @@ class Plugin:
 
     def report_job_success(self, job: Submitted) -> None:
         self.ended.append(job)
+        self.on_end()
 
     def report_job_error(self, job: Submitted, msg: str) -> None:
         self.ended.append(job)
@@ -118,14 +120,13 @@ def submitted(folder: Path, *names: str) -> list[Submitted]:
     return [Submitted(Job([str(folder / name)])) for name in names]
 
 
-def question_times(plugin: Plugin, clock: Clock, count: int, *, question_s: float = 0.0) -> list[float]:
-    """When the executor asks after each of ``count`` waits, if a question takes ``question_s``."""
+def question_times(plugin: Plugin, clock: Clock, count: int) -> list[float]:
+    """When the executor asks after each of ``count`` waits."""
     checks = StatusChecks(cast("Executor", plugin), clock=clock.read, pause=clock.pause)
     times = []
     for _ in range(count):
         asyncio.run(checks.sleep())
         times.append(clock.now_s)
-        clock.now_s += question_s
     return times
 
 
@@ -134,29 +135,38 @@ def test_the_plugins_own_intervals_hold_while_no_output_appears(tmp_path: Path) 
     assert question_times(plugin, Clock(), 2) == [INTERVAL_S, 2 * INTERVAL_S]
 
 
-def test_output_is_asked_for_within_a_second_and_then_ever_less_often(tmp_path: Path) -> None:
+def test_a_job_has_ended_when_its_output_is_there(tmp_path: Path) -> None:
+    first, second, third = jobs = submitted(tmp_path, "a", "b", "c")
+    plugin = Plugin(jobs)
+    clock = Clock({4.2: (tmp_path / "b").touch, 9.7: (tmp_path / "a").touch})
+    times: list[float] = []
+    plugin.on_end = lambda: times.append(clock.now_s)
+    question_times(plugin, clock, 1)
+    assert plugin.ended == [second, first]
+    assert times == [4.5, 10.0]
+    assert plugin.active_jobs == [third]  # which the scheduler is asked for
+
+
+def test_the_plugin_asks_soon_again_once_a_job_has_ended(tmp_path: Path) -> None:
     plugin = Plugin(submitted(tmp_path, "a", "b"))
-    clock = Clock({4.5: (tmp_path / "a").touch, 5.5: (tmp_path / "b").touch})
-    assert question_times(plugin, clock, 8) == [5, 6, 7, 8, 9, 12, 13, 20]
+    grown = {61.0: lambda: setattr(plugin, "next_seconds_between_status_checks", 180.0)}
+    clock = Clock({**grown, 100.0: (tmp_path / "a").touch})
+    assert question_times(plugin, clock, 2) == [INTERVAL_S, 2 * INTERVAL_S]
 
 
 def test_jobs_that_are_submitted_meanwhile_are_looked_for(tmp_path: Path) -> None:
     plugin = Plugin([])
     (tmp_path / "a").touch()
-    clock = Clock({2.5: lambda: plugin.active_jobs.extend(submitted(tmp_path, "a"))})
-    assert question_times(plugin, clock, 1) == [3]
-
-
-def test_a_slow_scheduler_is_given_four_times_as_long_to_rest(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    plugin = Plugin(submitted(tmp_path, "a"))
-    assert question_times(plugin, Clock(), 3, question_s=5) == [1, 1 + 5 + 20, 26 + 5 + 20]
+    (job,) = submitted(tmp_path, "a")
+    clock = Clock({2.5: lambda: plugin.active_jobs.append(job)})
+    question_times(plugin, clock, 1)
+    assert plugin.ended == [job]
 
 
 def test_shutdown_is_not_slept_through(tmp_path: Path) -> None:
     plugin = Plugin(submitted(tmp_path, "a"))
-    clock = Clock({7.5: plugin.cancel})
-    assert question_times(plugin, clock, 1) == [8]
+    clock = Clock({7.2: plugin.cancel})
+    assert question_times(plugin, clock, 1) == [7.5]
 
 
 @pytest.fixture

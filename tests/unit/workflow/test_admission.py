@@ -93,6 +93,10 @@ def test_the_first_takes_in_the_others_and_their_own_steps_find_it_done(waiting:
         assert waiting.admit(name)
         assert waiting.results(name).admitted.is_file()
         assert not waiting.results(name).entered.exists()
+    waiting.results("third").built.unlink()
+    build_package(waiting.file, waiting.results("third").stem, cores=1)
+    assert read_outcome(waiting.results("third").built).package is None
+    assert not waiting.folder("third").exists()
 
 
 def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> None:
