@@ -60,7 +60,7 @@ def launch(
     root: options.Root = None,
 ) -> None:
     """Start SCRIPT as the ranks of a stack, with the environment and the programs that it needs."""
-    from channel_tools.workflow.launch import ScriptRequest, plan_script, write_job  # noqa: PLC0415
+    from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job  # noqa: PLC0415
 
     settings = options.settings_from(root, None)
     request = ScriptRequest(
@@ -71,6 +71,8 @@ def launch(
         write_result(write_job(settings, request, scheduler=emit, nodes=nodes, time=time, environ=os.environ), to)
         return
     plan = plan_script(settings, request, environ=os.environ)
+    if not dry_run:
+        check_script(request)
     for line in plan.lines():
         (print_line if dry_run else print_note)(line)
     if not dry_run:

@@ -59,6 +59,14 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
     )
 
 
+def check_script(request: ScriptRequest) -> None:
+    """Raise UsageError where no such script is here, unless other hosts are named: it may be on those alone."""
+    script = request.words[0]
+    if request.hosts_file is None and not script.startswith("-") and not (request.folder / script).is_file():
+        message = f"{script}: there is no such file in {request.folder}"
+        raise UsageError(message, hint="name the Python script to start, then its own arguments")
+
+
 def write_job(
     settings: Settings,
     request: ScriptRequest,

@@ -121,6 +121,7 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        (("nosuch.py", "train.py"), 2, "nosuch.py: there is no such file in "),
         (("--hosts", "{far}", "train.py"), 5, "cannot start ranks on far: ssh: connect to host far port 22"),
         (("--hosts", "{odd}", "train.py"), 3, "hosts:1: found 'two words here', expected NAME, NAME:RANKS"),
         (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, 3 are asked for"),
@@ -131,7 +132,7 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
         (("--emit", "pbs", "--ranks", "3", "--nodes", "2", "train.py"), 2, "3 ranks on 2 nodes"),
         (("--emit", "pbs", "--hosts", "{one}", "train.py"), 2, "--hosts and --emit together"),
     ],
-    ids=["far", "odd", "room", "silent", "stack", "no srun", "time", "nodes", "both"],
+    ids=["no script", "far", "odd", "room", "silent", "stack", "no srun", "time", "nodes", "both"],
 )
 def test_what_cannot_be_started_is_one_error(site: Site, words: tuple[str, ...], code: int, message: str) -> None:
     files = {"{far}": "far\n", "{odd}": "two words here\n", "{one}": "one:1\n"}
