@@ -12,6 +12,7 @@ import coverage
 import hypothesis
 import pytest
 
+from tests.support.command_line import start_server
 from tests.support.programs import restricted_path
 
 _LONGEST_FIRST = (
@@ -47,13 +48,14 @@ _EXAMPLES = 100 if os.environ.get("CHANNEL_TOOLS_TEST_HEAVY") else 25
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave only those programs on the PATH that every machine has, and undo an ignored SIGINT.
+    """Leave only those programs on the PATH that every machine has, serve commands, and undo an ignored SIGINT.
 
     Shells start background jobs with SIGINT ignored, and the programs that tests start would inherit it. Ranks import
     PyTorch hundreds of times; where its modules are compiled anew each time, half of the run goes there.
     """
     if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
         os.environ["PATH"] = restricted_path()
+        start_server()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # no deadline: what an example takes says how busy the machine is
     hypothesis.settings.register_profile("any machine", deadline=None, max_examples=_EXAMPLES)

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command line in processes of their own, without the second that each would take to start.
 
-A server process imports the command line once and forks for every call: each runs ``main`` with its own arguments,
-folder, environment and streams, and ends as it would from a shell.
+A server process imports all that commands use, once for all workers of a run, and forks for every call: each runs
+``main`` with its own arguments, folder, environment and streams, and ends as it would from a shell.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
+import contextlib
+import gc
 import importlib
 import json
 import os
+import pkgutil
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _LIMIT_S = 600
+_ADDRESS = "CHANNEL_TOOLS_TEST_COMMANDS"
+"""The variable that tells a run's workers where the server listens."""
 
 
 def run_tool(
@@ -31,42 +37,79 @@ def run_tool(
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder) / "stdout", Path(folder) / "stderr"]
         call = [words, str(cwd), {**kept, **(environ or {})}, list(map(str, streams))]
-        server = _server()
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(json.dumps(call) + "\n")
-        server.stdin.flush()
-        status = int(server.stdout.readline())
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.environ[_ADDRESS])
+            connection.sendall(json.dumps(call).encode() + b"\n")
+            with connection.makefile() as answer:
+                status = int(answer.readline())
         stdout, stderr = (path.read_text() for path in streams)
     return subprocess.CompletedProcess(["channel_tools", *words], status, stdout, stderr)
 
 
-@functools.cache
-def _server() -> subprocess.Popen[str]:
-    """One for the whole run; it ends when its standard input does."""
-    command = [sys.executable, "-m", "tests.support.command_line"]
-    root = Path(__file__).parents[2]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+def start_server() -> None:
+    """Have a server listen for the workers of this run; it ends with this process, whose pipe it holds."""
+    folder = tempfile.TemporaryDirectory()
+    address = str(Path(folder.name) / "commands")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        command = [sys.executable, "-m", "tests.support.command_line", str(listener.fileno())]
+        root = Path(__file__).parents[2]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=root)
+    os.environ[_ADDRESS] = address
+    atexit.register(folder.cleanup)
     atexit.register(server.__exit__, None, None, None)
-    return server
 
 
-def _serve() -> None:
-    from channel_tools.cli.entry import main  # noqa: PLC0415
+def _serve(listener: socket.socket) -> None:
+    """Answer until the run ends; the first call waits for the imports, as a run without calls needs none of them."""
+    prepared = False
+    while True:
+        ready, _, _ = select.select([sys.stdin, listener], [], [])
+        with contextlib.suppress(ChildProcessError):  # there is none
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if sys.stdin in ready:
+            return
+        prepared = prepared or _prepare()
+        with listener.accept()[0] as connection:
+            if os.fork() == 0:
+                listener.close()
+                _answer(connection)
+                os._exit(0)
 
-    # what most commands use; none of them starts a thread when it is imported
-    for name in ("channel_tools.cli.app", "channel_tools.matrix", "channel_tools.audit", "rattler"):
+
+def _prepare() -> bool:
+    """Import what commands import, none of which starts a thread, and fix it in memory for the copies to share."""
+    from typer.main import get_command  # noqa: PLC0415
+
+    import channel_tools.workflow  # noqa: PLC0415
+    from channel_tools.cli.app import app_for  # noqa: PLC0415
+
+    used = [f"channel_tools.workflow.{module.name}" for module in pkgutil.iter_modules(channel_tools.workflow.__path__)]
+    for name in (*used, "rich.progress", "rich.table", "typer.rich_utils", "multiprocessing.popen_spawn_posix"):
         importlib.import_module(name)
-    for line in sys.stdin:
-        arguments, folder, environ, streams = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become(arguments, folder, environ, streams)
-            signal.alarm(_LIMIT_S)
-            main()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    get_command(app_for(["list"])).make_context("channel_tools", ["list"])  # reading options imports a good deal more
+    assert len(list(Path("/proc/self/task").iterdir())) == 1
+    gc.collect()
+    gc.freeze()
+    return True
+
+
+def _answer(connection: socket.socket) -> None:
+    """Run the one command that the caller sends and say its exit code."""
+    with connection.makefile() as call:
+        arguments, folder, environ, streams = json.loads(call.readline())
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        _become(arguments, folder, environ, streams)
+        signal.alarm(_LIMIT_S)
+        from channel_tools.cli.entry import main  # noqa: PLC0415
+
+        main()
+    _, status = os.waitpid(child, 0)
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def _become(arguments: list[str], folder: str, environ: dict[str, str], streams: list[str]) -> None:
@@ -81,4 +124,4 @@ def _become(arguments: list[str], folder: str, environ: dict[str, str], streams:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
