@@ -105,7 +105,8 @@ class FoundationTable:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    # as matrix/load.py: docstrings of attributes would be parsed from this file by every command, models made by each
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class _RunExportsRow(_Strict):
@@ -123,31 +124,46 @@ class _Row(_Strict):
 
     model_config = ConfigDict(title="Package")
 
-    debs: list[str] = Field(default_factory=list)
-    """Debian binary packages, unpacked over each other in this order."""
-    wheels: list[str] = Field(default_factory=list)
-    """Projects on PyPI, with an optional version specifier."""
-    version: str | None = None
-    """The package's version; by default that of the first deb or wheel."""
-    depends: list[str] = Field(default_factory=list)
-    """MatchSpecs on other rows; a wheel's own requirements are added."""
-    constrains: list[str] = Field(default_factory=list)
-    """MatchSpecs that hold where these packages are installed as well."""
+    debs: list[str] = Field(
+        default_factory=list, description="Debian binary packages, unpacked over each other in this order."
+    )
+    wheels: list[str] = Field(default_factory=list, description="Projects on PyPI, with an optional version specifier.")
+    version: str | None = Field(
+        default=None, description="The package's version; by default that of the first deb or wheel."
+    )
+    depends: list[str] = Field(
+        default_factory=list, description="MatchSpecs on other rows; a wheel's own requirements are added."
+    )
+    constrains: list[str] = Field(
+        default_factory=list, description="MatchSpecs that hold where these packages are installed as well."
+    )
     run_exports: _RunExportsRow = Field(default_factory=_RunExportsRow)
-    keep: list[str] = Field(default_factory=list)
-    """Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` matches ``/``."""
-    drop: list[str] = Field(default_factory=list)
-    """Globs on paths in the prefix, applied after the repairs: what to leave out."""
-    skip: list[str] = Field(default_factory=list)
-    """Globs on paths in the .deb or wheel that are never unpacked."""
-    repairs: list[str] = Field(default_factory=list)
-    """Steps that make the unpacked tree work at any prefix, in order: the names in foundation/repairs."""
-    build: str = "h{hash}_0"
-    """The build string; holds ``{hash}``, may hold ``{py}`` and ``{flavour}``."""
-    noarch: bool = False
-    """Whether it goes into the noarch subdir; a wheel's own tag decides."""
-    optional: bool = False
-    """Made only when needed: asked for by name, a dependency of what is made, or required by a wheel."""
+    keep: list[str] = Field(
+        default_factory=list,
+        description="Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` "
+        "matches ``/``.",
+    )
+    drop: list[str] = Field(
+        default_factory=list, description="Globs on paths in the prefix, applied after the repairs: what to leave out."
+    )
+    skip: list[str] = Field(
+        default_factory=list, description="Globs on paths in the .deb or wheel that are never unpacked."
+    )
+    repairs: list[str] = Field(
+        default_factory=list,
+        description="Steps that make the unpacked tree work at any prefix, in order: the names in foundation/repairs.",
+    )
+    build: str = Field(
+        default="h{hash}_0",
+        description="The build string; holds ``{hash}``, may hold ``{py}`` and ``{flavour}``.",
+    )
+    noarch: bool = Field(
+        default=False, description="Whether it goes into the noarch subdir; a wheel's own tag decides."
+    )
+    optional: bool = Field(
+        default=False,
+        description="Made only when needed: asked for by name, a dependency of what is made, or required by a wheel.",
+    )
 
 
 class _Combinations(_Strict):
@@ -155,12 +171,11 @@ class _Combinations(_Strict):
 
     model_config = ConfigDict(title="Combinations")
 
-    python: list[_Minor] = Field(default_factory=list)
-    """Pythons beside the header's, which a recipe builds."""
-    pytorch: list[str] = Field(default_factory=list)
-    """Releases of PyTorch beside that of its row."""
-    packages: list[str]
-    """The rows that are made anew for each."""
+    python: list[_Minor] = Field(
+        default_factory=list, description="Pythons beside the header's, which a recipe builds."
+    )
+    pytorch: list[str] = Field(default_factory=list, description="Releases of PyTorch beside that of its row.")
+    packages: list[str] = Field(description="The rows that are made anew for each.")
 
 
 class _File(_Strict):
@@ -168,18 +183,20 @@ class _File(_Strict):
 
     model_config = ConfigDict(title="FoundationTable")
 
-    suite: str | None = None
-    """Debian's code name of the release that the .debs come from."""
-    python: _Minor | None = None
-    """The foundation's Python, as ``3.11``."""
-    glibc: str | None = Field(default=None, pattern=r"^2\.\d+$")
-    """The newest glibc that a wheel may ask for: the release's own."""
-    combinations: _Combinations | None = None
-    """What is made only when a variant needs it; may be left out."""
-    conda_names: dict[str, str] | None = None
-    """PyPI's project name to conda-forge's package name, where the two differ."""
-    packages: dict[str, _Row]
-    """Rows by conda package name."""
+    suite: str | None = Field(default=None, description="Debian's code name of the release that the .debs come from.")
+    python: _Minor | None = Field(default=None, description="The foundation's Python, as ``3.11``.")
+    glibc: str | None = Field(
+        default=None,
+        pattern=r"^2\.\d+$",
+        description="The newest glibc that a wheel may ask for: the release's own.",
+    )
+    combinations: _Combinations | None = Field(
+        default=None, description="What is made only when a variant needs it; may be left out."
+    )
+    conda_names: dict[str, str] | None = Field(
+        default=None, description="PyPI's project name to conda-forge's package name, where the two differ."
+    )
+    packages: dict[str, _Row] = Field(description="Rows by conda package name.")
 
 
 def table_schema() -> dict[str, Any]:

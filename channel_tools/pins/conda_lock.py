@@ -57,7 +57,8 @@ _Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # most commands read no such file
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class ChannelEntry(_Model):
