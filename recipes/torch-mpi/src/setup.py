@@ -61,7 +61,7 @@ def make_extension() -> CppExtension:
         name="torch_mpi._C",
         sources=[join_sources()],
         include_dirs=[str(shared_headers()), str(mpi / "include")],
-        libraries=["dl"],
+        libraries=["dl", "pthread"],  # of their own before glibc 2.34
         extra_compile_args=[
             "-O1",  # compiles in two thirds of the time, and the work is MPI's and of PyTorch's kernels
             "-g0",

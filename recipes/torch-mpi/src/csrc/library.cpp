@@ -2,10 +2,11 @@
 #include "library.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <pthread.h>
 
-#include <mutex>
+#include <atomic>
 #include <stdexcept>
+#include <system_error>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/MPICudaAware.hpp>
@@ -14,8 +15,20 @@ namespace torch_mpi {
 
 namespace {
 
-// In which process MPI runs; a child by fork() inherits the value.
-pid_t owner = 0;
+// Whose MPI this process has: every call asks, and getpid() would be a system call each time.
+enum class Owner { kNobody, kThisProcess, kParent };
+std::atomic<Owner> owner{Owner::kNobody};
+
+void note_in_children() {
+    const int code = pthread_atfork(nullptr, nullptr, [] {
+        if (owner == Owner::kThisProcess) {
+            owner = Owner::kParent;
+        }
+    });
+    if (code != 0) {
+        throw std::runtime_error("pthread_atfork: " + std::generic_category().message(code));
+    }
+}
 
 std::string first_line_of_version() {
     std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
@@ -66,8 +79,9 @@ LibraryFacts start_and_ask() {
     int minor = 0;
     MPI_Get_version(&facts.standard, &minor);
     facts.standard = 100 * facts.standard + 10 * minor;
+    note_in_children();
     start_mpi(facts);
-    owner = getpid();
+    owner = Owner::kThisProcess;
     MPI_Comm_rank(MPI_COMM_WORLD, &facts.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &facts.size);
     return facts;
@@ -81,7 +95,7 @@ const LibraryFacts &start_library() {
 }
 
 bool library_usable() {
-    if (owner != getpid()) {
+    if (owner != Owner::kThisProcess) {
         return false;
     }
     int finalized = 0;
@@ -90,7 +104,7 @@ bool library_usable() {
 }
 
 void require_library() {
-    if (owner != getpid()) {
+    if (owner == Owner::kParent) {
         throw_backend_error(
             "MPI was started in another process, of which this one is a copy by fork(), and serves that one alone: "
             "start processes that use torch.distributed by \"spawn\" or by MPI's launcher");
