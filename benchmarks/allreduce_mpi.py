@@ -34,7 +34,7 @@ SPECS = ("pytorch-cray-mpich=*=plugin*", "mpich", "pip", "numpy")
 SUBDIR = "linux-64"
 LIMIT_S = 900.0
 RANK = Path(__file__).with_name("mpi_rank.py")
-PATHS = ("torch-mpi", "mpi4py", "gloo")
+PATHS = ("torch-mpi", "mpi4py", "PyTorch+mpi4py", "gloo")
 SIZES = ((1, 100, 1000), (256, 100, 1000), (16 << 10, 20, 200), (1 << 18, 5, 60), (1 << 20, 3, 30), (16 << 20, 1, 9))
 """Elements of float32, calls that do not count, calls that do."""
 
@@ -101,8 +101,8 @@ def write_report(rows: Sequence[Measured], idle: dict[int, float], folder: Path)
     shares = ", ".join(f"{share:.0%} with {ranks} ranks" for ranks, share in idle.items())
     lines = [
         f"{about['date']}, {about['cores']} cores; of a core an idle rank takes {shares}.\n",
-        "| ranks | size | torch-mpi (quartiles) | mpi4py | gloo | times mpi4py | times gloo | load |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| ranks | size | torch-mpi (quartiles) | mpi4py | PyTorch+mpi4py | gloo | times mpi4py | times gloo | load |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         times = " | ".join(format_spread(row.seconds[path]) for path in PATHS)

@@ -4,6 +4,9 @@
 Each call of an allreduce follows one of the others' on the same values, after a barrier; all sums are compared. Who
 comes first changes from round to round: a call finds caches that the one before it has filled or emptied. Writes
 rank-N.json beside the plan: seconds of each call by path and size, and the processor time of an idle wait.
+
+What PyTorch itself takes for a call is in the path "PyTorch+mpi4py": no backend can be faster than one that does
+nothing, with MPI's blocking call after it.
 """
 
 from __future__ import annotations
@@ -27,16 +30,37 @@ LIMIT = timedelta(minutes=5)
 
 
 def paths_of(port: int) -> dict[str, Callable[[torch.Tensor], object]]:
-    """torch-mpi as scripts call it; mpi4py's in-place Allreduce; gloo's group, which spares c10d's Python."""
+    """torch-mpi as scripts call it; mpi4py's in-place Allreduce, alone and after a call of PyTorch that does nothing;
+    gloo's group, which spares c10d's Python.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=LIMIT)
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, LIMIT)
     comm = MPI.COMM_WORLD.Dup()
+    nothing = group_that_does_nothing(rank, size)
+
+    def mpi4py(tensor: torch.Tensor) -> None:
+        comm.Allreduce(MPI.IN_PLACE, tensor.numpy())
+
+    def mpi4py_after_pytorch(tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor, group=nothing)
+        mpi4py(tensor)
+
     return {
         "torch-mpi": dist.all_reduce,
-        "mpi4py": lambda tensor: comm.Allreduce(MPI.IN_PLACE, tensor.numpy()),
+        "mpi4py": mpi4py,
+        "PyTorch+mpi4py": mpi4py_after_pytorch,
         "gloo": lambda tensor: gloo.allreduce([tensor]).wait(),
     }
+
+
+def group_that_does_nothing(rank: int, size: int) -> dist.ProcessGroup:
+    """Of PyTorch's own backend for tests, which carries nothing."""
+    group = dist.ProcessGroup(rank, size)
+    backend = torch._C._distributed_c10d.FakeProcessGroup._create_internal(rank, size)
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
+    group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    return group
 
 
 def measure(
