@@ -5,8 +5,8 @@ Each call of an allreduce follows one of the others' on the same values, after a
 comes first changes from round to round: a call finds caches that the one before it has filled or emptied. Writes
 rank-N.json beside the plan: seconds of each call by path and size, and the processor time of an idle wait.
 
-What PyTorch itself takes for a call is in the path "PyTorch+mpi4py": no backend can be faster than one that does
-nothing, with MPI's blocking call after it.
+What PyTorch itself takes for a call shows in the path "PyTorch+mpi4py": a backend that does nothing, with MPI's
+blocking call after it, is about what a backend can reach.
 """
 
 from __future__ import annotations
