@@ -8,16 +8,27 @@ import select
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 PATIENCE_S = 60.0
 RANDOM_KILLS = int(os.environ.get("CHANNEL_TOOLS_TEST_KILLS", "20"))
 """At how many random moments a test of kills strikes; docs/reference/reliability.md tells of runs with 200."""
+
+
+def run_here(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], **_: object
+) -> Iterator[tuple[_Item, _Result]]:
+    """In place of system.workers.run_in_processes: in this process, one after the other."""
+    for item in items:
+        yield item, function(item)
 
 
 def assert_ended(process_ids: list[int]) -> None:

@@ -55,6 +55,7 @@ def test_an_empty_folder_is_no_proof(tmp_path: Path) -> None:
         verify_foundation(tmp_path, progress=SilentProgress())
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_damage_is_a_finding_beside_the_others(channel: Path) -> None:
     cut = toy_package(channel, "liba", {"lib/liba.so.1": LIBA * 50})
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])

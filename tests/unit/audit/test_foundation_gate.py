@@ -33,6 +33,7 @@ def admit(settings: Settings, channel: Channel, *files: Path) -> None:
     admit_foundation(settings, channel, files, jobs=1, progress=SilentProgress())
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_sound_foundation_passes(tmp_path: Path, settings: Settings) -> None:
     made = tmp_path / "foundation"
     admit(settings, new_channel(tmp_path), LOWER.write(made), UPPER.write(made))
@@ -46,6 +47,7 @@ def test_one_spoiled_package_keeps_all_of_it_out(tmp_path: Path, settings: Setti
     assert "lower" not in caught.value.message
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_the_channel_has_is_not_read_again(tmp_path: Path, settings: Settings) -> None:
     channel, made = new_channel(tmp_path), tmp_path / "foundation"
     before = SPOILED.write(made)

@@ -49,6 +49,7 @@ def prefix(tmp_path: Path) -> Prefix:
     return Prefix(tmp_path / "env")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_sound_environment_has_no_finding(prefix: Prefix) -> None:
     assert is_prefix(prefix.path)
     assert not is_prefix(prefix.path.parent)
@@ -91,6 +92,7 @@ def test_each_fault_is_found_in_its_package(prefix: Prefix) -> None:
     ]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_the_recipe_declares_holds_once_installed(prefix: Prefix, tmp_path: Path) -> None:
     unpacked = tmp_path / "pkgs" / "site-1.0-0"
     (unpacked / "info").mkdir(parents=True)
@@ -103,6 +105,7 @@ def test_what_the_recipe_declares_holds_once_installed(prefix: Prefix, tmp_path:
     assert [row.reason for row in report.excused] == ["XRT is the site's"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_damaged_record_is_named(prefix: Prefix) -> None:
     (prefix.path / "conda-meta" / "toy-1.0-0.json").write_text("{")
     with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.json: not valid JSON"):

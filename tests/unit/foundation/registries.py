@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.foundation.model import LockedArtifact
-    from channel_tools.foundation.record import RecordedPackage
-    from channel_tools.foundation.worker import PackageJob
 
 _UNREACHABLE = ("--index-url", "http://127.0.0.1:9/simple", "--retries", "1")
 needs_apt = pytest.mark.skipif(not has("apt-get"), reason="this host has no apt")
@@ -130,14 +128,6 @@ def make_registries(root: Path, monkeypatch: pytest.MonkeyPatch) -> Registries:
         store=DownloadStore(folder=root / "store"),
     )
     return Registries(debs=debs, wheels=wheels, sources=sources)
-
-
-def run_here(
-    function: Callable[[PackageJob], RecordedPackage], jobs: Sequence[PackageJob], **_: object
-) -> Iterator[tuple[PackageJob, RecordedPackage]]:
-    """In place of worker.run_in_processes: in this process, one after the other."""
-    for job in jobs:
-        yield job, function(job)
 
 
 class NotedProgress:

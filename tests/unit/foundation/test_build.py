@@ -14,8 +14,9 @@ from channel_tools.foundation.build import FoundationRequest, FoundationResult, 
 from channel_tools.foundation.record import RECORD_NAME, read_record
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import exclusive_lock, sha256_of_file
+from tests.support.processes import run_here
 from tests.unit.foundation.archives import make_table
-from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt, run_here
+from tests.unit.foundation.registries import NotedProgress, Registries, make_registries, needs_apt
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,9 @@ from channel_tools.foundation import worker
 from channel_tools.foundation.build import FoundationRequest, FoundationResult, build_foundation
 from channel_tools.foundation.record import read_record
 from channel_tools.system.errors import FoundationError
+from tests.support.processes import run_here
 from tests.unit.foundation.archives import HEADER, make_table
-from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt, run_here
+from tests.unit.foundation.registries import NotedProgress, Registries, needs_apt
 from tests.unit.foundation.toys import toy_package
 
 if TYPE_CHECKING:
