@@ -17,6 +17,7 @@ from channel_tools.build.compiler_cache import CachedCompilers
 from channel_tools.build.failures import kind_of
 from channel_tools.build.model import RECIPE_FILE, VARIANTS_FILE, WorkerResult
 from channel_tools.build.resume import take_over
+from channel_tools.build.special_files import special_file
 from channel_tools.system.errors import BuildError, ChannelToolsError
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
             package_format="conda:min",  # it is packed again, by settle_package
         )
     except rattler_build.RattlerBuildError as err:
-        return _failed(err, kind=None)
+        failed = _failed(err, kind=None)
+        if failed.failure == "other" and (fault := special_file(Path(spec.output))):
+            print(f"error: {fault}", flush=True)  # noqa: T201 - as above
+            return WorkerResult(failure="file", message=fault)
+        return failed
     finally:
         preparation.conclude()
     if preparation.is_needed and not callback.environments_seen:

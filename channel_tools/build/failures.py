@@ -67,6 +67,11 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
         "no space is left on the device",
         "free space, or choose another place with --output; then run the same command again: what is complete is kept",
     ),
+    "file": (
+        BuildError,
+        "a file of it cannot be packed",
+        "remove the file at the end of the build script; then run the same command again",
+    ),
     "changed": (
         BuildError,
         "it cannot go on where it failed",

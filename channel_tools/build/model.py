@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from channel_tools.system.errors import ChannelToolsError
 
 FailureKind = Literal[
-    "script", "test", "solve", "install", "recipe", "source", "network", "disk", "changed", "killed", "other"
+    "script", "test", "solve", "install", "recipe", "source", "network", "disk", "file", "changed", "killed", "other"
 ]
 EngineName = Literal["rattler-build", "conda-build"]
 Status = Literal["built", "failed", "not_started"]

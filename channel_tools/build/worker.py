@@ -23,7 +23,8 @@ import msgspec
 from channel_tools.build.failures import failure_of, not_the_expected
 from channel_tools.build.model import SPEC_FILE, BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
 from channel_tools.build.resume import can_resume, set_aside
-from channel_tools.system.errors import ChannelToolsError, ConfigError
+from channel_tools.build.special_files import StuckEngine
+from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
 from channel_tools.system.files import disk_full_reported, write_bytes_atomically
 from channel_tools.system.processes import start_command
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
@@ -203,7 +204,14 @@ def main(spec_file: Path) -> int:
     """Build what ``spec_file`` says; returns 0 when the result file was written, whatever the result is."""
     spec = msgspec.json.decode(spec_file.read_bytes(), type=WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
-    status = supervise(lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed)
+    engine, own = StuckEngine(Path(spec.output)), os.getpid()
+    try:
+        status = supervise(
+            lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed, check=lambda: engine.check(own)
+        )
+    except BuildError as err:
+        print(f"error: {err.message}", flush=True)  # noqa: T201 - the worker's output is the build's log
+        return _finish(spec, WorkerResult(failure="file", message=err.message))
     if status == 0 and spec.kept is None:  # what the rest of a build takes says nothing of the next
         usage = BuildUsage(
             seconds=time.monotonic() - started_s,

@@ -191,7 +191,7 @@ class Consumption:
 
     def sample(self) -> None:
         """Look at the descendants of this process."""
-        memory = sum(_resident_bytes(process_id) for process_id in _descendants(os.getpid()))
+        memory = sum(_resident_bytes(process_id) for process_id in descendants(os.getpid()))
         self.memory_bytes = max(self.memory_bytes, memory)
 
     def close(self) -> None:
@@ -209,13 +209,28 @@ def _resident_bytes(process_id: int) -> int:
     return pages * resource.getpagesize()
 
 
-def supervise(run: Callable[[], int], *, parent_pid: int, consumed: Consumption | None = None) -> int:
+def processor_ticks(process_id: int) -> int:
+    """How much of a processor a process has used, in the kernel's ticks; 0 for one that has ended."""
+    try:
+        fields = Path("/proc", str(process_id), "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def supervise(
+    run: Callable[[], int],
+    *,
+    parent_pid: int,
+    consumed: Consumption | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> int:
     """Run ``run`` in a forked child; returns its exit status, or 128 + the signal that ended it or this process.
 
     Call it in a process of its own without threads, which becomes the subreaper of all that ``run`` starts: processes
     that outlive their parent, also in sessions of their own, become its children. When it returns (``run`` has ended, a
     signal asked for the end, or ``parent_pid`` has died), no descendant of the process is alive. ``consumed`` gets what
-    they all took.
+    they all took. With it ``check`` is called once a second; what it raises ends them and is raised.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -226,7 +241,7 @@ def supervise(run: Callable[[], int], *, parent_pid: int, consumed: Consumption 
     if child == 0:
         _run_supervised(run, supervisor)
     try:
-        return _await_end(child, consumed)
+        return _await_end(child, consumed, check)
     finally:
         _end_descendants()
         if consumed is not None:
@@ -244,9 +259,9 @@ def _run_supervised(run: Callable[[], int], supervisor: int) -> None:
         os._exit(status)
 
 
-def _await_end(child: int, consumed: Consumption | None) -> int:
+def _await_end(child: int, consumed: Consumption | None, check: Callable[[], None]) -> int:
     while True:
-        number = _next_signal(consumed)
+        number = _next_signal(consumed, check)
         if number in _ENDING:
             return SIGNALLED + number
         status = _reap().get(child)
@@ -255,11 +270,12 @@ def _await_end(child: int, consumed: Consumption | None) -> int:
             return code if code >= 0 else SIGNALLED - code
 
 
-def _next_signal(consumed: Consumption | None) -> int:
+def _next_signal(consumed: Consumption | None, check: Callable[[], None]) -> int:
     if consumed is None:
         return signal.sigwait(_AWAITED)
     while (got := signal.sigtimedwait(_AWAITED, _SAMPLE_S)) is None:
         consumed.sample()
+        check()
     return got.si_signo
 
 
@@ -274,8 +290,8 @@ def _reap() -> dict[int, int]:
 
 def _end_descendants() -> None:
     """Kill all descendants; those that a dying process leaves become our children and are found in the next round."""
-    while descendants := _descendants(os.getpid()):
-        for process_id in descendants:
+    while left := descendants(os.getpid()):
+        for process_id in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -284,7 +300,8 @@ def _end_descendants() -> None:
     _reap()
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
+    """The processes that a process has started, directly or through others."""
     children: dict[int, list[int]] = {}
     for process_id, parent, is_zombie in _processes():
         if not (is_zombie and parent != root):

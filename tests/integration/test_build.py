@@ -172,6 +172,18 @@ def test_independent_packages_are_built_at_once(folder: Path) -> None:
             id="prefix in a binary file",
         ),
         pytest.param(
+            {"script": "mkdir $PREFIX/bin; mkfifo $PREFIX/bin/pipe"},
+            BuildError,
+            ["a file of it cannot be packed (bin/pipe is a named pipe; a package holds files, folders and links)"],
+            id="a named pipe",
+        ),
+        pytest.param(
+            {"script": "cd $PREFIX; exec python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"open\")'"},
+            BuildError,
+            ["a file of it cannot be packed (open is a socket;"],
+            id="a socket",
+        ),
+        pytest.param(
             {"build_string": "other_0"},
             BuildError,
             ["gave noarch/bad-1.0-other_0.conda; expected noarch/bad-1.0-h_0.conda"],
