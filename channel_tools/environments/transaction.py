@@ -30,6 +30,7 @@ from rattler.package_cache import PackageCache, ValidationMode
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.solving import UNREACHABLE, one_line
 from channel_tools.environments.activation import check_prefix_path
+from channel_tools.environments.linked_files import clashing_files, has_cached_file_of_other_size
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -162,7 +163,7 @@ class Target:
     subdir: str
     client: Client
     hash_cached: bool = False
-    """Whether the files of the package cache are read and hashed before they are linked; else they need be there."""
+    """Whether the files of the package cache are hashed before they are linked; else their sizes have to be right."""
 
 
 def installed_builds(prefix: Path) -> dict[str, str]:
@@ -257,6 +258,8 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
     asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
     _record_requested_specs(target)
     marker.unlink()
+    if clashes := clashing_files(target.prefix):
+        progress.note(clashes)
     return len(fresh) + len({name for name, *_ in present} - {name for name, *_ in wanted})
 
 
@@ -273,7 +276,8 @@ async def install_records(
     target.package_cache.mkdir(parents=True, exist_ok=True)
     # what fails it is fetched again: scratch folders are purged file by file, and files of the cache are those of all
     # environments on its file system, where somebody may have edited one
-    validation = ValidationMode.full() if target.hash_cached else ValidationMode.fast()
+    hashed = target.hash_cached or has_cached_file_of_other_size(solution, target.package_cache)
+    validation = ValidationMode.full() if hashed else ValidationMode.fast()
     with progress.task(f"{verb} {target.prefix.name}", total=len(solution)) as task:
         try:
             await rattler.install(

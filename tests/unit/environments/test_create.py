@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 from contextlib import AbstractContextManager, contextmanager
@@ -191,6 +192,17 @@ class TestExistingEnvironment:
             install("tool")
 
 
+class TestClashingFiles:
+    def test_what_is_left_out_is_said(self, install: Installer, channel: ToyChannel) -> None:
+        channel.add("first", files={"share/same": b"first", "share/own": b""}, index=False)
+        channel.add("second", files={"share/same": b"second"})
+        progress = RecordingProgress()
+        install("first", "second", progress=progress)
+        assert (install.prefix / "share/same").read_bytes() == b"first"
+        (note,) = progress.notes
+        assert note.endswith("left out, since another's is there: share/same of second")
+
+
 class TestRefusedPrefix:
     def test_a_file(self, install: Installer) -> None:
         install.prefix.write_text("mine")
@@ -311,6 +323,12 @@ class TestDamagedCache:
     def test_a_file_that_is_gone_is_unpacked_again(self, install: Installer) -> None:
         install("library ==1.0")
         (install.root / "pkgs/library-1.0-0/lib/library").unlink()
+        replace(install, prefix_name="second")("library ==1.0")
+        assert (install.root / "second/lib/library").read_bytes() == b"one"
+
+    def test_a_file_that_was_cut_is_unpacked_again(self, install: Installer) -> None:
+        install("library ==1.0")
+        os.truncate(install.root / "pkgs/library-1.0-0/lib/library", 0)
         replace(install, prefix_name="second")("library ==1.0")
         assert (install.root / "second/lib/library").read_bytes() == b"one"
 
