@@ -32,6 +32,7 @@ _SPEEDS = ((16 << 10, 5, 30), (1 << 20, 3, 15), (16 << 20, 1, 5))
 _FEW_CALLS = (1, 5)
 _GRID_NUMEL = 1_003
 _SIZED: tuple[tuple[str, Data], ...] = (("float32", "positive"), ("int32", "range"))
+_WIDE = frozenset({"int32", "int64", "float64"})
 _MEASURES: dict[Data, Measure] = {
     "positive": "element",
     "normal": "unit",
@@ -135,10 +136,11 @@ def sized_case(dtype: str, numel: int, data: Data | None = None) -> Case:
 
 
 def _grid() -> Iterator[Case]:
-    """Small whole numbers, whose results are exact in every type."""
+    """Whole numbers whose results are exact in their type, and in no narrower one where that has room for them."""
     for dtype in DTYPE_BYTES:
+        data: Data = "range" if dtype in _WIDE else "small"
         for op in OPS:
-            yield Case(name=f"{dtype} {op}", dtype=dtype, data="small", numel=_GRID_NUMEL, op=op)
+            yield Case(name=f"{dtype} {op}", dtype=dtype, data=data, numel=_GRID_NUMEL, op=op)
 
 
 def _special_cases(max_numel: int) -> Iterator[Case]:

@@ -56,7 +56,13 @@ def make_finite(tensor: Any) -> None:  # noqa: ANN401  (as above)
     tensor.nan_to_num_()
 
 
-SPOILED_RESULTS = {"wrong-sums": add_one, "infinities-lost": make_finite}
+def narrow(tensor: Any) -> None:  # noqa: ANN401  (as above)
+    """Leave of a double what a single holds."""
+    if str(tensor.dtype) == "torch.float64":
+        tensor.copy_(tensor.float())
+
+
+SPOILED_RESULTS = {"wrong-sums": add_one, "infinities-lost": make_finite, "narrowed": narrow}
 
 
 def make_faulty(worker: ModuleType) -> None:

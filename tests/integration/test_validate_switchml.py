@@ -97,6 +97,13 @@ def test_lost_infinities_fail(run: Run) -> None:
     }
 
 
+def test_sums_in_a_narrower_type_fail(run: Run) -> None:
+    assert failed(run(VALIDATION_FAULT="narrowed")) == {
+        "what gloo carried is exact",
+        "each case was right and took its route on every rank",
+    }
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

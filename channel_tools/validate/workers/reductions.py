@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20  # elements made and compared at a time; a multiple of every packet size
 INT32_LIMIT = 2**31
+EXACT_LIMITS = {"int32": INT32_LIMIT, "int64": 2**63, "float64": 2**53}
+"""Below which a type holds every whole number, and so every sum of those that ranks share it out among."""
 SPREAD_EXPONENTS = 41
 _SIOCGIFADDR = 0x8915
 _ANY_PORT = 9
@@ -147,8 +149,8 @@ class Values:
             case "nonfinite":
                 values = self._with_nonfinite(torch.randn(count, generator=generator), rank, start)
             case "range":
-                limit = (INT32_LIMIT - 1) // self.world
-                values = torch.randint(-limit, limit + 1, (count,), generator=generator, dtype=dtype)
+                limit = (EXACT_LIMITS[self.case.dtype] - 1) // max(2, self.world)
+                values = torch.randint(-limit, limit + 1, (count,), generator=generator).to(dtype)
             case "full":
                 values = torch.randint(-INT32_LIMIT, INT32_LIMIT, (count,), generator=generator, dtype=dtype)
             case "small":

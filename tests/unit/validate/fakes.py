@@ -44,7 +44,7 @@ def small_plan() -> SwitchmlPlan:
             Case(name="floats", dtype="float32", data="positive", numel=1000),
             Case(name="none", dtype="float32", data="positive", numel=0),
             Case(name="integers", dtype="int32", data="range", numel=257, calls=4, is_async=True),
-            Case(name="doubles", dtype="float64", data="small", numel=10, reason="dtype"),
+            Case(name="doubles", dtype="float64", data="range", numel=10, reason="dtype"),
             Case(name="infinities", dtype="float32", data="nonfinite", numel=2000),
         ),
         speeds=(Speed(dtype="int32", numel=1 << 20, warmups=1, repetitions=3),),

@@ -27,8 +27,10 @@ def test_every_stack_is_asked_for_the_same_table() -> None:
     table = [case.name for case in standard_cases()]
     assert [case.name for case in plan.cases] == [case.name for case in make_plan(SwitchmlOptions()).cases] == table
     assert plan.omitted == ()
-    small = {(case.dtype, case.op) for case in plan.cases if case.data == "small" and case.group == "default"}
-    assert len(small) == 6 * 3
+    grid = {(case.dtype, case.op): case.data for case in plan.cases if case.name == f"{case.dtype} {case.op}"}
+    assert len(grid) == 6 * 3
+    # a double that travelled as a single, or an int64 as an int32, would sum small numbers right
+    assert {dtype for (dtype, _), data in grid.items() if data == "range"} == {"float64", "int32", "int64"}
     assert {(speed.dtype, speed.numel) for speed in plan.speeds} == {
         (dtype, numel) for dtype in ("float32", "int32") for numel in (16 << 10, 1 << 20, 16 << 20)
     }
