@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -262,6 +263,7 @@ def validate_installed(
     name = variants.report_name(choice)
     folder = settings.reports / "history" / name
     earlier = read_history(folder) if request.keeps_history else ()
+    _check_folder(settings.reports)
     report = validate_stack(
         ValidationRequest(
             stack=stack.name,
@@ -292,6 +294,13 @@ def validate_installed(
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
     return report, path
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise OSError for a folder that no report can be written to, which after the run would lose what it found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _keep_result(settings: Settings, report: ValidationReport) -> None:

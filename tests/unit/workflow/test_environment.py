@@ -30,6 +30,16 @@ def test_a_stack_without_validation_is_not_validated(tmp_path: Path) -> None:
     assert not settings.output.exists()
 
 
+def test_a_report_that_could_not_be_kept_is_no_reason_to_begin(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    settings.reports.symlink_to("/proc")  # nobody may write there, root neither
+    install = InstallRequest(stack="udp", channels=("file:///there/is/none",))
+    request = ValidateRequest(install=install, ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={})
+    with pytest.raises(OSError, match=str(settings.reports)):
+        validate_installed(settings, request, progress=SilentProgress())
+    assert not settings.work.exists()
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
