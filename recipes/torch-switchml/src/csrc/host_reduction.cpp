@@ -263,8 +263,8 @@ bool HostReduction::take_result() {
     const Job *const job = job_of_chunk(chunk);
     const JobPlan &plan = job->plan;
     if (plan.numel > 0) {
-        std::memcpy(job->data + plan.chunk_offset(chunk) * kElementBytes, board_->result(chunk),
-                    plan.chunk_numel(chunk) * kElementBytes);
+        copy_result(job->data + plan.chunk_offset(chunk) * kElementBytes, board_->result(chunk),
+                    plan.chunk_numel(chunk) * kElementBytes, plan.numel);
     }
     const bool last = chunk + 1 == plan.first_chunk + plan.num_chunks();
     board_->advance(&RankProgress::taken, chunk + 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sums of elements in the order of their sources.
+// What a rank does with elements: sums in the order of their sources, and
+// results on their way out of the shared memory.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +16,10 @@ namespace torch_switchml {
 // nearest. No buffer needs an alignment beyond its elements'; `out` overlaps
 // no source.
 void sum_sources(char *out, const std::vector<const char *> &sources, uint64_t numel, Dtype dtype);
+
+// As memcpy, for a part of a tensor of `numel` elements, which the caller gets
+// all at once: a large one goes past the caches, which could not keep it until
+// it is read and whose content the next parts need.
+void copy_result(char *to, const char *from, uint64_t bytes, uint64_t numel);
 
 }  // namespace torch_switchml

@@ -4,6 +4,7 @@
 // test is a name on the command line.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -98,6 +99,26 @@ void integers_are_exact_and_wrap(Rank &rank) {
         }
         CHECK(rank.reduce(values.data(), numel, Dtype::kInt32) == SWITCHML_OK);
         CHECK(values == expected);
+    }
+}
+
+// Also of tensors that are large enough to go past the caches, in whole lines.
+void results_fit_tensors_at_any_address(Rank &rank) {
+    constexpr int32_t kGuard = -1;
+    for (const uint64_t numel : {uint64_t{100}, kChunkNumel + 3}) {
+        for (const std::size_t offset : {1U, 2U, 15U}) {
+            std::vector<int32_t> memory(offset + numel + 16, kGuard);
+            const auto begin = memory.begin() + static_cast<std::ptrdiff_t>(offset);
+            const auto end = begin + static_cast<std::ptrdiff_t>(numel);
+            std::iota(begin, end, 0);
+            CHECK(rank.reduce(&*begin, numel, Dtype::kInt32) == SWITCHML_OK);
+            const auto size = static_cast<int32_t>(rank.size);
+            for (uint64_t index = 0; index < numel; ++index) {
+                CHECK(memory[offset + index] == size * static_cast<int32_t>(index));
+            }
+            const auto untouched = [](int32_t value) { return value == kGuard; };
+            CHECK(std::all_of(memory.begin(), begin, untouched) && std::all_of(end, memory.end(), untouched));
+        }
     }
 }
 
@@ -263,6 +284,7 @@ const std::map<std::string, Test> &tests() {
         {"floats_are_within_the_bound", {3, &floats_are_within_the_bound}},
         {"integers_are_exact_and_wrap", {4, &integers_are_exact_and_wrap}},
         {"a_single_rank", {1, &integers_are_exact_and_wrap}},
+        {"results_fit_tensors_at_any_address", {3, &results_fit_tensors_at_any_address}},
         {"infinities_and_nans_stay", {2, &infinities_and_nans_stay}},
         {"many_jobs_keep_their_order", {4, &many_jobs_keep_their_order}},
         {"a_job_waits_for_no_later_one", {3, &a_job_waits_for_no_later_one}},
