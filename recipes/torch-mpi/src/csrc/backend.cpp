@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include <torch/csrc/distributed/c10d/debug.h>
+
 #include "buffer.h"
 #include "elements.h"
 #include "engine.h"
@@ -47,6 +49,29 @@ void count_neighbours() {
     cpu_set_t cores;
     CPU_ZERO(&cores);
     Backoff::set_crowded(sched_getaffinity(0, sizeof(cores), &cores) != 0 || ranks > CPU_COUNT(&cores));
+}
+
+// Whether every rank has to bring as many elements as the others.
+bool is_even(c10d::OpType type) {
+    switch (type) {
+        case c10d::OpType::ALLREDUCE:
+        case c10d::OpType::ALLREDUCE_COALESCED:
+        case c10d::OpType::REDUCE:
+        case c10d::OpType::BROADCAST:
+        case c10d::OpType::GATHER:
+        case c10d::OpType::_ALLGATHER_BASE:
+        case c10d::OpType::REDUCE_SCATTER:
+        case c10d::OpType::_REDUCE_SCATTER_BASE: return true;
+        default: return false;
+    }
+}
+
+// What has to be the same on all ranks.
+std::vector<int64_t> facts_of(const Operation &operation) {
+    const bool is_compared = is_even(operation.type) && !operation.inputs.empty();
+    return {static_cast<int64_t>(operation.type),
+            is_compared ? static_cast<int64_t>(operation.inputs.front().scalar_type()) : -1,
+            is_compared ? static_cast<int64_t>(operation.elements) : -1};
 }
 
 MPI_Comm make_comm(const std::vector<int> &ranks) {
@@ -158,12 +183,40 @@ Operation MpiBackend::make_operation(c10d::OpType type, const char *title, Tenso
 }
 
 MpiBackend::WorkPtr MpiBackend::start(Operation operation) {
+    if (c10d::debug_level() == c10d::DebugLevel::Detail && !operation.is_message()) {
+        compare_ranks(operation);
+    }
     auto work = Engine::get().start(group_, std::move(operation));
     ++calls_;
     if (is_coalescing_) {
         coalesced_.push_back(work);
     }
     return work;
+}
+
+void MpiBackend::compare_ranks(const Operation &operation) const {
+    const GilReleased released;
+    const std::vector<int64_t> own = facts_of(operation);
+    const auto facts = static_cast<int64_t>(own.size());
+    const at::Tensor extremes = at::tensor(own, at::kLong).repeat({2});
+    extremes.narrow(0, facts, facts).neg_();  // the largest of these is the smallest of those
+    Operation comparison;
+    comparison.title = "mpi:compare_ranks";
+    comparison.name = "compare_ranks";
+    comparison.timeout = operation.timeout;
+    comparison.is_waited_for = true;
+    comparison.start = [extremes, comm = group_->comm](Requests &requests) {
+        torch_mpi::allreduce(extremes.data_ptr(), extremes.numel(), MPI_INT64_T, MPI_MAX, comm, requests);
+    };
+    Engine::get().start(group_, std::move(comparison))->wait(operation.timeout);
+    const int64_t *const largest = extremes.const_data_ptr<int64_t>();
+    for (int64_t fact = 0; fact < facts; ++fact) {
+        if (largest[fact] != -largest[facts + fact]) {
+            throw_backend_error("the ranks of the group do not make the same call: this one makes " + operation.name +
+                                " of " + std::to_string(operation.elements) +
+                                " elements, another one another operation, or one of another type or number");
+        }
+    }
 }
 
 MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions &opts) {

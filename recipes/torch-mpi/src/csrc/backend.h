@@ -103,6 +103,11 @@ class MpiBackend final : public c10d::Backend {
     Operation make_operation(c10d::OpType type, const char *title, Tensors inputs, Tensors outputs,
                              CallOptions opts = {}) const;
     WorkPtr start(Operation operation);
+
+    // Under TORCH_DISTRIBUTED_DEBUG=DETAIL, before a collective: throws on all
+    // ranks where they do not all make the same call. MPI does not look, and
+    // gives them values that nobody sent.
+    void compare_ranks(const Operation &operation) const;
     WorkPtr start_receipt(Tensors &tensors, int source, int tag, c10d::OpType type);
 
     const std::shared_ptr<Group> group_;

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from checks import check, error_of, everybodys, mine, rank, size
+from checks import carries, check, error_of, everybodys, mine, rank, size
 
 SOON = timedelta(seconds=1)
 
@@ -63,6 +63,31 @@ def a_barrier_does_not_wait_for_messages() -> None:
     if rank() == 1:
         dist.recv(received, src=0, tag=2)
         dist.send(received, dst=0, tag=1)
+
+
+@check
+def ranks_that_differ_are_an_error_of_all_where_pytorch_compares_them() -> None:
+    """Under TORCH_DISTRIBUTED_DEBUG=DETAIL; without it they get values that nobody sent."""
+    odd = torch.ones(4 + rank())
+    before = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        said = f"do not make the same call: this one makes all_reduce of {4 + rank()} elements"
+        assert said in error_of(lambda: dist.all_reduce(odd))
+        assert odd.eq(1).all()
+        wrong_type = torch.ones(4, dtype=torch.int32 if rank() else torch.float32)
+        assert "do not make the same call" in error_of(lambda: dist.broadcast(wrong_type, src=0))
+        other_call = (lambda: dist.all_reduce(mine())) if rank() else dist.barrier
+        assert "do not make the same call" in error_of(other_call)
+        with carries("all_reduce"):
+            tensor = mine()
+            dist.all_reduce(tensor)
+        assert torch.equal(tensor, torch.stack(everybodys()).sum(0))
+        uneven = [torch.zeros(1 + one) for one in range(size())]
+        dist.all_gather(uneven, torch.full((1 + rank(),), float(rank())))
+        assert all(part.eq(one).all() for one, part in enumerate(uneven))
+    finally:
+        dist.set_debug_level(before)
 
 
 @check
