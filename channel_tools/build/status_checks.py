@@ -18,13 +18,13 @@ import asyncio
 import contextlib
 import functools
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     import logging
-    import threading
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 LOOK_S: Final = 0.5
@@ -52,6 +52,7 @@ class Executor(Protocol):
     sleep: Callable[[Executor], Awaitable[None]]
     cancel: Callable[[Executor], None]
     cancel_jobs: Callable[[list[SubmittedJob]], None]
+    shutdown: Callable[[], None]
     run_jobs: Callable[..., None]
     run_job_pre: Callable[[object], None]
     run_job: Callable[[object], None]
@@ -114,10 +115,15 @@ class StatusChecks:
         with self._executor.lock:
             known = dict(self._submitted)
             self._executor.active_jobs[:] = known.values()
-        cancel(self._executor)
-        late = [job for key, job in list(self._submitted.items()) if key not in known]
-        if late:
-            self._executor.cancel_jobs(late)
+        try:
+            cancel(self._executor)
+        except Exception:  # a job that cannot be cancelled keeps no other from it
+            self._executor.shutdown()
+            raise
+        finally:
+            late = [job for key, job in list(self._submitted.items()) if key not in known]
+            if late:
+                self._executor.cancel_jobs(late)
 
     def submission_reported(self, job: SubmittedJob) -> None:
         """The executor is about to have the job on its list."""
@@ -165,9 +171,14 @@ def _interrupted_afterwards() -> Iterator[None]:
 
 def ask_promptly(executors: type[Executor]) -> None:
     """Have executors of this class and those below ask and cancel as StatusChecks says."""
-    checks = functools.cache(StatusChecks)  # one for each executor
+    of_executors = functools.cache(StatusChecks)
+    making = threading.Lock()
     cancel, submission = executors.cancel, executors.report_job_submission
     success, error = executors.report_job_success, executors.report_job_error
+
+    def checks(executor: Executor) -> StatusChecks:
+        with making:  # two threads submit, and a third asks: a cache alone may give each its own
+            return of_executors(executor)
 
     async def sleep(executor: Executor) -> None:
         await checks(executor).sleep()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import threading
@@ -46,6 +47,7 @@ class Plugin:
         self.said: list[str] = []
         self.on_end: Callable[[], object] = lambda: None
         self.on_submission: list[Callable[[], object]] = []
+        self.refuses: Submitted | None = None
         for job in jobs:
             self.report_job_submission(job)
 
@@ -57,6 +59,8 @@ class Plugin:
         self.shutdown()
 
     def cancel_jobs(self, jobs: list[Submitted]) -> None:
+        if self.refuses and self.refuses in jobs:
+            raise OSError("scancel: invalid job id")
         self.cancelled += jobs
 
     def shutdown(self) -> None:
@@ -233,3 +237,41 @@ def test_another_interrupt_does_not_stop_the_cancelling(prompt: type[Plugin], tm
     with pytest.raises(KeyboardInterrupt):
         plugin.cancel()
     assert plugin.cancelled == [early, late]
+
+
+def test_a_job_that_cannot_be_cancelled_keeps_no_other_from_it(prompt: type[Plugin], tmp_path: Path) -> None:
+    early, late = submitted(tmp_path, "a", "b")
+    plugin = prompt([early])
+    plugin.refuses = early
+    plugin.on_submission = [lambda: plugin.report_job_submission(late)]
+    with pytest.raises(OSError, match="invalid job id"):
+        plugin.cancel()
+    assert (plugin.cancelled, plugin.wait) == ([late], False)
+
+
+def test_threads_that_submit_the_first_jobs_at_once_know_of_the_same_jobs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs = submitted(tmp_path, "a", "b")
+    both = threading.Barrier(2)
+
+    class Slow(StatusChecks):
+        def __init__(self, executor: Executor) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.2)  # the other thread comes here, too, unless it is kept out
+            super().__init__(executor)
+
+    class Prompt(Plugin):
+        pass
+
+    monkeypatch.setattr("channel_tools.build.status_checks.StatusChecks", Slow)
+    ask_promptly(cast("type[Executor]", Prompt))
+    plugin = Prompt([])
+    threads = [threading.Thread(target=plugin.report_job_submission, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plugin.active_jobs = []
+    plugin.cancel()
+    assert sorted(map(id, plugin.cancelled)) == sorted(map(id, jobs))
