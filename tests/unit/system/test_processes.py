@@ -7,20 +7,24 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from channel_tools.system import processes
 from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import (
     Deadline,
     run_command,
     run_on_hosts,
     running_program,
+    start_command,
     wait_for_any,
     watch_command,
 )
 from channel_tools.system.workers import signals_held, signals_released
+from tests.support.processes import PATIENCE_S, assert_ended
 from tests.unit.validate.fakes import write_program
 
 
@@ -46,22 +50,21 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
         run_command(["true"], cwd=tmp_path / "absent")
 
 
-def test_deadline_ends_the_children_too(tmp_path: Path) -> None:
-    marker = tmp_path / "pid"
-    script = f"sleep 600 & echo $! > {marker}; wait"
-    with pytest.raises(CommandError, match=r"did not end within 0\.5 s"):
-        run_command(["sh", "-c", script], timeout_s=0.5)
-    child = int(marker.read_text())
-    with pytest.raises(ProcessLookupError):
-        _wait_until_gone(child)
+def test_deadline_ends_the_children_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    children: list[int] = []
 
+    def start(words: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
+        process = start_command(words, **options)  # type: ignore[arg-type]
+        children.append(int(pipe.read_text()))  # the time begins when the child is there
+        return process
 
-def _wait_until_gone(pid: int) -> None:
-    for _ in range(100_000):
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":
-            raise ProcessLookupError
+    monkeypatch.setattr(processes, "start_command", start)
+    with pytest.raises(CommandError, match=r"did not end within 0\.1 s"):
+        run_command(["sh", "-c", f"sleep 600 & echo $! > {pipe}; wait"], timeout_s=0.1)
+    assert len(children) == 1
+    assert_ended(children)
 
 
 def test_lines_and_output_of_a_program_are_handed_on(tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_a_program_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
         run.kill()
     poll = select.poll()
     poll.register(writing, select.POLLERR)
-    ended = poll.poll(60_000)
+    ended = poll.poll(PATIENCE_S * 1000)
     os.close(writing)
     assert ended, "the program still holds its end of the pipe"
 
@@ -112,7 +115,6 @@ def test_a_program_that_is_not_there_is_a_command_error(tmp_path: Path) -> None:
         watch_command(["absent-program"], cwd=tmp_path, env={}, poll=lambda: None)
 
 
-LONG_S = 30.0
 WAIT_FOREVER = """
     import os, signal, sys
     print(os.getpid(), flush=True)
@@ -151,7 +153,7 @@ def test_it_is_ended_when_the_block_fails(tmp_path: Path) -> None:
 def test_its_end_and_its_words_are_told(tmp_path: Path) -> None:
     program_file = write_program(tmp_path / "failing", "import sys; print('out'); sys.exit('no driver')")
     with running_program("failing", [program_file], env={}, cwd=tmp_path, log=tmp_path / "log") as program:
-        assert ends_within(program.descriptor, LONG_S)
+        assert ends_within(program.descriptor, PATIENCE_S)
         assert program.end_in_words() == "exit status 1"
     assert "no driver" in program.tail()
 
@@ -189,7 +191,7 @@ def test_kill_9_of_the_starter_ends_the_program(tmp_path: Path) -> None:
         assert process.stdout is not None
         descriptor = os.pidfd_open(int(process.stdout.readline()))
         process.send_signal(signal.SIGKILL)
-        assert ends_within(descriptor, LONG_S)
+        assert ends_within(descriptor, PATIENCE_S)
         os.close(descriptor)
 
 
@@ -222,7 +224,14 @@ def test_a_child_forked_while_signals_are_held_has_none_of_its_parents_handlers_
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_host_that_does_not_answer_keeps_nobody_waiting() -> None:
+def test_a_host_that_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(words: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
+        process = start_command(words, **options)  # type: ignore[arg-type]
+        if words[0] != "sleep":  # the others have answered when the time begins
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return process
+
+    monkeypatch.setattr(processes, "start_command", start)
     commands = {
         "stuck": ["sleep", "600"],
         "quick": ["echo", "here"],
