@@ -21,7 +21,7 @@ from tests.support.processes import PATIENCE_S, assert_ended, wait_for
 from tests.support.programs import program
 from tests.support.slurm import Slurm, running_slurm
 from tests.support.snakemake import snakemake_folder
-from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe, read_until
+from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe, read_until
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +64,7 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
         slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
-        _, said = process.communicate(timeout=LIMIT_S)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert warned.count("its job is refused: Memory specification can not be satisfied; ") == 1
     assert "; it asks for cores: 4, memory_mib: 99000, minutes: 9; state less under `resources`" in warned
     assert warned.count("does not begin") == 1
@@ -114,7 +114,7 @@ def test_a_job_of_pbs_that_is_deleted_is_submitted_again(folder: Path, slurm: Sl
         deleted_script = read_pipe(pipe)
         (job,) = slurm.jobs()
         subprocess.run([pbs / "qdel", f"{job}.stand-in"], check=True)
-        _, said = process.communicate(timeout=LIMIT_S)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     assert tool.published() == ["base"]
     assert_ended(deleted_script)
@@ -137,19 +137,26 @@ def test_killed_runs_lose_nothing_and_build_nothing_twice(folder: Path, slurm: S
 
     with tool.start("--on", tool.profile) as second:
         script = read_pipe(pipe)
-        os.kill(int(Path(f"/proc/{second.pid}/task/{second.pid}/children").read_text()), signal.SIGKILL)
+        os.kill(snakemake_of(second), signal.SIGKILL)
         _, said = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == BuildError.exit_code
     assert "its job left no result" in said
     survivor = job_of(slurm, "slow")
 
     with tool.start("--on", tool.profile) as third:
-        wait_for(lambda: [*slurm.jobs()] != [survivor] and slurm.is_running(max(slurm.jobs(), key=int)))
+        wait_for(lambda: any(slurm.is_running(job) for job in slurm.jobs() if job != survivor))
         go.write_text("on\n")
-        _, said = third.communicate(timeout=LIMIT_S)
+        _, said = third.communicate(timeout=PATIENCE_S)
     assert third.returncode == 0, said
     assert tool.published() == ["slow"]
     assert built.read_text() == f"{script[0]} 1\n"  # with the core that was stated
+
+
+def snakemake_of(driver: subprocess.Popen[str]) -> int:
+    """The id of its Snakemake; the driver may be asking squeue at the same time."""
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    (found,) = [int(child) for child in children if b"--snakefile" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return found
 
 
 def test_an_emitted_workflow_builds_with_snakemake_alone_whatever_the_clocks_say(folder: Path) -> None:
@@ -165,7 +172,7 @@ def test_an_emitted_workflow_builds_with_snakemake_alone_whatever_the_clocks_say
     builds.write_text(json.dumps({**json.loads(builds.read_text()), "python": str(python)}))
     command = [str(snakemake_folder() / "snakemake"), "--snakefile", snakefile, "--cores", "2"]
     for expected in ("4 of 5 steps", "Nothing to be done"):
-        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert made.returncode == 0, made.stderr
         assert expected in made.stderr
     assert tool.published() == ["base", "upper"]

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from channel_tools.system.errors import BuildError
-from tests.support.processes import wait_for
+from tests.support.processes import PATIENCE_S, wait_for
 from tests.support.slurm import running_slurm
 from tests.support.stacks import HEAVY_VARIABLE
-from tests.support.toy_cluster import LIMIT_S, Recipe, Tool, job_of, read_pipe
+from tests.support.toy_cluster import Recipe, Tool, job_of, read_pipe
 
 pytestmark = [
     pytest.mark.integration,
@@ -61,13 +61,11 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
             first = job_of(slurm, "node")
             lost = slurm.run("squeue", "--noheader", "--jobs", first, "--format=%N").strip()
             slurm.kill_node(lost)
-            wait_for(lambda: "down" in slurm.state_of(lost), limit_s=LIMIT_S)
+            wait_for(lambda: "down" in slurm.state_of(lost))
             # the build lives on there; the next job for it waits, and takes over what it makes
-            wait_for(
-                lambda: any("_node-" in slurm.jobs()[job] for job in slurm.jobs() if job != first), limit_s=LIMIT_S
-            )
+            wait_for(lambda: any("_node-" in slurm.jobs()[job] for job in slurm.jobs() if job != first))
             go.write_text("on\n")
-            _, said = process.communicate(timeout=LIMIT_S)
+            _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == BuildError.exit_code, said
         assert tool.said_by_snakemake().count("SLURM status is: 'OUT_OF_MEMORY'") == 1
         assert "large-1.0" in said
@@ -75,7 +73,7 @@ def test_what_is_lost_is_built_again_with_more_and_nothing_is_built_twice() -> N
         assert tool.published() == ["hungry", "node", "timed"]
         assert built.read_text() == f"{script[0]}\n"
         with slurm.returned_node(lost):
-            wait_for(lambda: slurm.state_of(lost) == "idle", limit_s=LIMIT_S)
+            wait_for(lambda: slurm.state_of(lost) == "idle")
             tool.build("--on", tool.profile)  # with room for files
             assert tool.published() == ["hungry", "large", "node", "timed"]
         ended = slurm.run("squeue", "--states=all", "--noheader", "--sort=i", "--format=%k %T %m %l").splitlines()

@@ -21,13 +21,13 @@ import pytest
 from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
+from tests.support.processes import PATIENCE_S
 from tests.support.stacks import install
 from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_interface
 
 pytestmark = pytest.mark.integration
 
 TIMED_OUT = 6  # SWITCHML_ETIMEDOUT
-LIMIT_S = 120
 WORKER = Path(__file__).with_name("switchml_worker.py")
 
 
@@ -58,7 +58,7 @@ def running_switch(prefix: Path, cluster: Cluster, *options: str) -> Iterator[di
             yield stats
         finally:
             process.terminate()
-            stopped, _ = process.communicate(timeout=LIMIT_S)
+            stopped, _ = process.communicate(timeout=PATIENCE_S)
     stats.update(json.loads(stopped)["stats"])
 
 
@@ -94,7 +94,7 @@ def try_workers(cluster: Cluster, commands: list[list[str]], **settings: str) ->
         )
         for rank, command in enumerate(commands)
     ]
-    outputs = [process.communicate(timeout=LIMIT_S) for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *output)
         for process, output in zip(processes, outputs, strict=True)
@@ -199,7 +199,7 @@ def test_a_worker_that_stops_is_noticed(prefix: Path, cluster: Cluster) -> None:
     ):
         worker = [sys.executable, str(WORKER), library, "0", "2", "[[1000]]"]
         output = run_workers(cluster, [worker], SWITCHML_JOB_TIMEOUT_MS="1500")[0]
-        idle.communicate(timeout=LIMIT_S)
+        idle.communicate(timeout=PATIENCE_S)
     session = json.loads(output)[0]
     assert session["status"] == TIMED_OUT
     assert "SWITCHML_JOB_TIMEOUT_MS" in session["message"]

@@ -16,12 +16,12 @@ from channel_tools.matrix import LoadedTree, RenderedPackage, expand_stacks, loa
 from channel_tools.plan import SUPPORTED_PLATFORMS, Plan, make_plan, open_foundation, render_folder
 from channel_tools.system.settings import Tree
 from tests.support.made_up_foundation import write_made_up_foundation
+from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
 
 pytestmark = pytest.mark.integration
 
 _TREE = Tree(root=Path(__file__).parents[2])
-_LIMIT_S = 300
 _X86_ONLY = frozenset({"accl-xrt", "oneccl", "dpdk", "dpdk-mlx5", "dpdk-mlx4", "dummy", "rdma"})
 """Stacks that have packages for linux-64 alone."""
 _NOT_FOR_CONDA_FORGE = frozenset({"python"})
@@ -84,7 +84,7 @@ def test_conda_build_takes_every_folder_and_names_it_alike(stack: str, tmp_path:
             "-c",
             "conda-forge",
         ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert made.returncode == 0, f"{folder.name}: {made.stdout}{made.stderr}"
         recipe = yaml.safe_load(made.stdout)
         name = f"{recipe['package']['name']}-{recipe['package']['version']}-{recipe['build']['string']}"

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import wait_for
 from tests.support.slurm import Slurm, running_slurm
 from tests.unit.launch.conftest import Site, make_site
 
@@ -38,10 +37,7 @@ def submit(slurm: Slurm, site: Site, *words: str) -> str:
     emitted = site.launch("--ranks", "4", "--nodes", "2", "--emit", "slurm", "-o", str(job), "train.py", *words)
     assert emitted.returncode == 0, emitted.stderr
     slurm.run("sbatch", f"--output={log}", f"--export=PATH={site.environ['PATH']},HOME={os.environ['HOME']}", str(job))
-    deadline = time.monotonic() + PATIENCE_S
-    while slurm.jobs():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+    wait_for(lambda: not slurm.jobs())
     return log.read_text()
 
 

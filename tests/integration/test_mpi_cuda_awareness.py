@@ -17,6 +17,7 @@ import pytest
 from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from tests.integration.conftest import ROOT
+from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
 from tests.support.stacks import install
 
@@ -29,8 +30,6 @@ pytestmark = pytest.mark.integration
 
 SOURCES = ROOT / "recipes" / "pytorch-cray-mpich-patched" / "src"
 TESTS = SOURCES / "tests"
-COMPILE_LIMIT_S = 120
-RUN_LIMIT_S = 60
 
 OPEN_MPI = "Open MPI v5.0.5, package: Debian OpenMPI, ident: 5.0.5, repo rev: v5.0.5, Jul 22, 2024"
 MPICH = "MPICH Version:      4.2.3\nMPICH Release date: Thu Oct  3 09:51:06 CDT 2024\nMPICH ABI:          16:3:4\n"
@@ -192,7 +191,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _compile(command: list[str | Path]) -> None:
-    run_command(command, timeout_s=COMPILE_LIMIT_S)
+    run_command(command, timeout_s=PATIENCE_S)
 
 
 def _ask(root: Path, case: Case, *then: str) -> list[str]:
@@ -204,7 +203,7 @@ def _ask(root: Path, case: Case, *then: str) -> list[str]:
     variables |= {"FAKE_VERSION": case.version, "LD_LIBRARY_PATH": str(root / case.queries), **case.answers}
     if case.preload:
         variables["LD_PRELOAD"] = str(root / case.preload)
-    result = run_command([root / "load", root / "libcheck.so", *then], env=variables, timeout_s=RUN_LIMIT_S)
+    result = run_command([root / "load", root / "libcheck.so", *then], env=variables, timeout_s=PATIENCE_S)
     return result.stdout.splitlines()
 
 
@@ -263,8 +262,8 @@ def test_a_real_mpich_without_cuda_says_so(own_settings: Settings, stack_channel
             *(f"-Wl,-rpath,{prefix / 'lib'}", f"-Wl,-rpath-link,{prefix / 'lib'}"),
         ],
         env=variables,
-        timeout_s=COMPILE_LIMIT_S,
+        timeout_s=PATIENCE_S,
     )
-    before, after = run_command([program], env=variables, timeout_s=RUN_LIMIT_S).stdout.splitlines()
+    before, after = run_command([program], env=variables, timeout_s=PATIENCE_S).stdout.splitlines()
     assert before == NOT_READY
     assert after.startswith(SAID_NO + "MPICH Version:")

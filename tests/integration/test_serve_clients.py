@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import Channel, add_packages, channel_writer, create_channel
+from tests.support.processes import PATIENCE_S
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
 
 pytestmark = pytest.mark.integration
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def drive(*arguments: object, environ: dict[str, str]) -> subprocess.CompletedPr
     command = [sys.executable, "-m", *map(str, arguments)]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("RATTLER")}
     return subprocess.run(
-        command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, env=clean | environ
+        command, cwd=_ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=clean | environ
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from channel_tools.conda.package import PackageRef
 from channel_tools.publish.server.protocol import API, SetRequest, encode
 from tests.support.overload import ATTACKS, begin_peak, memory_kib, peak_kib, send_without_end
+from tests.support.processes import PATIENCE_S
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY
 
@@ -41,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def connect(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -92,7 +93,7 @@ def test_idle_connections_make_room_for_those_that_ask(server: Server) -> None:
         idle = [stack.enter_context(connect(server)) for _ in range(1200)]
         started_s = time.monotonic()
         assert server.ask("/health").status == 200
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 30  # the server itself ends those that say nothing after 75 s
         assert first.recv(1) == b""  # it was idle for longest
         assert answers(idle[-1])
 
@@ -110,7 +111,7 @@ def test_one_address_has_its_share_and_others_find_room(tmp_path: Path) -> None:
         refused = stack.enter_context(connect(small))
         assert refused.recv(100).startswith(b"HTTP/1.1 503")
         other = stack.enter_context(
-            socket.create_connection(("127.0.0.1", small.port), timeout=30, source_address=("127.0.0.2", 0))
+            socket.create_connection(("127.0.0.1", small.port), timeout=PATIENCE_S, source_address=("127.0.0.2", 0))
         )
         assert answers(other)
         for connection in downloads:  # what was under way goes on

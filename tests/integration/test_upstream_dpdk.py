@@ -18,6 +18,7 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT
+from tests.support.processes import PATIENCE_S
 from tests.support.stacks import build_from_upstream, install, packages_of
 
 pytestmark = pytest.mark.integration
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.integration
 TOOLCHAIN = ["gcc_linux-64", "gxx_linux-64", "sysroot_linux-64", "cmake", "ninja", "make", "pkg-config"]
 DPDK_TESTS = ROOT / "recipes" / "dpdk" / "tests"
 STACKS = {"none": "dpdk", "mlx5": "dpdk-mlx5", "mlx4": "dpdk-mlx4"}
-RUN_LIMIT_S = 300
 
 
 def _install(settings: Settings, channel: Path, prefix: Path, specs: list[str]) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_dpdk_works_where_it_was_not_built(own_settings: Settings, drivers: str,
     shutil.move(tmp_path / "first", moved)
     shutil.copytree(DPDK_TESTS, tmp_path / "work" / "tests")
     variables |= {"PREFIX": str(moved), "EXPECTED_VERSION": "19.11", "EXPECTED_DRIVERS": drivers}
-    run_command(["bash", "tests/consume.sh"], cwd=tmp_path / "work", env=variables, timeout_s=RUN_LIMIT_S)
+    run_command(["bash", "tests/consume.sh"], cwd=tmp_path / "work", env=variables, timeout_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize("drivers", STACKS)

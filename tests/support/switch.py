@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
 
 
@@ -50,7 +51,6 @@ def running_switch(
 
 SWITCH_ADDRESS = "10.83.0.254"
 SWITCH_IPV6_ADDRESS = "fd00:83::fe"
-COMMAND_LIMIT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +129,7 @@ def _add_addresses(namespace: str, interface: str, ipv4: str, ipv6: str) -> None
 def _try_ip(*arguments: str) -> str:
     """What it says when it fails; "" when it does not."""
     result = subprocess.run(
-        [program("ip"), *arguments], capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S
+        [program("ip"), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     return "" if result.returncode == 0 else result.stderr.strip() or f"exit status {result.returncode}"
 

@@ -20,7 +20,6 @@ from tests.support.programs import program
 from tests.support.slurm import Slurm
 from tests.support.snakemake import snakemake_folder
 
-LIMIT_S = 240
 _SITE = {"LOADEDMODULES": "site/1.0", "LD_LIBRARY_PATH": "/opt/site/lib", "CFLAGS": "-I/opt/site/include"}
 """What a site's modules set for everybody, and no build may see."""
 _PROFILE = {
@@ -119,7 +118,7 @@ class Tool:
     def build(self, *words: str | Path, code: int = 0) -> str:
         """What the command says; it has to end with ``code``."""
         with self.start(*words) as process:
-            said, errors = process.communicate(timeout=LIMIT_S)
+            said, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, errors
         return said + errors
 

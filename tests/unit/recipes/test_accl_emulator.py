@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import PATIENCE_S
+
 SCRIPT = Path(__file__).parents[3] / "recipes/accl-emulator/src/accl_emulator.py"
 READY = 'echo "ZMQ Context established for rank"\n'
 # as a process that ends with its standard input open: nothing else wakes it
@@ -30,7 +32,7 @@ def installed(prefix: Path, emulator: str) -> Path:
 
 def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def is_running(pid: int) -> bool:

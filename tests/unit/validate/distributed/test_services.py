@@ -16,14 +16,13 @@ from channel_tools.system.progress import SilentProgress
 from channel_tools.validate.distributed.options import ServiceOptions
 from channel_tools.validate.distributed.services import RunningService, ServiceCount, choose_port, running_services
 from channel_tools.validate.model import MethodContext
-from tests.support.processes import assert_ended
+from tests.support.processes import PATIENCE_S, assert_ended
 from tests.unit.validate.fakes import write_program
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-LONG_S = 30.0
 TALKER = """
     import os, pathlib, signal, subprocess, sys
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -43,7 +42,7 @@ LISTENER = """
 
 
 def services(
-    folder: Path, *several: ServiceOptions, limit_s: float = LONG_S
+    folder: Path, *several: ServiceOptions, limit_s: float = PATIENCE_S
 ) -> AbstractContextManager[tuple[RunningService, ...]]:
     context = MethodContext(
         stack="toy",
@@ -109,7 +108,7 @@ def test_one_that_dies_is_seen_at_once_and_named(tmp_path: Path) -> None:
     options = toy(tmp_path, TALKER, str(tmp_path), ready_line="serves")
     with services(tmp_path, options) as (running,):
         os.kill(running.program.process.pid, signal.SIGKILL)
-        assert wait_for_any([running.program.descriptor], Deadline.after(LONG_S))
+        assert wait_for_any([running.program.descriptor], Deadline.after(PATIENCE_S))
         assert str(running.failure()).startswith("toy-server ended while the ranks ran: signal SIGKILL\ntalking")
 
 
