@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -136,7 +136,7 @@ def test_independent_jobs_run_at_once_up_to_the_limit(tmp_path: Path) -> None:
     assert {result.status for result in results.values()} == {"built"}
 
 
-def test_leaving_early_ends_the_children(tmp_path: Path) -> None:
+def test_leaving_early_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = FakeBuilds(tmp_path, command="exec sleep 1000")
     children: list[Child] = []
     original = builds.start
@@ -147,17 +147,15 @@ def test_leaving_early_ends_the_children(tmp_path: Path) -> None:
 
     def interrupted() -> Iterator[BuildResult]:
         with BuildRun([job("a"), job("b")], start=start, enter=builds.enter, progress=SilentProgress()) as build_run:
-            signal.signal(signal.SIGALRM, _interrupt)
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
             yield from build_run.results(2)
 
+    def interrupt(_descriptors: Iterable[int]) -> tuple[int, ...]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("channel_tools.build.schedule.wait_for_any", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(interrupted())
     assert [child.process.returncode for child in children] == [-signal.SIGTERM] * 2
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
