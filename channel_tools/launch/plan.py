@@ -46,7 +46,8 @@ _OF_FABRICS = re.compile(
     r"(SWITCHML|TORCH|NCCL|FI|CCL|GLOO|OMP|KMP|MPICH|MPIR|I_MPI|UCX|CUDA|ROCR|HIP|ACCL)_.*|PYTHON(PATH|DONTWRITEBYTECODE)"
 )
 """What a user may have set for the ranks; the rest of a shell's variables are each host's own."""
-_SLURM_PORTS, _SLURM_FIRST_PORT = 20_000, 20_000
+_SLURM_PORTS, _SLURM_FIRST_PORT = 12_000, 20_000
+"""Below 32768, from where on Linux gives ports to connections."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

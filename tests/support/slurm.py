@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -58,6 +59,7 @@ KillWait=5
 MailProg=/bin/true
 TaskProlog={folder}/task-prolog
 MinJobAge=43200
+FirstJobId={first_job}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 """
 # the nodes have more cores and memory than the machine, so that jobs may ask for what they would ask for elsewhere
@@ -160,7 +162,15 @@ def _configure(folder: Path, root: Path, nodes: tuple[str, ...], cluster: Cluste
     # where it shares the machine's interfaces, on its own address alone
     listens = "CommunicationParameters=NoInAddrAny\n" if cluster is None else ""
     text = _CONFIGURATION.format(
-        host=host, address=address, port=free_port(), user=user, plugins=plugins, folder=folder, listens=listens
+        host=host,
+        address=address,
+        port=free_port(),
+        user=user,
+        plugins=plugins,
+        folder=folder,
+        listens=listens,
+        # by which ranks choose the port where they meet, on this machine those of other tests, too
+        first_job=random.SystemRandom().randrange(1, 1_000_000),
     )
     for number, name in enumerate(nodes):
         address = "127.0.0.1" if cluster is None else worker_address(number)

@@ -73,7 +73,7 @@ def test_a_slurm_job_uses_srun_with_a_plug_in_that_mpi_knows(site: Site) -> None
     result = site.launch("--ranks", "2", "train.py", SLURM_JOB_ID="20007", SLURM_JOB_NODELIST="n1")
     assert result.returncode == 0, result.stderr
     assert f"{site.folder}/bin/srun --mpi=pmi2 --ntasks=2 --kill-on-bad-exit=1 --export=ALL " in result.stderr
-    assert "export MASTER_PORT=20007\n" in result.stderr
+    assert "export MASTER_PORT=28007\n" in result.stderr
     assert sorted(line.split()[:3] for line in result.stdout.splitlines()) == [["0", "2", "0"], ["1", "2", "1"]]
 
 
