@@ -12,10 +12,13 @@ import json
 import posixpath
 import re
 import shutil
+import tarfile
 import tempfile
 import zipfile
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
+
+import zstandard
 
 from channel_tools.conda.archive import read_info_files, stream_component
 from channel_tools.conda.contents import HashedStream, content_of, damaged_package, read_path_rows
@@ -26,7 +29,6 @@ from channel_tools.system.document import decode_json
 from channel_tools.system.files import atomic_path
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
@@ -212,11 +214,15 @@ def _info_name(member: tarfile.TarInfo) -> str:
 def _write_info(
     archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes], level: int
 ) -> None:
-    with open_component(archive, name, level) as tar:
+    """Compressed in one piece: zstd then prepares for its size, and not for all that a stream may be."""
+    part = io.BytesIO()
+    with tarfile.TarFile(fileobj=part, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for member, before in members:
             content = changed.get(_info_name(member), before)
             member.size = 0 if content is None else len(content)
             tar.addfile(member, None if content is None else io.BytesIO(content))
+    packed = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(part.getbuffer())
+    copy_component(archive, name, io.BytesIO(packed), len(packed))
 
 
 def _new_zip(destination: Path) -> zipfile.ZipFile:
