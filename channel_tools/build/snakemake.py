@@ -65,10 +65,15 @@ _SLURM_OPTIONS = (
 
 
 def find_snakemake(environ: Mapping[str, str]) -> Path:
-    """Snakemake beside this program's Python, else on the caller's PATH. Raises CommandError where there is none."""
+    """Snakemake beside this program's Python, else on the caller's PATH.
+
+    Raises CommandError where there is none, or no flock, by which its steps on this machine wait for each other.
+    """
     places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
     if (found := shutil.which(_PROGRAM, path=places)) is None:
         raise missing(_PROGRAM, "cluster", purpose="building on a cluster")
+    if shutil.which("flock", path=environ.get("PATH", "")) is None:
+        raise CommandError("flock: not found; builds on a cluster need it on the PATH", hint="install util-linux")
     return Path(found)
 
 

@@ -169,7 +169,7 @@ def _interrupted_afterwards() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def ask_promptly(executors: type[Executor]) -> None:
+def follow_results(executors: type[Executor]) -> None:
     """Have executors of this class and those below ask and cancel as StatusChecks says."""
     of_executors = functools.cache(StatusChecks)
     making = threading.Lock()

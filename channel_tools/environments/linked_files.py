@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from channel_tools.conda.contents import read_path_rows
+from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,16 +17,6 @@ if TYPE_CHECKING:
 _CLOBBERS = "__clobbers__"
 """Where rattler puts the files of a package that another package's stand in the place of, by the package's name."""
 _SHOWN = 5
-
-
-class _File(msgspec.Struct, kw_only=True):
-    path: str = msgspec.field(name="_path")
-    path_type: str
-    size_in_bytes: int | None = None
-
-
-class _Paths(msgspec.Struct):
-    paths: list[_File]
 
 
 def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cache: Path) -> bool:
@@ -41,10 +32,10 @@ def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cac
 
 def _has_file_of_other_size(folder: Path) -> bool:
     try:
-        content = msgspec.json.decode((folder / "info/paths.json").read_bytes(), type=_Paths)
-        files = [one for one in content.paths if one.path_type == "hardlink" and one.size_in_bytes is not None]
-        return any((folder / one.path).stat().st_size != one.size_in_bytes for one in files)
-    except (OSError, msgspec.MsgspecError):  # absent or not readable: rattler unpacks it again
+        rows = read_path_rows((folder / "info/paths.json").read_bytes(), folder)
+        sizes = {row.path: row.size_in_bytes for row in rows.values() if row.path_type == "hardlink"}
+        return any(size is not None and (folder / path).stat().st_size != size for path, size in sizes.items())
+    except (OSError, IntegrityError):  # absent or not readable: rattler unpacks it again
         return False
 
 

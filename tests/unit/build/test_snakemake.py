@@ -74,6 +74,11 @@ def test_snakemake_that_is_missing_says_what_installs_it(tmp_path: Path, monkeyp
         find_snakemake({"PATH": str(tmp_path)})
     assert caught.value.hint is not None
     assert "channel-tools[cluster]" in caught.value.hint
+    (tmp_path / "snakemake").touch(0o755)
+    with pytest.raises(CommandError, match="flock: not found"):
+        find_snakemake({"PATH": str(tmp_path)})
+    (tmp_path / "flock").touch(0o755)
+    assert find_snakemake({"PATH": str(tmp_path)}) == tmp_path / "snakemake"
 
 
 def command(folder: Path, on: str, jobs: int | None = None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from channel_tools.build.status_checks import Executor, StatusChecks, ask_promptly
+from channel_tools.build.status_checks import Executor, StatusChecks, follow_results
 
 INTERVAL_S = 60.0
 
@@ -178,7 +178,7 @@ def prompt() -> type[Plugin]:
     class Prompt(Plugin):
         next_seconds_between_status_checks = 0.0
 
-    ask_promptly(cast("type[Executor]", Prompt))
+    follow_results(cast("type[Executor]", Prompt))
     return Prompt
 
 
@@ -265,7 +265,7 @@ def test_threads_that_submit_the_first_jobs_at_once_know_of_the_same_jobs(
         pass
 
     monkeypatch.setattr("channel_tools.build.status_checks.StatusChecks", Slow)
-    ask_promptly(cast("type[Executor]", Prompt))
+    follow_results(cast("type[Executor]", Prompt))
     plugin = Prompt([])
     threads = [threading.Thread(target=plugin.report_job_submission, args=(job,)) for job in jobs]
     for thread in threads:

@@ -99,6 +99,17 @@ def test_the_first_takes_in_the_others_and_their_own_steps_find_it_done(waiting:
     assert not waiting.folder("third").exists()
 
 
+def test_a_step_that_snakemake_is_told_to_repeat_leaves_the_channel_as_it_is(waiting: Waiting) -> None:
+    assert waiting.admit("second")
+    results = waiting.results("second")
+    results.built.unlink()
+    build_package(waiting.file, results.stem, cores=1)
+    results.admitted.unlink()  # as Snakemake does with --forceall, before each step
+    assert waiting.admit("second")
+    assert results.admitted.is_file()
+    assert waiting.published() == [*NAMES]
+
+
 def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> None:
     waiting.make("third", f"made in {waiting.output}/tree/recipes".encode())
     assert waiting.admit("first")
