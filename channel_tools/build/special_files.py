@@ -43,9 +43,9 @@ def _special_files(output: Path) -> Iterator[str]:
 class StuckEngine:
     """Told once a second what runs, finds the engine waiting for ever at a file that it cannot pack."""
 
-    def __init__(self, output: Path) -> None:
-        """``output`` is the engine's."""
-        self._output = output
+    def __init__(self, output: Path, *, processes: int = 1) -> None:
+        """``output`` is the engine's, which runs in the last of so many ``processes``, each started by the other."""
+        self._output, self._processes = output, processes
         self._last: tuple[int, ...] = ()
 
     def check(self, supervisor: int) -> None:
@@ -55,8 +55,8 @@ class StuckEngine:
         """
         last, self._last = self._last, ()
         processes = descendants(supervisor)
-        if len(processes) != 1:
+        if len(processes) != self._processes:
             return
-        self._last = (processes[0], processor_ticks(processes[0]))
+        self._last = (*processes, *map(processor_ticks, processes))
         if self._last == last and (fault := special_file(self._output)):
             raise BuildError(fault)

@@ -204,7 +204,8 @@ def main(spec_file: Path) -> int:
     """Build what ``spec_file`` says; returns 0 when the result file was written, whatever the result is."""
     spec = msgspec.json.decode(spec_file.read_bytes(), type=WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
-    engine, own = StuckEngine(Path(spec.output)), os.getpid()
+    engine = StuckEngine(Path(spec.output), processes=1 if spec.conda_build is None else 2)
+    own = os.getpid()
     try:
         status = supervise(
             lambda: _build(spec), parent_pid=spec.parent_pid, consumed=consumed, check=lambda: engine.check(own)

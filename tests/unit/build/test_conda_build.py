@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from channel_tools.build.conda_build import find_conda_build, run_conda_build
-from channel_tools.build.model import WorkerSpec
+from channel_tools.build.model import WorkerResult, WorkerSpec
 from channel_tools.system.errors import CommandError
+from tests.support.processes import PATIENCE_S
 
 
 def program(folder: Path, script: str) -> Path:
@@ -104,3 +110,16 @@ def test_its_summary_says_what_kind_of_failure_it_was(tmp_path: Path, summary: s
 def test_a_crash_without_a_summary_gives_its_last_line(tmp_path: Path) -> None:
     result = run_conda_build(spec_of(tmp_path), str(program(tmp_path, "echo one; echo ValueError: two >&2; exit 1")))
     assert (result.failure, result.message) == ("other", "ValueError: two")
+
+
+def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path) -> None:
+    made = program(
+        tmp_path, 'cd "$(dirname "$0")/../out"; mkdir -p bld/toy/host_env; cd bld/*/*; mkfifo pipe; read a < pipe'
+    )
+    spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), conda_build=str(made))
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
+    command = [sys.executable, "-P", "-m", "channel_tools.build.worker", tmp_path / "spec.json"]
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+    result = msgspec.json.decode(Path(spec.result_file).read_bytes(), type=WorkerResult)
+    assert result.failure == "file"
+    assert result.message == "pipe is a named pipe; a package holds files, folders and links"
