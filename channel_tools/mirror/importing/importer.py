@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel import Foundation, open_channel
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.conda.addresses import channel_address, without_credentials
+from channel_tools.conda.repodata import REPODATA
 from channel_tools.mirror.files import check_space, unusable_reported
 from channel_tools.mirror.format import (
     CHANNELS_FOLDER,
@@ -23,6 +24,7 @@ from channel_tools.mirror.format import (
     VENV,
     BundleFile,
     Received,
+    channel_path,
     decode_lock,
     package_at,
 )
@@ -143,7 +145,7 @@ def _with_held(compared: _Comparison, target: ImportTarget, options: ImportOptio
 
 
 def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions) -> _Comparison:
-    received = _still_there(target.files, target.state.received() or {})
+    received = _still_there(target, target.state.received() or {})
     trusted = target.state.trusted()
     bundle, manifest = open_trusted(reader, trusted=trusted, root_sha256=options.root_sha256, received=received)
     for path in _lost_on_server(target, manifest, received, options):
@@ -179,29 +181,47 @@ def _is_own(path: Path) -> bool:
     return (path / RECORD_FOLDER).is_dir() or path.name == VENV
 
 
-def _still_there(folder: Path, received: Mapping[str, str]) -> dict[str, str]:
-    """What was received and not deleted since; indexes count, since those of our own channels are written anew here."""
-    on_server = not (folder / CHANNELS_FOLDER).is_dir()
+def _still_there(target: ImportTarget, received: Mapping[str, str]) -> dict[str, str]:
+    """What was received and not deleted since; what a server has is not seen here, and counts."""
 
     def is_there(path: str) -> bool:
-        if path.startswith(f"{CHANNELS_FOLDER}/") and (on_server or package_at(path) is None):
-            return True
+        if path.startswith(f"{CHANNELS_FOLDER}/"):
+            return target.server is not None or (target.files / _evidence(path)).exists()
         # locks become folders of files
-        return (folder / (path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path)).exists()
+        return (target.files / (path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path)).exists()
 
     return {path: sha256 for path, sha256 in received.items() if is_there(path)}
+
+
+def _evidence(path: str) -> str:
+    """What lies in a channel's folder while a file of a bundle does: of an index, which is written anew, the main one.
+
+    Without that the channel has lost what the bundle said of its packages, and gets it again.
+    """
+    if package_at(path) is not None:
+        return path
+    _channels, channel, *below = path.split("/")
+    return channel_path(channel, f"{below[0]}/{REPODATA}" if len(below) > 1 else "")
 
 
 def _lost_on_server(
     target: ImportTarget, manifest: Manifest, received: Mapping[str, str], options: ImportOptions
 ) -> list[str]:
-    """Packages that were received and that the server does not have; nothing where channels are folders."""
+    """Packages that were received and that the server does not have; nothing where channels are folders.
+
+    With a package the server has lost what was said of it, so the channel's indexes are among them then.
+    """
     lost = []
     for channel in manifest.channels:
         if target.folder(channel) is None:
             there = packages_of(open_target(target.address(channel), environ=options.environ))
-            keys = {path: package_at(path, channel.name) for path in received}
-            lost += [path for path, key in keys.items() if key is not None and key not in there]
+            keys = {
+                path: package_at(path, channel.name)
+                for path in received
+                if path.startswith(channel_path(channel.name, ""))
+            }
+            if any(key is not None and key not in there for key in keys.values()):
+                lost += [path for path, key in keys.items() if key not in there]
     return lost
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -126,6 +127,24 @@ def test_updates_merge_a_foreign_channels_records(tmp_path: Path, site: Exportin
     carry(site, tmp_path, "third", update=True)
     assert records(far) == rows == shards(far)
     assert (far / SUBDIR / "numpy-1.0-0.conda").is_file()
+
+
+@pytest.mark.parametrize("lost", ["conda-forge", "conda-forge/linux-64/repodata.json", "channel", ""])
+def test_a_channel_that_was_deleted_comes_back_with_all_its_records(
+    tmp_path: Path, site: ExportingSite, lost: str
+) -> None:
+    change(tmp_path, "numpy-1.0-0.conda", depends=["python >=3"])
+    patch = Patch(records={"toy-1.0-0.conda": {"depends": ["zlib >=1"]}})
+    FolderTarget(root=tmp_path / "channel").hotfix({SUBDIR: patch}, label="main", replace=False)
+    far = carry(site, tmp_path, "first")
+    if (far / lost).is_dir():
+        shutil.rmtree(far / lost)
+    else:
+        (far / lost).unlink()
+    import_to(tmp_path / "first", tmp_path / "far")
+    for name in ("conda-forge", "channel"):
+        assert records(far / name) == records(tmp_path / name) == shards(far / name)
+    verify_channel(open_channel(far / "channel"))
 
 
 def test_bundles_of_different_stacks_add_up(tmp_path: Path) -> None:
