@@ -94,22 +94,19 @@ def plan_retention(
     due = {package.key for package in packages if _is_due(package, rule, now_s=now_s)}
     due -= _newest([package for package in packages if package.listed], rule.keep)
     due -= set(listing.foundation)
+    retired = listing.retired
+    expired = {key for key, row in retired.items() if not row.deleted and now_s - row.since_s >= rule.grace_s}
     kept = {
         package.key: reason
         for package in packages
-        if package.key in due and (reason := _reason_to_keep(package, rule, elsewhere))
+        if package.key in due | expired and (reason := _reason_to_keep(package, rule, elsewhere))
     }
     due -= kept.keys()
     kept |= _needed([package for package in packages if package.listed], due)
-    retired = listing.retired
+    at_once = due if rule.grace_s <= 0 else set[str]()
     return RetentionPlan(
         retire=tuple(sorted(due - kept.keys() - retired.keys())),
-        delete=tuple(
-            sorted(
-                {key for key, row in retired.items() if not row.deleted and now_s - row.since_s >= rule.grace_s}
-                | {key for key in due - kept.keys() if rule.grace_s <= 0}
-            )
-        ),
+        delete=tuple(sorted((expired | at_once) - kept.keys())),
         kept=dict(sorted(kept.items())),
     )
 

@@ -242,6 +242,26 @@ def test_retention_never_takes_what_a_lock_a_label_or_the_foundation_names(targe
     assert sound(target)
 
 
+def test_what_was_hidden_is_not_deleted_while_a_lock_or_a_label_names_it(
+    target: FolderTarget, made: Path, clock: Clock
+) -> None:
+    toys = [make_conda(made, "toy", version=f"{number}") for number in range(1, 5)]
+    publish(target, *toys)
+    hidden = tuple(f"linux-64/{toy.name}" for toy in toys[:3])
+    assert target.retain(Retention(grace_s=DAY_S), label="main", dry_run=False).retire == hidden
+    publish(target, toys[1], label="prod")
+    clock.now_s += 2 * DAY_S
+    # too young for the rule: only that they were hidden before has them deleted
+    rule = Retention(older_than_s=9 * DAY_S, locked_files=frozenset({toys[0].name}), grace_s=DAY_S)
+    plan = target.retain(rule, label="main", dry_run=False)
+    assert plan.kept == {hidden[0]: "a lock file names it", hidden[1]: "another label lists it"}
+    assert (plan.retire, plan.delete) == ((), hidden[2:])
+    assert [(target.root / key).is_file() for key in hidden] == [True, True, False]
+    assert listed(target.root) == ["toy-4-0"]
+    assert target.retain(Retention(grace_s=DAY_S), label="main", dry_run=False).delete == hidden[:1]
+    assert sound(target)
+
+
 def test_age_counts_from_when_a_package_came(target: FolderTarget, made: Path, clock: Clock) -> None:
     publish(target, make_conda(made, "toy", version="1"))
     clock.now_s += 5 * DAY_S
