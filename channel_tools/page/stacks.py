@@ -38,11 +38,14 @@ class StackVariant:
 
 
 def is_of_present_builds(site: Site, variant: StackVariant) -> bool:
-    """Whether the run had what is installed now: the newest version of each spec, and nothing that was replaced."""
+    """Whether the run had what is installed now: the newest version of each spec, and nothing that was replaced.
+
+    Or the foundation's build of a name, where ours is another for it (MPICH's stand-in for the site's own).
+    """
     installed = set(variant.run.packages) if variant.run is not None else set()
     newest: dict[str, tuple[str, object]] = {}
     for build in variant.builds:  # newest first
-        if build.hidden is None:
+        if build.hidden is None and not _had_foundation_build(site, build.row.name, installed):
             newest.setdefault(build.row.name, _release(build))
     had = {(build.row.name, _release(build)) for build in variant.builds if build.stem in installed}
     return newest.items() <= had and not any(_was_replaced(site, stem) for stem in installed)
@@ -50,6 +53,11 @@ def is_of_present_builds(site: Site, variant: StackVariant) -> bool:
 
 def _release(build: Build) -> tuple[str, object]:
     return build.version, build.record.get("build_number")
+
+
+def _had_foundation_build(site: Site, name: str, installed: set[str]) -> bool:
+    builds = site.packages[name].builds
+    return any(build.foundation and build.hidden is None and build.stem in installed for build in builds)
 
 
 def _was_replaced(site: Site, stem: str) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from channel_tools.channel import channel_writer, verify_channel
-from channel_tools.channel.listing import with_yanked
+from channel_tools.channel.listing import with_foundation, with_yanked
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
@@ -202,6 +202,25 @@ def test_a_validation_is_of_earlier_builds_once_others_are_installed(
     assert f"passed validation on 2026-11-20{said} " in " ".join(pages(channel)["index.html"].words.split()) + " "
     words = " ".join(pages(channel)["page/stack/toys.html"].words.split())
     assert f"validation passed: 2026-11-20, 4 ranks in 39 s{said} Builds:" in words
+
+
+def test_a_validation_with_the_foundations_build_is_of_the_present_ones_beside_a_stand_in_of_ours(
+    tmp_path: Path,
+) -> None:
+    channel = new_channel(tmp_path)
+    stand_in = make_conda(tmp_path / "made", "mpich", version="4.3.2", build="external_0", about=own("d1"))
+    theirs = make_conda(tmp_path / "made", "mpich", version="4.0.2", about=own("d2"))
+    publish(channel, stand_in, theirs)
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: with_foundation(loaded.listing, ["linux-64/mpich-4.0.2-0.conda"]))
+    stack = ShownStack(name="mpi", description="MPI", install=("mpich",), runs=(run_of(20, "mpich-4.0.2-0"),))
+    write_page(channel, stacks=(stack,))
+    assert "passed validation on 2026-11-20" in pages(channel)["index.html"].words
+    assert "earlier builds" not in pages(channel)["index.html"].words
+    with channel_writer(channel) as writer:
+        relist(writer, lambda loaded: dataclasses.replace(loaded.listing, foundation=()))
+    write_page(channel, stacks=(stack,))
+    assert "passed validation on 2026-11-20, with earlier builds" in pages(channel)["index.html"].words
 
 
 def test_bandwidth_over_time_is_drawn_for_runs_of_one_machine_only(channel: Channel) -> None:
