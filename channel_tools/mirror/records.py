@@ -75,6 +75,11 @@ class SubdirRecords:
         """The record of a file."""
         return self.conda.get(file_name) or self.old.get(file_name)
 
+    def without(self, file_name: str) -> SubdirRecords:
+        """The records of all other files."""
+        conda, old = ({name: row for name, row in rows.items() if name != file_name} for rows in (self.conda, self.old))
+        return SubdirRecords(conda=conda, old=old)
+
     @property
     def all(self) -> dict[str, JsonObject]:
         """All records by file name."""

@@ -252,11 +252,15 @@ def _plan_channel(
     removed: list[PackageKey] = []
     for key in keys:
         record = records[key.subdir].get(key.file_name)
+        if key not in wanted and record is not None and record.get("sha256") != received[key]:
+            # replaced in the channel: the site's file is not the one that this record is of
+            records[key.subdir] = records[key.subdir].without(key.file_name)
+            record = None
         if record is None:
             removed.append(key)
         if key in wanted:
             packages.append(_wanted(channel, _checked(channel, wanted[key], record)))
-        elif record is not None and record.get("sha256") == received[key]:
+        elif record is not None:
             packages.append(_wanted(channel, key.ref(received[key], _size_in(record))))
     return ChannelPart(channel=channel, packages=tuple(packages), records=records, removed=tuple(removed))
 

@@ -30,7 +30,7 @@ from channel_tools.mirror.records import (
 from channel_tools.publish.model import MAIN_LABEL, PackageFile, PackageSet
 from channel_tools.publish.target import maintained
 from channel_tools.system.errors import UsageError
-from channel_tools.system.files import link_or_copy, write_bytes_atomically
+from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -84,10 +84,14 @@ class IncomingChannel:
 
 
 def update_third_party(channel: IncomingChannel, folder: Path) -> None:
-    """Link the packages in, then replace the indexes; packages that are not listed any more stay as files."""
+    """Link the packages in, then replace the indexes; packages that are not listed any more stay as files.
+
+    A package that its own channel replaced under the same name is replaced here as well: the new record is of the new
+    bytes.
+    """
     for key in map(str, channel.packages):
         if (channel.incoming / key).is_file():
-            link_or_copy(channel.incoming / key, folder / key)
+            put_in_place(channel.incoming / key, folder / key)
     for path in channel.attestations:
         link_or_copy(channel.incoming / path, folder / path)
     listed: dict[str, SubdirRecords] = {}
@@ -101,6 +105,15 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
             for name, content in {**derived, **plain}.items():  # shards and their index before the index of all
                 _write_if_changed(folder / subdir / name, content)
     _write_if_changed(folder / CHANNELDATA, channeldata(listed))
+
+
+def put_in_place(source: Path, destination: Path) -> None:
+    """Put a file in place under a name that another version of it may have."""
+    if destination.is_file():
+        if sha256_of_file(destination) == sha256_of_file(source):
+            return
+        destination.unlink()
+    link_or_copy(source, destination)
 
 
 def _merged(before: SubdirRecords, new: SubdirRecords, *, removed: Collection[str]) -> SubdirRecords:

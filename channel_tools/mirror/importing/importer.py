@@ -34,6 +34,7 @@ from channel_tools.mirror.importing.channels import (
     import_foundation,
     packages_of,
     publish_channel,
+    put_in_place,
     update_third_party,
 )
 from channel_tools.mirror.importing.site import (
@@ -48,7 +49,7 @@ from channel_tools.mirror.importing.site import (
 from channel_tools.pins.files import FORMATS, pin_files, write_pin_files
 from channel_tools.pins.solve import with_addresses
 from channel_tools.publish.target import open_target
-from channel_tools.system.files import disk_full_reported, link_or_copy, remove_leftovers, sha256_of_file
+from channel_tools.system.files import disk_full_reported, remove_leftovers, sha256_of_file
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
@@ -287,18 +288,9 @@ def _place_files(target: ImportTarget, compared: _Comparison) -> None:
     """Put what is not a channel in place, locks in every format, with the addresses that channels have here."""
     for path in sorted(file.path for file in compared.new):
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
-            _replace(target.state.incoming / path, target.files / path)
+            put_in_place(target.state.incoming / path, target.files / path)
     here = {channel.address: compared.report.addresses[channel.name] for channel in compared.manifest.channels}
     for path, lock in sorted(compared.locks.items()):
         folder = target.files / path.removesuffix(".json")
         folder.mkdir(parents=True, exist_ok=True)
         write_pin_files(folder, pin_files(with_addresses(lock, here), FORMATS))
-
-
-def _replace(source: Path, destination: Path) -> None:
-    """Put a file in place under a name that another version of it may have."""
-    if destination.is_file():
-        if sha256_of_file(destination) == sha256_of_file(source):
-            return
-        destination.unlink()
-    link_or_copy(source, destination)

@@ -15,7 +15,9 @@ from channel_tools.channel.listing import Patch
 from channel_tools.mirror.exporting.plan import read_since
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.system.errors import IntegrityError, UsageError
+from channel_tools.system.files import sha256_of_file
 from tests.support.readers import unpack
+from tests.unit.channel.toys import make_conda
 from tests.unit.mirror.bundles import (
     ExportingSite,
     add_toys,
@@ -145,6 +147,32 @@ def test_a_channel_that_was_deleted_comes_back_with_all_its_records(
     for name in ("conda-forge", "channel"):
         assert records(far / name) == records(tmp_path / name) == shards(far / name)
     verify_channel(open_channel(far / "channel"))
+
+
+@pytest.mark.parametrize("is_wanted", [True, False], ids=["still wanted", "only held"])
+def test_a_package_that_its_channel_replaced_is_listed_with_the_bytes_that_are_there(
+    tmp_path: Path, site: ExportingSite, *, is_wanted: bool
+) -> None:
+    source, far = tmp_path / "conda-forge", carry(site, tmp_path, "first") / "conda-forge"
+    name = "numpy-1.0-0.conda"
+    before = records(far)[name]["sha256"]
+    make_conda(source, "numpy", files={"share/numpy.txt": b"replaced\n"})
+    foreign_channel(source, ["scipy"])
+    now = records(source)[name]["sha256"]
+    assert now != before
+    names = None if is_wanted else ["scipy"]
+    locks = [lock_of(site.channels[0].address), lock_of(source.as_uri(), names=names, stack="others")]
+    since = read_since(tmp_path / "far" / ".mirror" / "received.json")
+    site.bundle(tmp_path / "second", plan=site.plan(locks, since=since))
+    import_to(tmp_path / "second", tmp_path / "far")
+    assert sha256_of_file(far / SUBDIR / name) == (now if is_wanted else before)
+    assert {file_name: row["sha256"] for file_name, row in records(far).items()} == {
+        file_name: sha256_of_file(far / SUBDIR / file_name)
+        for file_name in ("ancient-1.0-0.tar.bz2", name, "scipy-1.0-0.conda")
+        if is_wanted or file_name != name
+    }
+    assert records(far) == shards(far)
+    assert import_to(tmp_path / "second", tmp_path / "far").files == 0
 
 
 def test_bundles_of_different_stacks_add_up(tmp_path: Path) -> None:
