@@ -5,11 +5,12 @@ from channel_tools.validate.history import compare_with_history, kept_file, rais
 from channel_tools.validate.model import ValidationReport
 from channel_tools.validate.page import write_page
 from channel_tools.validate.report import raise_for_failures, report_document, report_tables, write_report
-from channel_tools.validate.runner import ValidationRequest, validate_stack
+from channel_tools.validate.runner import ValidationRequest, check_request, validate_stack
 
 __all__ = [
     "ValidationReport",
     "ValidationRequest",
+    "check_request",
     "compare_with_history",
     "kept_file",
     "raise_for_drops",

@@ -91,9 +91,8 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
     Raises ConfigError and UsageError for a request that cannot be run, what create_environment raises, and
     ValidationError when the run breaks off (a rank or the switch dies, the time is over).
     """
-    method = find_method(request.stack, request.method)
+    method = check_request(request)
     names = () if request.hosts is None else request.hosts.names
-    method.check(stack=request.stack, ranks=request.ranks, options=request.options, hosts=len(names) or 1)
     started, clock, host = datetime.now(UTC), time.monotonic(), describe_host()
     with _run_folder(request) as folder, _prefix(request, folder) as prefix:
         environment = create_environment(
@@ -136,6 +135,14 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         findings=findings,
         result=replace(result, checks=(standing, *result.checks)),
     )
+
+
+def check_request(request: ValidationRequest) -> ValidationMethod:
+    """The method of a request that can be run. Raises ConfigError and UsageError for any other."""
+    method = find_method(request.stack, request.method)
+    hosts = 1 if request.hosts is None else len(request.hosts.names)
+    method.check(stack=request.stack, ranks=request.ranks, options=request.options, hosts=hosts or 1)
+    return method
 
 
 @contextlib.contextmanager

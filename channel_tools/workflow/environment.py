@@ -22,6 +22,7 @@ from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
 from channel_tools.validate import (
     ValidationRequest,
+    check_request,
     compare_with_history,
     kept_file,
     read_history,
@@ -252,7 +253,8 @@ def validate_installed(
 ) -> tuple[ValidationReport, Path]:
     """Validate a stack and write its report to ``output/report/<stack>.json``, as a page beside it; returns both.
 
-    A report of another than the default variant has the Python and PyTorch in its name.
+    A report of another than the default variant has the Python and PyTorch in its name. The one of an earlier run is
+    removed when this run begins, so that none is there after one that broke off.
 
     With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
     hold failed checks and drops. Raises as validate_stack and read_history.
@@ -264,35 +266,38 @@ def validate_installed(
     folder = settings.reports / "history" / name
     earlier = read_history(folder) if request.keeps_history else ()
     _check_folder(settings.reports)
-    report = validate_stack(
-        ValidationRequest(
-            stack=stack.name,
-            method=str(stack.validation["method"]),
-            options=method_options(stack),
-            specs=stack.install + specs_of(choice),
-            channels=install_channels(settings, request.install),
-            ranks=request.ranks,
-            subdir=current_platform(),
-            package_cache=settings.package_cache,
-            work=settings.work,
-            forbidden=(settings.tree.root, settings.output, settings.work),
-            prefix=request.prefix,
-            keep=request.keep,
-            timeout_s=request.timeout_s,
-            hosts=request.hosts,
-            local_scratch=request.local_scratch,
-        ),
-        environ=request.environ,
-        progress=progress,
+    path = settings.reports / f"{name}.json"
+    wanted = ValidationRequest(
+        stack=stack.name,
+        method=str(stack.validation["method"]),
+        options=method_options(stack),
+        specs=stack.install + specs_of(choice),
+        channels=install_channels(settings, request.install),
+        ranks=request.ranks,
+        subdir=current_platform(),
+        package_cache=settings.package_cache,
+        work=settings.work,
+        forbidden=(settings.tree.root, settings.output, settings.work),
+        prefix=request.prefix,
+        keep=request.keep,
+        timeout_s=request.timeout_s,
+        hosts=request.hosts,
+        local_scratch=request.local_scratch,
     )
+    check_request(wanted)
+    for earlier_report in (
+        path,
+        path.with_suffix(".html"),
+    ):  # of a run that breaks off it would be taken for the result
+        earlier_report.unlink(missing_ok=True)
+    report = validate_stack(wanted, environ=request.environ, progress=progress)
     if request.keeps_history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
         write_report(report, kept_file(folder, report))
-    if not request.install.channels:
-        _keep_result(settings, report)
-    path = settings.reports / f"{name}.json"
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
+    if not request.install.channels:
+        _keep_result(settings, report)
     return report, path
 
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from channel_tools.matrix.choice import version_of
-from channel_tools.system.errors import UsageError
+from channel_tools.system.errors import ChannelError, UsageError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
+from channel_tools.validate import ValidationReport
+from channel_tools.workflow import environment
 from channel_tools.workflow.environment import (
     InstallRequest,
     ValidateRequest,
@@ -16,6 +20,9 @@ from channel_tools.workflow.environment import (
     validate_installed,
 )
 from tests.unit.matrix.toytree import FILES, write_tree
+from tests.unit.validate.conftest import report
+
+__all__ = ["report"]
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,6 +45,36 @@ def test_a_report_that_could_not_be_kept_is_no_reason_to_begin(tmp_path: Path) -
     with pytest.raises(OSError, match=str(settings.reports)):
         validate_installed(settings, request, progress=SilentProgress())
     assert not settings.work.exists()
+
+
+def test_a_validation_that_breaks_off_leaves_no_report_of_an_earlier_one(tmp_path: Path) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    settings.reports.mkdir()
+    reports = [settings.reports / name for name in ("udp.json", "udp.html")]
+    for path in reports:
+        path.write_text("earlier")
+    install = InstallRequest(stack="udp", channels=((tmp_path / "none").as_uri(),))
+    request = ValidateRequest(install=install, ranks=10_000, prefix=None, keep=False, timeout_s=1.0, environ={})
+    with pytest.raises(UsageError, match="rank"):  # refused: no run begins
+        validate_installed(settings, request, progress=SilentProgress())
+    assert all(path.is_file() for path in reports)
+    with pytest.raises(ChannelError, match="none"):
+        validate_installed(settings, replace(request, ranks=2), progress=SilentProgress())
+    assert not any(path.exists() for path in reports)
+
+
+def test_a_report_is_there_though_the_channel_cannot_note_it(
+    tmp_path: Path, report: ValidationReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    monkeypatch.setattr(environment, "validate_stack", lambda _request, **_others: report)
+    monkeypatch.setattr(environment, "install_channels", lambda _settings, _install: ())
+    request = ValidateRequest(
+        install=InstallRequest(stack="udp"), ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={}
+    )
+    with pytest.raises(OSError, match=str(settings.channel)):  # there is none
+        validate_installed(settings, request, progress=SilentProgress())
+    assert json.loads((settings.reports / "udp.json").read_bytes())["stack"] == report.stack
 
 
 @pytest.mark.parametrize(
