@@ -118,7 +118,7 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     )
     spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), conda_build=str(made))
     (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
-    command = [sys.executable, "-P", "-m", "channel_tools.build.worker", tmp_path / "spec.json"]
+    command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(tmp_path / "spec.json")]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     result = msgspec.json.decode(Path(spec.result_file).read_bytes(), type=WorkerResult)
     assert result.failure == "file"
