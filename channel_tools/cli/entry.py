@@ -28,6 +28,8 @@ def main() -> NoReturn:
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     # nor do we use plug-ins of pydantic: looking for them reads the metadata of every package that is installed
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # nor keys in AWS, for which securesystemslib imports boto3 where it is installed: as long as many commands run
+    sys.modules.setdefault("boto3", None)  # type: ignore[arg-type]
     code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()
