@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 
 import coverage
@@ -43,6 +44,7 @@ _LONG_UNIT_TESTS = frozenset(
 """Files of unit tests that take three seconds or more, most of it waiting: begun last, they would be waited for."""
 _HALF_OF_UNIT_TESTS = "test_i"
 """Files with names before this take about half of the time of all unit tests."""
+_ALLOCATIONS_PER_COLLECTION = 20_000
 _EXAMPLES = 100 if os.environ.get("CHANNEL_TOOLS_TEST_HEAVY") else 25
 """Of every property, per run, and other ones in each; hypothesis' own 100 are most of the time of such tests."""
 
@@ -55,13 +57,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):  # a worker has its PATH from the process that started it
         os.environ["PATH"] = restricted_path()
+        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # as commands do (cli/entry.py)
         start_server()
+    _import_securesystemslib()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # no deadline: what an example takes says how busy the machine is
     hypothesis.settings.register_profile("any machine", deadline=None, max_examples=_EXAMPLES)
     hypothesis.settings.load_profile("any machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _import_securesystemslib() -> None:
+    """Without boto3, as commands do (cli/entry.py); moto imports that later."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "boto3", None)  # stops its import
+        import securesystemslib.signer  # noqa: F401, PLC0415
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -76,8 +87,12 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Leave what was collected out of every later search for cycles; each would go through 200,000 objects."""
+    """Leave what was collected out of every later search for cycles; each would go through 200,000 objects.
+
+    Searches are rarer, too, as in commands (cli/entry.py): as often as by default they are a twentieth of unit tests.
+    """
     gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     gc.enable()
 
 

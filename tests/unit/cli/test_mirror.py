@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from channel_tools.cli.app import app
+from channel_tools.cli.app import app_for
 from tests.unit.mirror.bundles import ExportingSite, exporting_site
 
 ZEROS = "0" * 64
@@ -39,7 +39,7 @@ class Tool:
         monkeypatch.delenv("CHANNEL_TOOLS_ROOT", raising=False)
 
     def __call__(self, *words: str) -> Result:
-        result = CliRunner().invoke(app, ["mirror", *words])
+        result = CliRunner().invoke(app_for(["mirror"]), ["mirror", *words])
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 
