@@ -43,7 +43,7 @@ test-unit: setup
 
 test-lowest: setup
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lowest
-	$(BIN)/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[dev]'
+	UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet --python $(VENV)-lowest --resolution lowest-direct --editable '.[dev]'
 	$(VENV)-lowest/bin/python -m pytest -n auto tests/unit
 
 sweep: setup

@@ -63,8 +63,9 @@ class Request:
 Watch = Callable[[Request], Answer | None]
 After = Callable[[Request, list[bytes]], list[bytes]]
 
-_ONE_WRITE = threading.Lock()
-"""moto's buckets belong to the process, whichever server they are reached through."""
+_ONE_REQUEST = threading.Lock()
+"""moto's buckets belong to the process, whichever server they are reached through, and an object's reads share a file
+that a write closes."""
 
 
 class StrictS3:
@@ -105,9 +106,7 @@ class StrictS3:
         if not self.conditional:
             request.environ.pop("HTTP_IF_NONE_MATCH", None)
             request.environ.pop("HTTP_IF_MATCH", None)
-        if request.method in {"GET", "HEAD"}:
-            return list(self._app(request.environ, start))
-        with _ONE_WRITE:
+        with _ONE_REQUEST:
             return list(self._app(request.environ, start))
 
     @contextlib.contextmanager

@@ -31,11 +31,14 @@ def snakemake_folder() -> Path:
     with FileLock(cache / "snakemake.lock"):
         if not done.is_file():
             uv = [sys.executable, "-m", "uv"]
+            environ = {**os.environ, "UV_NATIVE_TLS": "1"}  # the machine's certificates, as for pip
             for words in (
                 ("venv", "--clear", "--quiet", "--python", sys.executable, place),
                 ("pip", "install", "--quiet", "--python", place / "bin" / "python", *_REQUIREMENTS),
             ):
-                made = subprocess.run([*uv, *words], capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+                made = subprocess.run(
+                    [*uv, *words], env=environ, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+                )
                 if made.returncode != 0:
                     pytest.skip(f"Snakemake could not be installed: {made.stderr.strip()[-500:]}")
             done.touch()
