@@ -3,8 +3,8 @@
 
 A program comes from one of three places, and from nowhere else:
 
-- the PATH of the tests (``restricted_path``): this virtual environment, and what Python, git, make, apt and Debian's
-  essential packages bring;
+- the PATH of the tests (``restricted_path``): this virtual environment, which has what the dev dependencies bring, and
+  what Python, git, make, apt and Debian's essential packages bring;
 - Debian (``_DEBIAN``): fetched through apt, checked against its signed lists, unpacked into the user's cache;
 - a variable ``CHANNEL_TOOLS_TEST_<NAME>`` that holds its path. It also overrides what Debian would give.
 """
@@ -141,7 +141,7 @@ _DEBIAN = {
 
 
 def program(name: str) -> str:
-    """The path of a program that the PATH of the tests lacks; skips the test, with the reason, where there is none."""
+    """The path of a program that a bare Debian lacks; skips the test, with the reason, where there is none."""
     found, reason = _find(name)
     if not found:
         pytest.skip(reason)
@@ -179,6 +179,9 @@ def _find(name: str) -> tuple[str, str]:
     if named := os.environ.get(variable, ""):
         return (named, "") if os.access(named, os.X_OK) else ("", f"{variable}={named}: not an executable file")
     if name not in _DEBIAN:
+        own = Path(sys.executable).with_name(name)
+        if os.access(own, os.X_OK):
+            return str(own), ""
         return "", f"no {name}: set {variable} to its path to run this test"
     within, wanted = _DEBIAN[name]
     try:
