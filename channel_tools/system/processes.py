@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import CommandError
@@ -28,11 +29,11 @@ from channel_tools.system.files import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _TERMINATE_GRACE_S = 5.0
+_DYING_S, _LOOK_S = 30.0, 0.005
 _TAIL_LINES = 20
 _SSH_CONNECT_S = 10
 _SSH_LIMIT_S = 30.0
@@ -237,7 +238,10 @@ def _last_words(said: bytes, status: int) -> str:
 
 
 def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:
-    """Terminate the groups that start_command made, all at once, and kill what is left of each after ``grace_s``."""
+    """Terminate the groups that start_command made, all at once, and kill what is left of each after ``grace_s``.
+
+    When it returns none of their processes runs any more, also those that take a while to die, having much memory.
+    """
     for process in processes:
         _signal_group(process, signal.SIGTERM)
     for process in processes:
@@ -245,6 +249,7 @@ def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TER
             process.wait(timeout=grace_s)
         _signal_group(process, signal.SIGKILL)
         process.wait()
+        _await_end_of_group(process.pid)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):  # what was not yet written to its input
@@ -351,6 +356,40 @@ def _ended_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+
+
+def _await_end_of_group(group: int) -> None:
+    """Return when all of a group that was killed have ended, at the latest after a time: the kernel may hold some."""
+    end_s = time.monotonic() + _DYING_S
+    with contextlib.suppress(ProcessLookupError):  # none is left, nor waits to be collected
+        while time.monotonic() < end_s:
+            os.killpg(group, 0)
+            if all(one.group != group or one.is_zombie for one in all_processes()):
+                break
+            time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessEntry:
+    """A process of the machine, by its numbers."""
+
+    number: int
+    parent: int
+    group: int
+    is_zombie: bool
+    """It has ended, and waits to be collected."""
+
+
+def all_processes() -> Iterator[ProcessEntry]:
+    """Every process of the machine."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                # "pid (command) state parent group ...": the command may hold spaces and brackets
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield ProcessEntry(
+                    number=int(folder.name), parent=int(fields[1]), group=int(fields[2]), is_zombie=fields[0] == "Z"
+                )
 
 
 def _result(command: tuple[str, ...], process: subprocess.Popen[bytes], output: tuple[bytes, bytes]) -> CommandResult:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError
-from channel_tools.system.processes import PR_SET_PDEATHSIG
+from channel_tools.system.processes import PR_SET_PDEATHSIG, all_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -303,25 +303,15 @@ def _end_descendants() -> None:
 def descendants(root: int) -> list[int]:
     """The processes that a process has started, directly or through others."""
     children: dict[int, list[int]] = {}
-    for process_id, parent, is_zombie in _processes():
-        if not (is_zombie and parent != root):
-            children.setdefault(parent, []).append(process_id)
+    for one in all_processes():
+        if not (one.is_zombie and one.parent != root):
+            children.setdefault(one.parent, []).append(one.number)
     found, queue = [], [root]
     while queue:
         below = children.get(queue.pop(), [])
         found += below
         queue += below
     return found
-
-
-def _processes() -> Iterator[tuple[int, int, bool]]:
-    """Every process of the machine: id, parent's id, whether it has ended and only waits to be collected."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                # "pid (command) state parent ...": the command may hold spaces and brackets
-                state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-                yield int(folder.name), int(parent), state == "Z"
 
 
 def _prepare_worker(parent: int) -> None:

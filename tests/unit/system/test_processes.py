@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from channel_tools.system import processes
 from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import (
     Deadline,
+    ProcessEntry,
+    all_processes,
+    end_process_group,
     run_command,
     run_on_hosts,
     running_program,
@@ -245,3 +249,20 @@ def test_a_host_that_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.Mo
         "failing": ("", "no such user"),
         "silent": ("", "exit status 1"),
     }
+
+
+def test_a_group_is_waited_for_until_all_of_it_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = subprocess.Popen(["sleep", "1000"], process_group=0)
+    looks: list[ProcessEntry] = []
+
+    def looked() -> Iterator[ProcessEntry]:
+        for one in all_processes():
+            if one.number == member.pid:
+                looks.append(one)
+                one = replace(one, is_zombie=len(looks) == 3)  # noqa: PLW2901
+            yield one
+
+    with subprocess.Popen(["sleep", "1000"], process_group=leader.pid) as member:
+        monkeypatch.setattr(processes, "all_processes", looked)
+        end_process_group(leader)
+        assert len(looks) == 3
