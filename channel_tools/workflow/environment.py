@@ -285,11 +285,9 @@ def validate_installed(
         local_scratch=request.local_scratch,
     )
     check_request(wanted)
-    for earlier_report in (
-        path,
-        path.with_suffix(".html"),
-    ):  # of a run that breaks off it would be taken for the result
-        earlier_report.unlink(missing_ok=True)
+    # an earlier run's would be taken for the result of one that breaks off
+    for written in (path, path.with_suffix(".html")):
+        written.unlink(missing_ok=True)
     report = validate_stack(wanted, environ=request.environ, progress=progress)
     if request.keeps_history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
