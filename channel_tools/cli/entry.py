@@ -16,6 +16,7 @@ import traceback
 from typing import NoReturn
 
 from channel_tools.system.errors import EXIT_BROKEN_PIPE, ChannelToolsError, error_from_os
+from channel_tools.system.extras import skip_unused_plugins
 
 _ALLOCATIONS_PER_COLLECTION = 100_000
 _EXIT_DEFECT = 70  # EX_SOFTWARE of sysexits.h
@@ -26,10 +27,7 @@ def main() -> NoReturn:
     _open_standard_streams()
     # what a command makes lives until it ends: looking for garbage as often as by default costs a tenth of a plan
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
-    # nor do we use plug-ins of pydantic: looking for them reads the metadata of every package that is installed
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # nor keys in AWS, for which securesystemslib imports boto3 where it is installed: as long as many commands run
-    sys.modules.setdefault("boto3", None)  # type: ignore[arg-type]
+    skip_unused_plugins()
     code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from channel_tools.system.errors import CommandError
@@ -28,6 +30,16 @@ def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
     """The error for a module or program of an extra that is not there; ``purpose`` is what for."""
     hint = f"install the extra where this program is: pip install 'channel-tools[{extra}]'"
     return CommandError(f"{what}: not installed; it is needed for {purpose}", hint=hint)
+
+
+def skip_unused_plugins() -> None:
+    """Have libraries that look for plug-ins of their own, of which this program uses none, not import or look for them.
+
+    pydantic reads the metadata of every package that is installed; securesystemslib imports boto3, where it is
+    installed, for keys in AWS, which takes as long as many commands run.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    sys.modules.setdefault("boto3", None)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

