@@ -197,7 +197,7 @@ def toys() -> list[Figure]:
             figure(f"{where}: processor", run.cpu_s),
             figure(f"{where}: ideal", ideal),
             figure(f"{where}: per cent of the ideal", 100 * run.seconds / ideal, unit="%", limit=115),
-            figure(f"{where}: over a layer's builds", overhead, limit=3),
+            figure(f"{where}: over a layer's builds, a run's start and end with it", overhead),
             *waits,
         ]
     return figures
