@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How ranks are started and end: each mistake is one clear error, and no rank waits for one that is gone."""
 
+import os
 import sys
+import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from conftest import Launcher
 
 from torch_mpi.errors import LaunchError, SettingsError
 from torch_mpi.launch import check_launch, check_rank
+from torch_mpi.output import wait_until_read
 from torch_mpi.settings import read_settings
 
 SOON_S = 60.0
@@ -119,6 +122,21 @@ def test_a_rank_that_ends_too_soon_ends_all(launcher: Launcher, end: str, said: 
     assert ended.code != 0
     assert said in ended.said
     assert ended.seconds < SOON_S
+
+
+def test_what_was_printed_is_read_before_mpi_aborts() -> None:
+    read, write = os.pipe()
+    os.write(write, b"the mistake")
+    assert not wait_until_read(write, limit_s=0.01)  # nobody reads
+    reader = threading.Timer(0.05, os.read, (read, 100))
+    reader.start()
+    assert wait_until_read(write)
+    reader.join()
+    os.close(read)
+    os.close(write)
+    assert wait_until_read(write)  # not open any more
+    with Path(os.devnull).open("w") as file:
+        assert wait_until_read(file.fileno())
 
 
 def test_what_nobody_waited_for_is_done_at_exit(launcher: Launcher) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch_mpi import pytorch
 from torch_mpi.errors import MPIError
 from torch_mpi.launch import check_launch, check_rank
+from torch_mpi.output import wait_until_read
 from torch_mpi.pytorch import GroupRequest
 from torch_mpi.settings import read_settings
 
@@ -77,8 +78,10 @@ class Plugin:
         from torch_mpi import _C
 
         if getattr(sys, "last_value", None) is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+                if stream is not None and not stream.closed:
+                    stream.flush()
+                wait_until_read(number)
             _C.abort(1)
         else:
             _C.finish()
