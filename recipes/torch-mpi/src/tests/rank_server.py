@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks without the seconds that PyTorch takes to import: a process that has imported it forks one for each.
 
-``python rank_server.py SOCKET`` is the server; it ends when its stdin does. MPI's launcher starts ``python
-rank_server.py SOCKET SCRIPT ...`` where a rank would be: that process imports nothing of PyTorch, sends the server what
-it got (environment, open files, the launcher's connection among them), and ends as the server's child does, which goes
-on as the rank. Where the launcher kills it, the server kills the child.
+``python rank_server.py SOCKET`` is the server; it ends when its stdin does, and ends the ranks that are left. MPI's
+launcher starts ``python rank_server.py SOCKET SCRIPT ...`` where a rank would be: that process imports nothing of
+PyTorch, sends the server what it got (environment, open files, the launcher's connection among them), and ends as the
+server's child does, which goes on as the rank. Where the launcher kills it, the server kills the child.
 """
 
 import array
@@ -88,6 +88,7 @@ class Server:
         Path(f"{address}.new").rename(address)
         self._selector.register(self._listener, selectors.EVENT_READ, self._start)
         self._is_over = False
+        self._children: set[int] = set()
 
     def serve(self) -> Sequence[str]:
         """The words of a rank in its process; none where the server has ended."""
@@ -95,6 +96,9 @@ class Server:
             for key, _ in self._selector.select():
                 if not self.rank and key.fd in self._selector.get_map():
                     key.data()
+        if not self.rank:
+            for child in self._children:  # not waited for yet, so that the number is still its own
+                os.kill(child, signal.SIGKILL)
         return self.rank
 
     def _stop(self) -> None:
@@ -112,6 +116,7 @@ class Server:
             return
         for number in files:
             os.close(number)
+        self._children.add(child)
         ended = os.pidfd_open(child)
         self._selector.register(ended, selectors.EVENT_READ, partial(self._end, connection, child, ended))
         self._selector.register(connection, selectors.EVENT_READ, partial(self._kill, connection, child))
@@ -123,6 +128,7 @@ class Server:
 
     def _end(self, connection: socket.socket, child: int, ended: int) -> None:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self._children.remove(child)
         self._selector.unregister(ended)
         os.close(ended)
         if connection.fileno() in self._selector.get_map():
