@@ -254,7 +254,9 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
     check_local_archives(fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache)))
     marker = target.prefix / _META / _MARKER
-    marker.write_text("updating\n" if installed else "creating\n", encoding="ascii")
+    # only where all that comes to stand in the prefix is of this run may the next one empty it
+    is_new = not any(path.name != _META for path in target.prefix.iterdir())
+    marker.write_text("creating\n" if is_new else "updating\n", encoding="ascii")
     asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
     _record_requested_specs(target)
     marker.unlink()

@@ -85,6 +85,19 @@ def assert_whole(prefix: Path, version: str) -> None:
     }
 
 
+def test_a_killed_creation_leaves_the_users_own_files(tmp_path: Path, channel: ToyChannel) -> None:
+    """In a folder that is an environment without packages, as one that conda emptied."""
+    prefix = tmp_path / "env"
+    (prefix / "conda-meta").mkdir(parents=True)
+    own = prefix / "results" / "own.txt"
+    own.parent.mkdir()
+    own.write_text("of a month")
+    killed(prefix, channel, "1.0", after=4)
+    assert create(prefix, channel, "1.0") == PACKAGES
+    assert_whole(prefix, "1.0")
+    assert own.read_text() == "of a month"
+
+
 @pytest.mark.parametrize("after", [1, 4, PACKAGES])
 def test_a_killed_creation_is_completed(tmp_path: Path, channel: ToyChannel, after: int) -> None:
     prefix = tmp_path / "env"
