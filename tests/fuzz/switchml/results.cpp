@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Datagrams to a worker: sequences of them, while two jobs of a session run one
-// after the other. What is not a result that is waited for changes nothing.
-#include <algorithm>
-#include <cstring>
+// Datagrams to a worker: sequences of them, while two jobs of a session run, the
+// second of which begins at the end of the first. What is not a result that is
+// waited for changes nothing.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "error.hpp"
 #include "input.hpp"
 #include "udp/description.hpp"
-#include "udp/transfer.hpp"
+#include "udp/pipeline.hpp"
 #include "wire/values.hpp"
 
 using namespace switchml;
@@ -46,21 +49,15 @@ void describe(const Description &job, std::uint8_t *values) {
     wire::value_kernels().store(values, sums.data(), kNumel);
 }
 
-Datagram take_datagram(Input &input, const Slice &slice, const SlotRing &ring, const Description &job) {
-    const std::uint8_t kind = input.byte();
+Datagram take_datagram(Input &input, std::uint8_t kind, const Slice &slice, std::uint32_t lane,
+                       const Description &job) {
     Datagram datagram;
-    if ((kind & 0x80U) != 0) {
-        const std::string raw = input.text(input.byte());
-        datagram.bytes.assign(raw.begin(), raw.end());
-        return datagram;
-    }
-    const std::uint32_t lane = kind % slice.lanes();
     const bool earlier = (kind & 0x40U) != 0;
     const std::uint32_t unit = slice.unit_of(lane) - (earlier ? 1 + input.byte() : 0);
-    const Place place = ring.place(unit);
+    const Place place = slice.ring().place(unit);
     wire::Header header;
     header.size_class = 1;
-    header.packet = ring.number(unit);
+    header.packet = slice.ring().number(unit);
     header.slot = static_cast<std::uint16_t>(place.slot ^ ((kind & 0x20U) != 0 ? input.byte() : 0U));
     header.set = place.set != ((kind & 0x10U) != 0);
     header.e0 = static_cast<std::int8_t>(input.byte());
@@ -74,53 +71,118 @@ Datagram take_datagram(Input &input, const Slice &slice, const SlotRing &ring, c
     return datagram;
 }
 
-// Feeds a job until it is complete, fails, or the input ends; true when it is complete.
-bool run_job(Input &input, SlotRing &ring, std::uint16_t number) {
-    const std::uint8_t shape = input.byte();
-    const std::uint32_t numel = input.number(2) % 1000;
-    Buffers buffers{std::vector<std::uint32_t>(numel, 0x3F800000U * (shape & 1U) + shape),
-                    std::vector<std::uint32_t>(numel, 7)};
-    const Description job{numel, (shape & 2U) != 0 ? SWITCHML_INT32 : SWITCHML_FLOAT32, number};
-    const SliceData data{kRank, job, buffers.in.data(), buffers.out.data(), numel};
-    RoundTrips trips(RetransmitTimes::from_first(1000), true);
-    Transfer transfer(data, ring, kNumel, kWorkers, trips);
-    const Slice &slice = transfer.slice();
-    std::vector<std::uint8_t> packet(wire::packet_bytes(kNumel));
+struct Job {
+    Description description;
+    Buffers buffers;
     std::uint32_t sent = 0;
-    const auto send = [&](std::uint32_t unit) {
-        REQUIRE(unit < slice.units());
-        slice.build(unit, packet.data());
-        const auto header = wire::decode(packet.data(), packet.size());
-        REQUIRE(header && header->packet == ring.number(unit) && header->slot == ring.place(unit).slot);
-        ++sent;
-    };
-    transfer.start(0, send);
-    for (int packets = 0; packets < 300 && input.left() > 0 && !slice.complete(); ++packets) {
-        const Datagram datagram = take_datagram(input, slice, ring, job);
-        const std::vector<std::uint32_t> before = buffers.out;
-        const std::uint32_t received = slice.received();
-        if (!transfer.take(datagram.bytes.data(), datagram.bytes.size(), packets, send)) {
-            REQUIRE(!datagram.due);
-            REQUIRE(slice.received() == received && buffers.out == before);
-        } else {
-            REQUIRE(slice.received() == received + 1);
+};
+
+// A worker's thread with two jobs.
+class Worker {
+  public:
+    Worker(std::uint32_t window, std::uint32_t first_number)
+        : trips_(RetransmitTimes::from_first(1000), true),
+          pipeline_(SlotRing(0, window, first_number), kNumel, kWorkers, trips_, true) {}
+
+    // Feeds the jobs until they are complete, one fails, or the input ends.
+    void run(Input &input) {
+        for (int packets = 0; packets < 600; ++packets) {
+            while (!pipeline_.idle() && pipeline_.front().complete()) end_front();
+            if (pipeline_.has_room() && begun_ < jobs_.size()) begin(input, packets);
+            if (pipeline_.idle() || input.left() == 0) return;
+            feed(input, packets);
+            if ((packets & 63) == 63) pipeline_.resend_lost(1000000000, [&](const Slice &slice, std::uint32_t unit) {
+                REQUIRE(unit < slice.units());
+            });
         }
-        REQUIRE(sent <= slice.units() && slice.received() <= sent);
-        if ((packets & 63) == 63)
-            transfer.resend_lost(1000000000, [&](std::uint32_t unit) { REQUIRE(unit < slice.units()); });
     }
-    REQUIRE(!slice.complete() || sent == slice.units());
-    ring.advance(slice.units());
-    return slice.complete();
-}
+
+  private:
+    void begin(Input &input, std::int64_t now_ns) {
+        const std::uint8_t shape = input.byte();
+        const std::uint32_t numel = input.number(2) % 1000;
+        Job &job = jobs_[begun_];
+        job.buffers = {std::vector<std::uint32_t>(numel, 0x3F800000U * (shape & 1U) + shape),
+                       std::vector<std::uint32_t>(numel, 7)};
+        job.description = {numel, (shape & 2U) != 0 ? SWITCHML_INT32 : SWITCHML_FLOAT32,
+                           static_cast<std::uint16_t>(begun_)};
+        ++begun_;
+        const SliceData data{kRank, job.description, job.buffers.in.data(), job.buffers.out.data(), numel};
+        pipeline_.begin(data, now_ns, send_);
+    }
+
+    void feed(Input &input, std::int64_t now_ns) {
+        const std::uint8_t kind = input.byte();
+        const Slice &front = pipeline_.front();
+        const Slice *next = pipeline_.next();
+        const std::uint32_t lane = kind % (front.lanes() + (next != nullptr ? next->lanes() : 0));
+        const bool to_next = lane >= front.lanes();
+        const Slice &slice = to_next ? *next : front;
+        Datagram datagram;
+        if ((kind & 0x80U) != 0) {
+            const std::string raw = input.text(input.byte());
+            datagram.bytes.assign(raw.begin(), raw.end());
+        } else {
+            const std::uint32_t lane_of_slice = to_next ? lane - front.lanes() : lane;
+            datagram = take_datagram(input, kind, slice, lane_of_slice, job_of(slice).description);
+        }
+        const auto outputs = [this] { return std::make_pair(jobs_[0].buffers.out, jobs_[1].buffers.out); };
+        const auto before = outputs();
+        const std::uint32_t received = received_of(front) + received_of(next);
+        const bool taken = pipeline_.take(datagram.bytes.data(), datagram.bytes.size(), now_ns, send_);
+        const std::uint32_t more = received_of(front) + received_of(pipeline_.next()) - received;
+        if (!taken) {
+            REQUIRE(more == 0 && (!datagram.due || (to_next && differs_)));
+        } else if (more == 0) {  // kept until the first job has ended
+            REQUIRE(next != nullptr && !differs_);
+            differs_ = true;
+        } else {
+            REQUIRE(more == 1);
+        }
+        if (more == 0) REQUIRE(outputs() == before);
+    }
+
+    void end_front() {
+        REQUIRE(job_of(pipeline_.front()).sent == pipeline_.front().units());
+        ++ended_;
+        const bool differs = differs_;
+        pipeline_.drop_front();
+        REQUIRE(!differs);
+    }
+
+    Job &job_of(const Slice &slice) { return jobs_[pipeline_.next() == &slice ? ended_ + 1 : ended_]; }
+
+    static std::uint32_t received_of(const Slice &slice) { return slice.received(); }
+    static std::uint32_t received_of(const Slice *slice) { return slice != nullptr ? slice->received() : 0; }
+
+    void note_sent(const Slice &slice, std::uint32_t unit) {
+        REQUIRE(unit < slice.units());
+        slice.build(unit, packet_.data());
+        const auto header = wire::decode(packet_.data(), packet_.size());
+        REQUIRE(header && header->packet == slice.ring().number(unit) && header->slot == slice.ring().place(unit).slot);
+        ++job_of(slice).sent;
+    }
+
+    const std::function<void(const Slice &, std::uint32_t)> send_ = [this](const Slice &slice, std::uint32_t unit) {
+        note_sent(slice, unit);
+    };
+    std::vector<std::uint8_t> packet_ = std::vector<std::uint8_t>(wire::packet_bytes(kNumel));
+    RoundTrips trips_;
+    Pipeline pipeline_;
+    std::array<Job, 2> jobs_;
+    std::size_t begun_ = 0;
+    std::size_t ended_ = 0;
+    bool differs_ = false;
+};
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t bytes) {
     Input input(data, bytes);
-    SlotRing ring(0, 1 + input.byte() % 8U, wire::first_number(input.byte()));
+    const std::uint32_t window = 1 + input.byte() % 8U;
+    Worker worker(window, wire::first_number(input.byte()));
     try {
-        if (run_job(input, ring, 0)) run_job(input, ring, 1);
+        worker.run(input);
     } catch (const Error &error) {
         REQUIRE(error.status() == SWITCHML_EMISMATCH);
         REQUIRE(fuzz::is_printable(error.what()));

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "udp/pipeline.hpp"
 #include "udp/retransmission.hpp"
-#include "udp/transfer.hpp"
 #include "wire/check.hpp"
 #include "wire/packet.hpp"
 
@@ -18,11 +18,11 @@ constexpr std::int64_t kMs = 1000 * kUs;
 constexpr std::int64_t kFirstNs = 10 * kMs;
 const RetransmitTimes kTimes = RetransmitTimes::from_first(kFirstNs);
 
-// A transfer of integers whose answers a test gives.
+// A slice of integers whose answers a test gives.
 struct Flow {
     Flow(std::uint64_t data_units, std::uint32_t window, RoundTrips &trips)
-        : values(data_units * kNumel, 1), ring(0, window), transfer(data(), ring, kNumel, 1, trips) {
-        transfer.start(0, [this](std::uint32_t unit) { sent.push_back(unit); });
+        : values(data_units * kNumel, 1), pipeline(SlotRing(0, window), kNumel, 1, trips, true) {
+        pipeline.begin(data(), 0, [this](const Slice &, std::uint32_t unit) { sent.push_back(unit); });
     }
 
     SliceData data() {
@@ -37,20 +37,19 @@ struct Flow {
     // The result of a unit comes; what that releases is sent.
     void answer(std::uint32_t unit, std::int64_t now_ns) {
         std::vector<std::uint8_t> packet(wire::packet_bytes(kNumel));
-        transfer.slice().build(unit, packet.data());
-        CHECK(
-            transfer.take(packet.data(), packet.size(), now_ns, [this](std::uint32_t next) { sent.push_back(next); }));
+        pipeline.front().build(unit, packet.data());
+        const auto send = [this](const Slice &, std::uint32_t next) { sent.push_back(next); };
+        CHECK(pipeline.take(packet.data(), packet.size(), now_ns, send));
     }
 
     std::vector<std::uint32_t> lost_at(std::int64_t now_ns) {
         std::vector<std::uint32_t> again;
-        transfer.resend_lost(now_ns, [&](std::uint32_t unit) { again.push_back(unit); });
+        pipeline.resend_lost(now_ns, [&](const Slice &, std::uint32_t unit) { again.push_back(unit); });
         return again;
     }
 
     std::vector<std::int32_t> values;
-    SlotRing ring;
-    Transfer transfer;
+    Pipeline pipeline;
     std::vector<std::uint32_t> sent;
 };
 
@@ -98,7 +97,7 @@ TEST(a_packet_that_later_ones_overtook_is_sent_again_before_any_time_out) {
     CHECK(flow.sent == Units({0, 1, 2, 3, 4, 6, 7}));
     CHECK(flow.lost_at(310 * kUs).empty());  // sent together with those: it may only be late
     flow.answer(4, 600 * kUs);
-    CHECK(flow.transfer.next_look_ns() <= 600 * kUs);
+    CHECK(flow.pipeline.next_look_ns() <= 600 * kUs);
     CHECK(flow.lost_at(600 * kUs) == Units({1}));
     CHECK(flow.lost_at(601 * kUs).empty());
     for (const std::uint32_t unit : {6U, 7U}) flow.answer(unit, 650 * kUs);
@@ -113,16 +112,16 @@ TEST(where_nothing_comes_a_few_are_sent_at_doubling_times) {
     RoundTrips trips(kTimes, true);
     Flow flow(100, 64, trips);
     CHECK(flow.lost_at(kFirstNs - 1).empty());
-    CHECK_EQ(flow.transfer.next_look_ns(), kFirstNs);
+    CHECK_EQ(flow.pipeline.next_look_ns(), kFirstNs);
     CHECK(flow.lost_at(kFirstNs) == Units({0, 1, 2, 3, 4, 5, 6, 7}));
-    CHECK_EQ(flow.transfer.next_look_ns(), 3 * kFirstNs);
+    CHECK_EQ(flow.pipeline.next_look_ns(), 3 * kFirstNs);
     CHECK(flow.lost_at(3 * kFirstNs) == Units({8, 9, 10, 11, 12, 13, 14, 15}));
-    CHECK_EQ(flow.transfer.next_look_ns(), 7 * kFirstNs);
+    CHECK_EQ(flow.pipeline.next_look_ns(), 7 * kFirstNs);
     std::int64_t gap = 0;
     for (int i = 0; i < 10; ++i) {
-        const std::int64_t look = flow.transfer.next_look_ns();
+        const std::int64_t look = flow.pipeline.next_look_ns();
         CHECK_EQ(flow.lost_at(look).size(), 8U);
-        gap = flow.transfer.next_look_ns() - look;
+        gap = flow.pipeline.next_look_ns() - look;
     }
     CHECK_EQ(gap, kTimes.longest_ns);
 }
@@ -130,7 +129,7 @@ TEST(where_nothing_comes_a_few_are_sent_at_doubling_times) {
 TEST(a_lost_window_is_found_by_the_first_packets_that_follow_an_answer) {
     RoundTrips trips = settled(400 * kUs);
     Flow flow(100, 32, trips);  // all of it lost
-    const std::int64_t out = flow.transfer.next_look_ns();
+    const std::int64_t out = flow.pipeline.next_look_ns();
     CHECK_EQ(flow.lost_at(out).size(), 8U);
     flow.answer(0, out + 400 * kUs);  // of the eight; which packet was answered nobody knows
     CHECK(flow.lost_at(out + 400 * kUs).empty());
@@ -143,11 +142,11 @@ TEST(a_worker_that_comes_late_makes_nobody_repeat_a_window) {
     Flow flow(100, 32, trips);
     std::size_t again = 0;
     const std::int64_t arrival = 50 * kMs;
-    while (flow.transfer.next_look_ns() < arrival) again += flow.lost_at(flow.transfer.next_look_ns()).size();
+    while (flow.pipeline.next_look_ns() < arrival) again += flow.lost_at(flow.pipeline.next_look_ns()).size();
     for (std::uint32_t unit = 0; unit < 32; ++unit) flow.answer(unit, arrival);
     again += flow.lost_at(arrival).size();
     CHECK(again <= 8 * 8);
-    CHECK_EQ(flow.transfer.slice().received(), 32U);
+    CHECK_EQ(flow.pipeline.front().received(), 32U);
 }
 
 CHECK_MAIN()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Workers of the real library reduce through the real switch.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -129,6 +130,34 @@ TEST(every_size_from_one_to_eight_workers) {
         Workers workers(net, count);
         reduce_sizes<std::int32_t>(workers, random_ints, false);
         reduce_sizes<float>(workers, random_floats, false);
+    }
+}
+
+// A job that reads what the one ahead writes has to wait for it; others begin before that has ended.
+TEST(jobs_over_the_same_memory_are_reduced_one_after_the_other) {
+    Switch net;
+    Workers workers(net, 2, set_window);
+    constexpr std::size_t kNumel = 20000;
+    constexpr std::size_t kJobs = 20;
+    std::vector<std::vector<std::int32_t>> values(2, std::vector<std::int32_t>(kNumel + kJobs, 1));
+    std::vector<std::vector<Job>> jobs(2);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        jobs[rank] = std::vector<Job>(kJobs);
+        for (std::size_t job = 0; job < kJobs; ++job) {
+            std::int32_t *const first = values[rank].data() + job;  // all but one of the elements before
+            CHECK_EQ(switchml_allreduce_submit(workers.contexts[rank].get(), first, first, kNumel, SWITCHML_INT32,
+                                               Job::callback, &jobs[rank][job]),
+                     SWITCHML_OK);
+        }
+    }
+    for (auto &own : jobs) {
+        for (auto &job : own) CHECK_EQ(job.wait().status, SWITCHML_OK);
+    }
+    for (const auto &own : values) {
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            const std::size_t times = std::min({i + 1, kJobs, own.size() - i});
+            CHECK_EQ(own[i], std::int32_t{1} << times);
+        }
     }
 }
 

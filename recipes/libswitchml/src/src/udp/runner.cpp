@@ -58,14 +58,16 @@ Runner::Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &
       interrupt_(interrupt),
       liveness_(liveness),
       socket_(std::move(socket)),
-      ring_(thread, settings.max_outstanding_packets / settings.num_threads, session.first_number),
-      buffer_wanted_(receive_bytes(ring_.window())),
+      window_(settings.max_outstanding_packets / settings.num_threads),
+      buffer_wanted_(receive_bytes(window_)),
       buffer_granted_(socket_.reserve_receive(buffer_wanted_)),
       receiver_(socket_.fd(), settings.segment_offload && socket_.enable_receive_offload()),
       sender_(socket_.fd(), settings.segment_offload ? wire::Sender::Offload::kTry : wire::Sender::Offload::kOff),
       packet_bytes_(wire::packet_bytes(settings.packet_numel)),
       burst_packets_(wire::max_burst(packet_bytes_)),
       trips_(RetransmitTimes::from_first(settings.retransmit_timeout_us * kNsPerUs), session.numbered()),
+      pipeline_(SlotRing(thread, window_, session.first_number), settings.packet_numel, settings.num_workers, trips_,
+                session.numbered()),
       patience_(Patience::of(settings.job_timeout_ms * kNsPerMs, session.renewal_period().count() * kNsPerMs,
                              trips_.times())),
       burst_(burst_packets_ * packet_bytes_) {
@@ -96,22 +98,23 @@ void Runner::flush() {
     }
 }
 
-void Runner::start(Transfer &transfer) {
-    transfer.start(now_ns_, [&](std::uint32_t unit) {
-        transmit(transfer.slice(), unit);
+void Runner::begin(const SliceData &data) {
+    if (pipeline_.idle()) interrupt_.note_progress(now_ns_);
+    pipeline_.begin(data, now_ns_, [this](const Slice &slice, std::uint32_t unit) {
+        transmit(slice, unit);
         count(traffic_.sent);
     });
     flush();
 }
 
-std::size_t Runner::take_results(Transfer &transfer) {
-    const auto send = [&](std::uint32_t unit) {
-        transmit(transfer.slice(), unit);
+std::size_t Runner::take_results() {
+    const auto send = [this](const Slice &slice, std::uint32_t unit) {
+        transmit(slice, unit);
         count(traffic_.sent);
     };
     const std::size_t packets =
         receiver_.receive([&](const wire::Endpoint &, const std::uint8_t *data, std::size_t bytes) {
-            if (!transfer.take(data, bytes, now_ns_, send)) {
+            if (!pipeline_.take(data, bytes, now_ns_, send)) {
                 count(traffic_.discarded);
                 return;
             }
@@ -122,23 +125,33 @@ std::size_t Runner::take_results(Transfer &transfer) {
     return packets;
 }
 
-void Runner::resend_lost(Transfer &transfer) {
-    transfer.resend_lost(now_ns_, [&](std::uint32_t unit) {
-        transmit(transfer.slice(), unit);
+// Ends what is complete and begins what may follow.
+void Runner::go_on(SliceQueue &queue) {
+    while (!pipeline_.idle() && pipeline_.front().complete()) {
+        queue.completed();
+        pipeline_.drop_front();
+    }
+    if (!pipeline_.has_room()) return;
+    if (const auto data = queue.next()) begin(*data);
+}
+
+void Runner::resend_lost() {
+    pipeline_.resend_lost(now_ns_, [this](const Slice &slice, std::uint32_t unit) {
+        transmit(slice, unit);
         count(traffic_.retransmitted);
     });
     flush();
 }
 
-void Runner::check_progress(const Slice &slice) const {
+void Runner::check_progress() const {
     const std::int64_t progress_ns = interrupt_.progress_ns();
     const std::int64_t silence_ns = now_ns_ - progress_ns;
     if (patience_.ended_by_absence(now_ns_, progress_ns, liveness_.gone_since_ns())) {
         if (const auto gone = liveness_.gone())
-            throw Error(gone->status(), gone->what() + ("; " + describe_silence(slice, silence_ns)));
+            throw Error(gone->status(), gone->what() + ("; " + describe_silence(silence_ns)));
     }
     if (!patience_.ended(now_ns_, progress_ns)) return;
-    std::string text = describe_silence(slice, silence_ns) + " (the limit is job_timeout_ms)";
+    std::string text = describe_silence(silence_ns) + " (the limit is job_timeout_ms)";
     const int error = receiver_.last_error() != 0 ? receiver_.last_error() : sender_.last_error();
     if (error != 0) text += "; the network's last answer: " + std::string(std::strerror(error));
     text += "; the switch stopped, a worker is missing or behind, or packets do not get through";
@@ -146,7 +159,8 @@ void Runner::check_progress(const Slice &slice) const {
     throw Error(SWITCHML_ETIMEDOUT, missing.empty() ? text : text + "; " + missing);
 }
 
-std::string Runner::describe_silence(const Slice &slice, std::int64_t silence_ns) const {
+std::string Runner::describe_silence(std::int64_t silence_ns) const {
+    const Slice &slice = pipeline_.front();
     return "no result from the switch at " + wire::to_text(data_plane_) + " for " +
            std::to_string(silence_ns / kNsPerMs) + " ms: " + std::to_string(slice.received()) + " of " +
            std::to_string(slice.units()) + " packets of this job answered on thread " + std::to_string(thread_) + "; " +
@@ -162,28 +176,23 @@ void Runner::wait(std::int64_t until_ns) const {
     }
 }
 
-Runner::End Runner::run(const SliceData &data) {
-    if (data.numel == 0 && thread_ != 0)
-        return End::kComplete;  // thread 0 asks whether the others' jobs are empty, too
-    Transfer transfer(data, ring_, settings_.packet_numel, settings_.num_workers, trips_);
-    const Slice &slice = transfer.slice();
+void Runner::run(const SliceData &data, SliceQueue &queue) {
     now_ns_ = monotonic_ns();
-    interrupt_.note_progress(now_ns_);
     std::int64_t next_check = now_ns_ + kCheckPeriodNs;
-    start(transfer);
-    while (!slice.complete()) {
-        if (interrupt_.raised()) return End::kInterrupted;
+    begin(data);
+    while (!pipeline_.idle()) {
+        if (interrupt_.raised()) return;
         now_ns_ = monotonic_ns();
-        const std::size_t packets = take_results(transfer);
-        if (now_ns_ >= transfer.next_look_ns()) resend_lost(transfer);
+        const std::size_t packets = take_results();
+        go_on(queue);
+        if (pipeline_.idle()) break;
+        if (now_ns_ >= pipeline_.next_look_ns()) resend_lost();
         if (now_ns_ >= next_check) {
-            check_progress(slice);
+            check_progress();
             next_check = now_ns_ + kCheckPeriodNs;
         }
-        if (packets == 0) wait(std::min(next_check, transfer.next_look_ns()));
+        if (packets == 0) wait(std::min(next_check, pipeline_.next_look_ns()));
     }
-    ring_.advance(slice.units());
-    return End::kComplete;
 }
 
 }  // namespace switchml::udp

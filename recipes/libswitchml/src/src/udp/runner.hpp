@@ -5,16 +5,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "settings.hpp"
 #include "udp/liveness.hpp"
+#include "udp/pipeline.hpp"
 #include "udp/retransmission.hpp"
 #include "udp/session.hpp"
 #include "udp/slice.hpp"
 #include "udp/slots.hpp"
-#include "udp/transfer.hpp"
 #include "wire/datagrams.hpp"
 #include "wire/udp_socket.hpp"
 
@@ -51,18 +52,30 @@ struct Traffic {
     std::atomic<std::uint64_t> discarded{0};
 };
 
+// A runner's slices, in order.
+class SliceQueue {
+  public:
+    virtual ~SliceQueue() = default;
+
+    // One to begin while the latest is still under way; nothing where there is none, or it has to wait for that.
+    virtual std::optional<SliceData> next() = 0;
+
+    // The oldest one under way has all its results.
+    virtual void completed() = 0;
+};
+
 class Runner {
   public:
     // Connects the socket and sizes its buffers to the window.
     Runner(const Settings &settings, std::uint32_t thread, wire::UdpSocket &&socket, const Session &session,
            Interrupt &interrupt, const Liveness &liveness);
 
-    enum class End { kComplete, kInterrupted };
-
-    // Blocks until every result is in. Error ETIMEDOUT without progress for
-    // job_timeout_ms, or for a few seconds where workers have gone; EUNREACHABLE
-    // likewise where the switch has; std::system_error when the socket fails.
-    End run(const SliceData &data);
+    // Blocks until every result is in, also of what `queue` gives meanwhile, or the
+    // interrupt is raised, when what has not completed stays under way. Error
+    // ETIMEDOUT without progress for job_timeout_ms, or for a few seconds where
+    // workers have gone; EUNREACHABLE likewise where the switch has; EMISMATCH;
+    // std::system_error when the socket fails. All of them are the oldest slice's.
+    void run(const SliceData &data, SliceQueue &queue);
 
     const Traffic &traffic() const noexcept { return traffic_; }
     std::uint64_t buffer_wanted() const noexcept { return buffer_wanted_; }
@@ -71,11 +84,12 @@ class Runner {
   private:
     void transmit(const Slice &slice, std::uint32_t unit);
     void flush();
-    void start(Transfer &transfer);
-    std::size_t take_results(Transfer &transfer);
-    void resend_lost(Transfer &transfer);
-    void check_progress(const Slice &slice) const;
-    std::string describe_silence(const Slice &slice, std::int64_t silence_ns) const;
+    void begin(const SliceData &data);
+    std::size_t take_results();
+    void go_on(SliceQueue &queue);
+    void resend_lost();
+    void check_progress() const;
+    std::string describe_silence(std::int64_t silence_ns) const;
     void wait(std::int64_t until_ns) const;
 
     const Settings &settings_;
@@ -84,7 +98,7 @@ class Runner {
     Interrupt &interrupt_;
     const Liveness &liveness_;
     wire::UdpSocket socket_;
-    SlotRing ring_;
+    std::uint32_t window_;
     std::uint64_t buffer_wanted_;
     std::uint64_t buffer_granted_;
     wire::Receiver receiver_;
@@ -92,6 +106,7 @@ class Runner {
     std::size_t packet_bytes_;
     std::size_t burst_packets_;
     RoundTrips trips_;
+    Pipeline pipeline_;
     Patience patience_;
     std::vector<std::uint8_t> burst_;
     std::size_t burst_filled_ = 0;

@@ -30,11 +30,13 @@ std::uint64_t count_units(std::uint64_t numel, switchml_dtype dtype, std::uint32
     return data_units + std::min<std::uint64_t>(data_units, window);
 }
 
-Slice::Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers)
+Slice::Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers,
+             const Slice *ahead)
     : data_(data),
       ring_(ring),
       packet_numel_(packet_numel),
       num_workers_(num_workers),
+      ahead_(ahead),
       data_units_(static_cast<std::uint32_t>(count_data_units(data.numel, packet_numel))),
       lanes_(std::min(ring.window(), is_float() ? std::max(data_units_, 1U) : data_units_ + 1)),
       lead_(is_float() ? lanes_ : 1),
@@ -52,13 +54,18 @@ bool Slice::has_result(std::uint32_t unit) const {
     return lane.unit > unit || (lane.unit == unit && !lane.outstanding);
 }
 
+bool Slice::slot_is_free(std::uint32_t unit) const {
+    if (unit >= ring_.window()) return has_result(unit - ring_.window());
+    if (ahead_ == nullptr) return true;
+    const std::uint64_t after_slot = std::uint64_t{ahead_->units()} + unit;  // the slot's use before, and a window
+    return after_slot < ring_.window() || ahead_->has_result(static_cast<std::uint32_t>(after_slot - ring_.window()));
+}
+
 bool Slice::ready(std::uint32_t unit) const {
     if (unit >= units_) return false;
     const Lane &lane = lane_of(unit);
     if (lane.unit != kNone && lane.unit >= unit) return false;  // sent already
-    const bool data_known = unit < lanes_ || has_result(unit - lanes_);
-    const bool slot_free = unit < ring_.window() || has_result(unit - ring_.window());
-    return data_known && slot_free;
+    return (unit < lanes_ || has_result(unit - lanes_)) && slot_is_free(unit);
 }
 
 // A tensor is read the first time here, a packet at a time, which is too little for processors to see a stream in it.

@@ -9,7 +9,8 @@
 // Beyond the published rule, a unit also waits for the result of unit u - W (the
 // previous user of its slot), which matters where B < W: sending on a slot's other
 // set tells the switch that the previous result has arrived, and a retransmission
-// after that would be summed into the wrong round.
+// after that would be summed into the wrong round. The first W units wait for the
+// last W of the slice ahead, where that is still under way.
 //
 // Unit 0 describes the job (see description.hpp). Data unit d is unit d + B of
 // float32, whose first B units carry exponents only, and unit d + 1 of int32.
@@ -40,8 +41,11 @@ std::uint64_t count_units(std::uint64_t numel, switchml_dtype dtype, std::uint32
 
 class Slice {
   public:
-    Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers);
+    // `ahead`: the slice that the thread has under way, whose last packets are still in the slots; nullptr for none.
+    Slice(const SliceData &data, const SlotRing &ring, std::uint32_t packet_numel, std::uint32_t num_workers,
+          const Slice *ahead = nullptr);
 
+    const SlotRing &ring() const noexcept { return ring_; }
     std::uint32_t units() const noexcept { return units_; }
     std::uint32_t lanes() const noexcept { return lanes_; }
     bool complete() const noexcept { return received_ == units_; }
@@ -56,6 +60,9 @@ class Slice {
 
     // Whether the unit exists and what it waits for has arrived.
     bool ready(std::uint32_t unit) const;
+
+    // The slice ahead is complete.
+    void forget_ahead() noexcept { ahead_ = nullptr; }
 
     // Marks a ready unit as sent.
     void mark_sent(std::uint32_t unit) { lane_of(unit) = {unit, true, lane_of(unit).maximum}; }
@@ -75,6 +82,7 @@ class Slice {
     Lane &lane_of(std::uint32_t unit) { return state_[unit % lanes_]; }
     const Lane &lane_of(std::uint32_t unit) const { return state_[unit % lanes_]; }
     bool has_result(std::uint32_t unit) const;
+    bool slot_is_free(std::uint32_t unit) const;
     bool is_float() const noexcept { return data_.job.dtype == SWITCHML_FLOAT32; }
     bool has_data(std::uint32_t unit) const noexcept { return unit >= lead_ && unit - lead_ < data_units_; }
     void check_description(const std::uint8_t *values) const;
@@ -86,9 +94,10 @@ class Slice {
     void take_float(std::uint32_t data_unit, const std::uint8_t *values);
 
     SliceData data_;
-    const SlotRing &ring_;
+    SlotRing ring_;
     std::uint32_t packet_numel_;
     std::uint32_t num_workers_;
+    const Slice *ahead_;
     std::uint32_t data_units_;
     std::uint32_t lanes_;  // B
     std::uint32_t lead_;   // units before the first with data

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The udp transport: one queue of jobs per thread, each job cut into one slice
-// per thread. A thread runs its slices in order, so jobs complete in order; the
-// thread that ends a job's last slice calls back.
+// per thread. A thread runs its slices in order, two at a time where their
+// memory is apart, so jobs complete in order; the thread that ends a job's last
+// slice calls back.
 #include "transport.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <condition_variable>
@@ -46,6 +48,18 @@ struct Job {
         : request(wanted), number(id), slices_left(slices) {}
 };
 
+bool share_memory(const void *a, std::uint64_t a_numel, const void *b, std::uint64_t b_numel) {
+    const auto first = reinterpret_cast<std::uintptr_t>(a);
+    const auto second = reinterpret_cast<std::uintptr_t>(b);
+    return first < second + 4 * b_numel && second < first + 4 * a_numel;
+}
+
+// Whether what one job writes is nothing that the other reads or writes.
+bool are_independent(const JobRequest &a, const JobRequest &b) {
+    return !share_memory(a.out, a.numel, b.in, b.numel) && !share_memory(a.in, a.numel, b.out, b.numel) &&
+           !share_memory(a.out, a.numel, b.out, b.numel);
+}
+
 struct Failure {
     switchml_status status;
     std::string message;
@@ -61,8 +75,7 @@ class UdpTransport final : public Transport {
         std::vector<wire::UdpSocket> sockets = udp::bind_sockets(settings_, local);
         const udp::Session session = udp::open_session(settings_, local);
         for (std::uint32_t thread = 0; thread < settings_.num_threads; ++thread) {
-            lines_.push_back(
-                std::make_unique<Line>(settings_, thread, std::move(sockets[thread]), session, interrupt_, liveness_));
+            lines_.push_back(std::make_unique<Line>(*this, thread, std::move(sockets[thread]), session));
         }
         try {
             lease_ = std::make_unique<udp::Lease>(session, liveness_,
@@ -117,15 +130,23 @@ class UdpTransport final : public Transport {
     }
 
   private:
-    struct Line {
+    struct Line final : udp::SliceQueue {
+        Line(UdpTransport &owner, std::uint32_t thread_number, wire::UdpSocket &&socket, const udp::Session &session)
+            : transport(owner),
+              runner(owner.settings_, thread_number, std::move(socket), session, owner.interrupt_, owner.liveness_),
+              number(thread_number) {
+            under_way.reserve(2);  // a slice, and the one that begins at its end
+        }
+
+        std::optional<udp::SliceData> next() override { return transport.begin_next(*this); }
+        void completed() override { transport.end_oldest(*this); }
+
+        UdpTransport &transport;
         Runner runner;
         std::uint32_t number;
-        std::deque<std::shared_ptr<Job>> jobs;  // guarded by mutex_
+        std::deque<std::shared_ptr<Job>> jobs;        // guarded by mutex_
+        std::vector<std::shared_ptr<Job>> under_way;  // the thread's own
         std::thread thread;
-
-        Line(const Settings &settings, std::uint32_t thread_number, wire::UdpSocket &&socket,
-             const udp::Session &session, Interrupt &interrupt, const udp::Liveness &liveness)
-            : runner(settings, thread_number, std::move(socket), session, interrupt, liveness), number(thread_number) {}
     };
 
     // All lines or none: a job that only some threads know would never end.
@@ -142,34 +163,68 @@ class UdpTransport final : public Transport {
     void serve(Line &line) noexcept {
         // Threads inherit the creator's rounding and flush-to-zero modes; all workers must compute alike.
         std::fesetenv(FE_DFL_ENV);
-        while (const std::shared_ptr<Job> job = next_job(line)) {
-            run_slice(line, *job);
-            if (job->slices_left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*job);
+        while (await_job(line)) {
+            run_slices(line);
+            while (!line.under_way.empty()) {
+                line.under_way.front()->failed.store(true, std::memory_order_relaxed);
+                end_oldest(line);
+            }
         }
     }
 
-    std::shared_ptr<Job> next_job(Line &line) {
+    // False once the session is closed and nothing is left.
+    bool await_job(Line &line) {
         std::unique_lock lock(mutex_);
         arrived_.wait(lock, [&] { return !line.jobs.empty() || closing_; });
-        if (line.jobs.empty()) return nullptr;
-        std::shared_ptr<Job> job = std::move(line.jobs.front());
-        line.jobs.pop_front();
-        return job;
+        if (line.jobs.empty()) return false;
+        take_job(line);
+        return true;
     }
 
-    void run_slice(Line &line, Job &job) noexcept {
+    void take_job(Line &line) {
+        line.under_way.push_back(line.jobs.front());
+        line.jobs.pop_front();
+    }
+
+    // The next job, where it may begin before those under way are done.
+    std::optional<udp::SliceData> begin_next(Line &line) {
+        const std::lock_guard lock(mutex_);
+        if (line.jobs.empty()) return std::nullopt;
+        const Job &job = *line.jobs.front();
+        const auto independent = [&](const auto &other) { return are_independent(other->request, job.request); };
+        if (!std::all_of(line.under_way.begin(), line.under_way.end(), independent)) return std::nullopt;
+        if (has_no_slice(line, job)) return std::nullopt;
+        take_job(line);
+        return slice_of(line, job);
+    }
+
+    void end_oldest(Line &line) noexcept {
+        const std::shared_ptr<Job> job = std::move(line.under_way.front());
+        line.under_way.erase(line.under_way.begin());
+        if (job->slices_left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(*job);
+    }
+
+    // Leaves under way what was not done.
+    void run_slices(Line &line) noexcept {
+        const Job &job = *line.under_way.front();
         try {
-            if (!interrupt_.raised() && line.runner.run(slice_of(line, job)) == Runner::End::kComplete) return;
-            job.failed.store(true, std::memory_order_relaxed);
+            if (interrupt_.raised()) return;
+            if (has_no_slice(line, job)) return end_oldest(line);
+            line.runner.run(slice_of(line, job), line);
         } catch (const Error &error) {
-            blame(job, error.status(), error.what());
+            blame(line, error.status(), error.what());
         } catch (const std::system_error &error) {
-            blame(job, SWITCHML_EIO, error.what());
+            blame(line, SWITCHML_EIO, error.what());
         } catch (const std::bad_alloc &) {
-            blame(job, SWITCHML_ENOMEM, "out of memory");
+            blame(line, SWITCHML_ENOMEM, "out of memory");
         } catch (const std::exception &error) {
-            blame(job, SWITCHML_EINTERNAL, error.what());
+            blame(line, SWITCHML_EINTERNAL, error.what());
         }
+    }
+
+    // Thread 0 asks whether the others' jobs are empty, too.
+    bool has_no_slice(const Line &line, const Job &job) const {
+        return line.number != 0 && udp::part_of(job.request.numel, settings_.num_threads, line.number).numel == 0;
     }
 
     udp::SliceData slice_of(const Line &line, const Job &job) const {
@@ -186,9 +241,8 @@ class UdpTransport final : public Transport {
         return slice;
     }
 
-    void blame(Job &job, switchml_status status, std::string message) noexcept {
-        job.failed.store(true, std::memory_order_relaxed);
-        fail({status, std::move(message), &job});
+    void blame(const Line &line, switchml_status status, std::string message) noexcept {
+        fail({status, std::move(message), line.under_way.front().get()});
     }
 
     void lose_session(const std::string &reason) noexcept {

@@ -14,15 +14,16 @@ constexpr std::int64_t kLookNs = kMs / 4;
 
 udp::RetransmitTimes retransmit_times() { return udp::RetransmitTimes::from_first(kRetransmitNs); }
 
-// A mistake made on demand: a result of the slot and set that a packet waits for gets that packet's number.
-void renumber(const udp::Slice &slice, const udp::SlotRing &ring, Packet &packet) {
+// A mistake made on demand: a result of the slot and set that a packet of the oldest slice waits for gets that packet's
+// number.
+void renumber(const udp::Slice &slice, Packet &packet) {
     auto header = wire::decode(packet.data.data(), packet.bytes);
     if (!header) return;
     for (std::uint32_t lane = 0; lane < slice.lanes(); ++lane) {
         if (!slice.outstanding(lane)) continue;
-        const udp::Place place = ring.place(slice.unit_of(lane));
+        const udp::Place place = slice.ring().place(slice.unit_of(lane));
         if (place.slot != header->slot || place.set != header->set) continue;
-        header->packet = ring.number(slice.unit_of(lane));
+        header->packet = slice.ring().number(slice.unit_of(lane));
         wire::encode(*header, packet.data.data());
     }
 }
@@ -39,9 +40,9 @@ ModelWorker::ModelWorker(World &world, const GroupPlan &group, const softswitch:
       patience_(udp::Patience::of(kJobTimeoutNs, renewal_period_ns(), retransmit_times())),
       jobs_left_(jobs.size()) {
     const std::uint32_t first = wire::first_number(seat.session.id);
-    const udp::RoundTrips trips(retransmit_times(), world.weakness != Weakness::kPublishedRules);
+    const bool numbered = world.weakness != Weakness::kPublishedRules;
     for (std::uint32_t thread = 0; thread < group.threads; ++thread)
-        lines_.push_back(std::make_unique<Line>(udp::SlotRing(thread, group.window, first), trips));
+        lines_.push_back(std::make_unique<Line>(group, thread, first, numbered));
     for (const JobValues &job : jobs) {
         const Bits &in = job.inputs[seat.rank].values;
         jobs_.push_back({in, group.in_place ? Bits() : Bits(in.size()), group.threads});
@@ -67,7 +68,7 @@ void ModelWorker::submit(std::size_t number) {
 void ModelWorker::serve(std::uint32_t thread) {
     Line &line = *lines_[thread];
     while (!over_ && begin(thread)) {
-        while (line.transfer && !line.waiting.empty()) {
+        while (!over_ && !line.pipeline.idle() && !line.waiting.empty()) {
             const Packet packet = line.waiting.front();
             line.waiting.pop_front();
             take(thread, packet);
@@ -78,19 +79,29 @@ void ModelWorker::serve(std::uint32_t thread) {
 // True when a slice was begun or was empty.
 bool ModelWorker::begin(std::uint32_t thread) {
     Line &line = *lines_[thread];
-    if (line.transfer || line.jobs.empty()) return false;
-    line.job = line.jobs.front();
-    line.jobs.pop_front();
-    const udp::SliceData data = slice_of(thread, line.job);
+    if (line.jobs.empty() || !line.pipeline.has_room()) return false;
+    const std::size_t job = line.jobs.front();
+    const udp::SliceData data = slice_of(thread, job);
     if (data.numel == 0 && thread != 0) {
-        end_slice(line.job);
+        if (!line.pipeline.idle()) return false;
+        line.jobs.pop_front();
+        end_slice(job);
         return true;
     }
-    progress_ns_ = world_.agenda.now_ns();
-    line.transfer.emplace(data, line.ring, group_.packet_numel, group_.num_workers, line.trips);
-    line.transfer->start(progress_ns_, [&](std::uint32_t unit) { transmit(thread, unit); });
-    look_later(thread, ++line.round);
+    line.jobs.pop_front();
+    line.under_way.push_back(job);
+    begin_slice(thread, data);
     return true;
+}
+
+void ModelWorker::begin_slice(std::uint32_t thread, const udp::SliceData &data) {
+    Line &line = *lines_[thread];
+    const std::int64_t now = world_.agenda.now_ns();
+    const bool was_idle = line.pipeline.idle();
+    if (was_idle) progress_ns_ = now;
+    line.pipeline.begin(data, now,
+                        [&](const udp::Slice &slice, std::uint32_t unit) { transmit(thread, slice, unit); });
+    if (was_idle) look_later(thread, ++line.round);
 }
 
 udp::SliceData ModelWorker::slice_of(std::uint32_t thread, std::size_t number) {
@@ -105,9 +116,9 @@ udp::SliceData ModelWorker::slice_of(std::uint32_t thread, std::size_t number) {
     return data;
 }
 
-void ModelWorker::transmit(std::uint32_t thread, std::uint32_t unit) {
+void ModelWorker::transmit(std::uint32_t thread, const udp::Slice &slice, std::uint32_t unit) {
     std::array<std::uint8_t, wire::kMaxPacketBytes> packet{};
-    lines_[thread]->transfer->slice().build(unit, packet.data());
+    slice.build(unit, packet.data());
     const wire::Endpoint from{seat_.member.ip, static_cast<std::uint16_t>(seat_.member.first_port + thread)};
     world_.network.send(from, switch_endpoint(), packet.data(), wire::packet_bytes(group_.packet_numel));
 }
@@ -116,50 +127,55 @@ void ModelWorker::receive(const Packet &packet) {
     if (over_) return;
     const auto thread = static_cast<std::uint32_t>(packet.to.port - seat_.member.first_port);
     Line &line = *lines_.at(thread);
-    if (!line.transfer) {
+    if (line.pipeline.idle()) {
         if (line.waiting.size() < kSocketPackets) line.waiting.push_back(packet);
         return;
     }
     take(thread, packet);
-    if (line.transfer) look(thread);
+    if (!over_ && !line.pipeline.idle()) look(thread);
     serve(thread);
 }
 
 void ModelWorker::take(std::uint32_t thread, Packet packet) {
     Line &line = *lines_[thread];
-    udp::Transfer &transfer = *line.transfer;
-    if (world_.weakness == Weakness::kStaleResults) renumber(transfer.slice(), line.ring, packet);
+    if (world_.weakness == Weakness::kStaleResults) renumber(line.pipeline.front(), packet);
     const std::int64_t now = world_.agenda.now_ns();
     try {
-        const auto send = [&](std::uint32_t unit) { transmit(thread, unit); };
-        if (!transfer.take(packet.data.data(), packet.bytes, now, send)) return;
+        const auto send = [&](const udp::Slice &slice, std::uint32_t unit) { transmit(thread, slice, unit); };
+        if (!line.pipeline.take(packet.data.data(), packet.bytes, now, send)) return;
+        altered_ = altered_ || packet.altered;
+        world_.network.note_taken(packet);
+        progress_ns_ = now;
+        go_on(thread);
     } catch (const Error &) {  // the jobs differ
         altered_ = altered_ || packet.altered;
         fail();
-        return;
     }
-    altered_ = altered_ || packet.altered;
-    world_.network.note_taken(packet);
-    progress_ns_ = now;
-    if (!transfer.slice().complete()) return;
-    line.ring.advance(transfer.slice().units());
-    line.transfer.reset();
-    end_slice(line.job);
+}
+
+void ModelWorker::go_on(std::uint32_t thread) {
+    Line &line = *lines_[thread];
+    while (!over_ && !line.pipeline.idle() && line.pipeline.front().complete()) {
+        const std::size_t job = line.under_way.front();
+        line.under_way.pop_front();
+        end_slice(job);
+        line.pipeline.drop_front();
+    }
 }
 
 void ModelWorker::tick(std::uint32_t thread, std::uint32_t round) {
     Line &line = *lines_[thread];
-    if (over_ || !line.transfer || line.round != round) return;
+    if (over_ || line.pipeline.idle() || line.round != round) return;
     look(thread);
     if (out_of_patience()) return fail();
     look_later(thread, round);
 }
 
 void ModelWorker::look(std::uint32_t thread) {
-    udp::Transfer &transfer = *lines_[thread]->transfer;
+    udp::Pipeline &pipeline = lines_[thread]->pipeline;
     const std::int64_t now = world_.agenda.now_ns();
-    if (now < transfer.next_look_ns()) return;
-    transfer.resend_lost(now, [&](std::uint32_t unit) { transmit(thread, unit); });
+    if (now < pipeline.next_look_ns()) return;
+    pipeline.resend_lost(now, [&](const udp::Slice &slice, std::uint32_t unit) { transmit(thread, slice, unit); });
 }
 
 void ModelWorker::look_later(std::uint32_t thread, std::uint32_t round) {
@@ -191,7 +207,6 @@ void ModelWorker::end_slice(std::size_t number) {
 
 // The session's end: what has not been reduced fails, and the application gives up.
 void ModelWorker::fail() {
-    for (auto &line : lines_) line->transfer.reset();
     for (std::size_t number = 0; number < jobs_.size(); ++number) {
         if (jobs_[number].slices_left > 0) on_end_(number, false, {});
         jobs_[number].slices_left = 0;
@@ -204,9 +219,6 @@ void ModelWorker::close() {
     if (world_.net_switch.up()) world_.net_switch.end(seat_.session.id, seat_.rank);
 }
 
-void ModelWorker::kill() {
-    over_ = true;
-    for (auto &line : lines_) line->transfer.reset();
-}
+void ModelWorker::kill() { over_ = true; }
 
 }  // namespace switchml::simulation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A worker process of libswitchml without sockets, threads and gRPC: its own
-// slices, transfers, timers and patience in virtual time.
+// slices, pipelines, timers and patience in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #include "model_switch.hpp"
 #include "network.hpp"
 #include "udp/liveness.hpp"
-#include "udp/transfer.hpp"
+#include "udp/pipeline.hpp"
 
 namespace switchml::simulation {
 
@@ -58,21 +58,25 @@ class ModelWorker {
 
     // A thread with its socket.
     struct Line {
-        Line(const udp::SlotRing &slots, const udp::RoundTrips &none) : ring(slots), trips(none) {}
+        Line(const GroupPlan &group, std::uint32_t thread, std::uint32_t first_number, bool numbered)
+            : trips(udp::RetransmitTimes::from_first(kRetransmitNs), numbered),
+              pipeline(udp::SlotRing(thread, group.window, first_number), group.packet_numel, group.num_workers, trips,
+                       numbered) {}
 
-        udp::SlotRing ring;
         udp::RoundTrips trips;
+        udp::Pipeline pipeline;
         std::deque<std::size_t> jobs;
-        std::size_t job = 0;  // that is under way
-        std::optional<udp::Transfer> transfer;
-        std::uint32_t round = 0;     // counts transfers
+        std::deque<std::size_t> under_way;
+        std::uint32_t round = 0;     // counts the times that it was idle
         std::deque<Packet> waiting;  // in the socket's buffer
     };
 
     void submit(std::size_t number);
     void serve(std::uint32_t thread);
     bool begin(std::uint32_t thread);
+    void begin_slice(std::uint32_t thread, const udp::SliceData &data);
     void take(std::uint32_t thread, Packet packet);
+    void go_on(std::uint32_t thread);
     void tick(std::uint32_t thread, std::uint32_t round);
     void look(std::uint32_t thread);
     void look_later(std::uint32_t thread, std::uint32_t round);
@@ -82,7 +86,7 @@ class ModelWorker {
     void fail();
     void close();
     udp::SliceData slice_of(std::uint32_t thread, std::size_t number);
-    void transmit(std::uint32_t thread, std::uint32_t unit);
+    void transmit(std::uint32_t thread, const udp::Slice &slice, std::uint32_t unit);
     std::int64_t renewal_period_ns() const { return kLeaseNs / 3; }
 
     World &world_;
