@@ -101,6 +101,7 @@ bench-allreduce: setup
 	$(BIN)/channel_tools build --variant udp
 	$(BIN)/channel_tools build --variant cray-mpich
 	$(BIN)/python -m benchmarks.allreduce
+	$(BIN)/python -m benchmarks.wire_rate
 	$(BIN)/python -m benchmarks.allreduce_mpi
 	$(BIN)/channel_tools build --variant oneccl
 	$(BIN)/channel_tools build --variant accl

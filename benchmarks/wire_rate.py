@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The packets of SwitchML's allreduce beside what one flow of UDP carries on this machine, a turn of each at a time.
+
+``python -m benchmarks.wire_rate``. Two workers (``switchml-bench``, no PyTorch) reduce over a switch on loopback, so
+each tensor goes through the kernel four times: from two workers to the switch, and back. The flow is between two
+processes that do nothing else, in kernel packets (GSO, GRO) as full as SwitchML's. Both are bytes of packets a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channel_tools.environments import activated_environment, create_environment
+from channel_tools.system.processes import Deadline
+from channel_tools.system.progress import SilentProgress
+from channel_tools.system.settings import find_cache
+from channel_tools.validate.judging import spread_of
+from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    from channel_tools.validate.switchml.switch import LoopbackNetwork
+
+SPECS = ("libswitchml * udp*", "switchml-switch")
+SUBDIR = "linux-64"
+LIMIT_S = 300.0
+NUMEL = 16 << 20
+"""64 MiB of float32."""
+CALLS = 20
+WORKERS = 2
+PACKET_NUMEL = 256
+PACKET_BYTES = 1034
+"""With the header, of libswitchml's wire/packet.hpp."""
+WINDOW = 252
+PACKETS_IN_KERNEL_PACKET = 63
+UDP_SEGMENT, UDP_GRO = 103, 104
+"""Of Linux' <linux/udp.h>, which Python's socket module does not name."""
+FLOW_S = 1.0
+SOCKET_BUFFER_BYTES = 4 << 20
+
+
+def measure_flow() -> float:
+    """Bytes a second that arrive of one flow, while its sender sends all that the kernel takes."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(LIMIT_S)
+        context = multiprocessing.get_context("spawn")  # this process has threads
+        mine, others = context.Pipe()
+        sender = context.Process(target=_send, args=(receiver.getsockname(), others))
+        sender.start()
+        try:
+            return _receive(receiver)
+        finally:
+            mine.send(None)
+            sender.join()
+
+
+def _send(address: tuple[str, int], stop: Connection) -> None:
+    segments = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("H", PACKET_BYTES))]
+    packet = bytes(PACKETS_IN_KERNEL_PACKET * PACKET_BYTES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(address)
+        while not stop.poll():
+            for _ in range(100):
+                sender.sendmsg([packet], segments)
+
+
+def _receive(receiver: socket.socket) -> float:
+    """What arrives in FLOW_S, from the first packet on."""
+    buffer = bytearray(1 << 16)
+    receiver.recv_into(buffer)
+    arrived = 0
+    begun = time.perf_counter()
+    while (taken := time.perf_counter() - begun) < FLOW_S:
+        arrived += receiver.recv_into(buffer)
+    return arrived / taken
+
+
+def measure_allreduce(prefix: Path, network: LoopbackNetwork, environment: Mapping[str, str]) -> float:
+    """Bytes of all packets a second, sent and received by both workers, of the slower one's median call."""
+    with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as folder:
+        deadline = Deadline.after(LIMIT_S)
+        place = Path(folder)
+        with running_switch(
+            prefix=prefix, variables=environment, address=network.switch, folder=place, deadline=deadline
+        ) as switch:
+            variables = {**environment, "SWITCHML_CONTROLLER": switch.ready.controller}
+            workers = [
+                _start_worker(prefix, rank, {**variables, "SWITCHML_LOCAL_ADDRESS": address})
+                for rank, address in enumerate(network.workers(WORKERS))
+            ]
+            outputs = [worker.communicate(timeout=deadline.left_s())[0] for worker in workers]
+            if any(worker.returncode for worker in workers):
+                sys.exit("switchml-bench failed: nothing was measured")
+    slowest_s = max(float(json.loads(output)["median_s"]) for output in outputs)
+    packets = -(-NUMEL // PACKET_NUMEL) + WINDOW
+    return 2 * WORKERS * packets * PACKET_BYTES / slowest_s
+
+
+def _start_worker(prefix: Path, rank: int, variables: Mapping[str, str]) -> subprocess.Popen[str]:
+    words = ["--rank", str(rank), "--workers", str(WORKERS), "--numel", str(NUMEL), "--iterations", str(CALLS)]
+    command = [prefix / "bin" / "switchml-bench", *words]
+    return subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
+
+
+def main() -> int:
+    """Measure in turns and print medians, quartiles and the share."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--channel", type=Path, default=Path("output/channel"))
+    parser.add_argument("--turns", type=int, default=7)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as folder:
+        prefix = create_environment(
+            Path(folder) / "env",
+            SPECS,
+            [arguments.channel.resolve().as_uri()],
+            package_cache=find_cache(os.environ) / "packages",
+            subdir=SUBDIR,
+            progress=SilentProgress(),
+        ).prefix
+        environment = activated_environment(prefix, environ=os.environ)
+        network = choose_loopback_network()
+        turns = [(measure_flow(), measure_allreduce(prefix, network, environment)) for _ in range(arguments.turns)]
+    flow, allreduce = (spread_of([turn[column] / 1e9 for turn in turns]) for column in (0, 1))
+    for name, found in (("one flow of UDP", flow), ("SwitchML, 2 workers and a switch", allreduce)):
+        print(f"{name:32} {found.median:5.2f} ({found.lower:.2f} to {found.upper:.2f}) GB/s of packets")
+    share = allreduce.median / flow.median
+    print(f"share {share:.0%} of the medians, {len(turns)} turns, load {os.getloadavg()[0]:.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
