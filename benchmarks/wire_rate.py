@@ -114,7 +114,7 @@ def measure_allreduce(prefix: Path, network: LoopbackNetwork, environment: Mappi
 
 def _start_worker(prefix: Path, rank: int, variables: Mapping[str, str]) -> subprocess.Popen[str]:
     words = ["--rank", str(rank), "--workers", str(WORKERS), "--numel", str(NUMEL), "--iterations", str(CALLS)]
-    command = [prefix / "bin" / "switchml-bench", *words]
+    command: list[str | Path] = [prefix / "bin" / "switchml-bench", *words]
     return subprocess.Popen(command, env=dict(variables), stdout=subprocess.PIPE, text=True)
 
 
