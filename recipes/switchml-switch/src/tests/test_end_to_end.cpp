@@ -133,33 +133,35 @@ TEST(every_size_from_one_to_eight_workers) {
     }
 }
 
-// A job that reads what the one ahead writes has to wait for it; others begin before that has ended.
-TEST(jobs_over_the_same_memory_are_reduced_one_after_the_other) {
+// Two workers double parts of one array, each an element behind the one before it, all of them submitted at once.
+void check_falling_parts(std::uint32_t threads, std::size_t numel, int rounds) {
+    constexpr std::size_t kJobs = 30;
     Switch net;
-    Workers workers(net, 2, set_window);
-    constexpr std::size_t kNumel = 20000;
-    constexpr std::size_t kJobs = 20;
-    std::vector<std::vector<std::int32_t>> values(2, std::vector<std::int32_t>(kNumel + kJobs, 1));
-    std::vector<std::vector<Job>> jobs(2);
-    for (std::size_t rank = 0; rank < 2; ++rank) {
-        jobs[rank] = std::vector<Job>(kJobs);
-        for (std::size_t job = 0; job < kJobs; ++job) {
-            std::int32_t *const first = values[rank].data() + job;  // all but one of the elements before
-            CHECK_EQ(switchml_allreduce_submit(workers.contexts[rank].get(), first, first, kNumel, SWITCHML_INT32,
-                                               Job::callback, &jobs[rank][job]),
+    Workers workers(net, 2, [threads](switchml_config &config) {
+        config.num_threads = threads;
+        config.max_outstanding_packets = 8 * threads;
+    });
+    for (int round = 0; round < rounds; ++round) {
+        Buffers<std::int32_t> values(2, std::vector<std::int32_t>(numel + kJobs - 1, 1));
+        std::vector<Job> jobs(2 * kJobs);
+        for (std::size_t i = 0; i < jobs.size(); ++i) {
+            std::int32_t *const first = values[i % 2].data() + (kJobs - 1 - i / 2);
+            CHECK_EQ(switchml_allreduce_submit(workers.contexts[i % 2].get(), first, first, numel, SWITCHML_INT32,
+                                               Job::callback, &jobs[i]),
                      SWITCHML_OK);
         }
-    }
-    for (auto &own : jobs) {
-        for (auto &job : own) CHECK_EQ(job.wait().status, SWITCHML_OK);
-    }
-    for (const auto &own : values) {
-        for (std::size_t i = 0; i < own.size(); ++i) {
-            const std::size_t times = std::min({i + 1, kJobs, own.size() - i});
-            CHECK_EQ(own[i], std::int32_t{1} << times);
+        for (auto &job : jobs) CHECK_EQ(job.wait().status, SWITCHML_OK);
+        for (const auto &own : values) {
+            for (std::size_t i = 0; i < own.size(); ++i)
+                CHECK_EQ(own[i], std::int32_t{1} << std::min({i + 1, kJobs, own.size() - i}));
         }
     }
 }
+
+TEST(a_job_reads_what_the_ones_ahead_of_it_have_written) { check_falling_parts(1, 20000, 1); }
+
+// What a thread begins a job with is what the thread before it has last in the job ahead.
+TEST(a_thread_waits_for_what_another_has_to_write_first) { check_falling_parts(3, 3000, 30); }
 
 TEST(in_place_with_a_small_window_and_small_packets) {
     Switch net;

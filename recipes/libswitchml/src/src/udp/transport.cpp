@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The udp transport: one queue of jobs per thread, each job cut into one slice
-// per thread. A thread runs its slices in order, two at a time where their
-// memory is apart, so jobs complete in order; the thread that ends a job's last
-// slice calls back.
+// per thread. A thread runs its slices in order, at a job's end two at a time, so
+// jobs complete in order; the thread that ends a job's last slice calls back. A
+// job waits for those ahead of it that it shares memory with.
 #include "transport.hpp"
 
 #include <algorithm>
@@ -41,11 +41,12 @@ constexpr std::uint64_t kMaxUnits = 0x7FFFFFFF;  // packet numbers have 32 bits;
 struct Job {
     JobRequest request;
     std::uint64_t number;  // from 0, counts the session's jobs
+    std::uint64_t after;   // begins when so many of them have ended
     std::atomic<std::uint32_t> slices_left;
     std::atomic<bool> failed{false};
 
-    Job(const JobRequest &wanted, std::uint64_t id, std::uint32_t slices)
-        : request(wanted), number(id), slices_left(slices) {}
+    Job(const JobRequest &wanted, std::uint64_t id, std::uint64_t begins_after, std::uint32_t slices)
+        : request(wanted), number(id), after(begins_after), slices_left(slices) {}
 };
 
 bool share_memory(const void *a, std::uint64_t a_numel, const void *b, std::uint64_t b_numel) {
@@ -101,8 +102,14 @@ class UdpTransport final : public Transport {
         }
         const std::lock_guard lock(mutex_);
         if (failure_) throw Error(failure_->status, "the session has ended: " + failure_->message);
-        const auto job = std::make_shared<Job>(request, next_job_, settings_.num_threads);
-        enqueue(job);
+        const auto job = std::make_shared<Job>(request, next_job_, jobs_before(request), settings_.num_threads);
+        pending_.push_back(job);
+        try {
+            enqueue(job);
+        } catch (const std::bad_alloc &) {
+            pending_.pop_back();
+            throw;
+        }
         ++next_job_;
         ++submitted_;
         arrived_.notify_all();
@@ -149,6 +156,13 @@ class UdpTransport final : public Transport {
         std::thread thread;
     };
 
+    // How many jobs have to end before one may begin, under the mutex.
+    std::uint64_t jobs_before(const JobRequest &request) const {
+        const auto last = std::find_if(pending_.rbegin(), pending_.rend(),
+                                       [&](const auto &job) { return !are_independent(job->request, request); });
+        return last == pending_.rend() ? 0 : (*last)->number + 1;
+    }
+
     // All lines or none: a job that only some threads know would never end.
     void enqueue(const std::shared_ptr<Job> &job) {
         std::size_t done = 0;
@@ -175,25 +189,25 @@ class UdpTransport final : public Transport {
     // False once the session is closed and nothing is left.
     bool await_job(Line &line) {
         std::unique_lock lock(mutex_);
-        arrived_.wait(lock, [&] { return !line.jobs.empty() || closing_; });
+        arrived_.wait(lock, [&] { return may_begin_next(line) || (closing_ && line.jobs.empty()); });
         if (line.jobs.empty()) return false;
         take_job(line);
         return true;
     }
+
+    bool may_begin_next(const Line &line) const { return !line.jobs.empty() && line.jobs.front()->after <= ended(); }
+
+    std::uint64_t ended() const { return completed_ + failed_; }
 
     void take_job(Line &line) {
         line.under_way.push_back(line.jobs.front());
         line.jobs.pop_front();
     }
 
-    // The next job, where it may begin before those under way are done.
     std::optional<udp::SliceData> begin_next(Line &line) {
         const std::lock_guard lock(mutex_);
-        if (line.jobs.empty()) return std::nullopt;
+        if (!may_begin_next(line) || has_no_slice(line, *line.jobs.front())) return std::nullopt;
         const Job &job = *line.jobs.front();
-        const auto independent = [&](const auto &other) { return are_independent(other->request, job.request); };
-        if (!std::all_of(line.under_way.begin(), line.under_way.end(), independent)) return std::nullopt;
-        if (has_no_slice(line, job)) return std::nullopt;
         take_job(line);
         return slice_of(line, job);
     }
@@ -276,7 +290,9 @@ class UdpTransport final : public Transport {
                 ++completed_;
                 elements_ += job.request.numel;
             }
+            pending_.pop_front();  // the oldest is the first to end
         }
+        arrived_.notify_all();
         job.request.callback(job.request.user, status, message.c_str());
     }
 
@@ -302,6 +318,7 @@ class UdpTransport final : public Transport {
     std::condition_variable arrived_;
     bool closing_ = false;
     std::optional<Failure> failure_;
+    std::deque<std::shared_ptr<Job>> pending_;  // submitted, and not ended
     std::uint64_t next_job_ = 0;
     std::uint64_t submitted_ = 0;
     std::uint64_t completed_ = 0;
