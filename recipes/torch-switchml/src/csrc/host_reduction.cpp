@@ -30,6 +30,12 @@ void pause_processor() {
 #endif
 }
 
+bool share_memory(const char *a, uint64_t a_numel, const char *b, uint64_t b_numel) {
+    const auto first = reinterpret_cast<uintptr_t>(a);
+    const auto second = reinterpret_cast<uintptr_t>(b);
+    return first < second + b_numel * kElementBytes && second < first + a_numel * kElementBytes;
+}
+
 std::string describe_step(const StepDescription &step) {
     return std::to_string(step.numel) + " " + dtype_name(static_cast<Dtype>(step.dtype)) + " elements as job " +
            std::to_string(step.job);
@@ -58,7 +64,7 @@ switchml_status HostReduction::submit(void *data, uint64_t numel, Dtype dtype, s
         reason = failed ? board_->failure().reason : "the session is closed";
         return failed ? board_->failure().status : SWITCHML_EABORTED;
     }
-    Job job{static_cast<char *>(data), callback, user, {}};
+    Job job{static_cast<char *>(data), callback, user, {}};  // reduced in place
     job.plan.numel = numel;
     job.plan.dtype = dtype;
     arrived_.push_back(job);
@@ -121,6 +127,7 @@ bool HostReduction::accept_jobs() {
         job.plan.number = next_job_;
         job.plan.first_step = next_step_;
         job.plan.first_chunk = next_chunk_;
+        job.after = jobs_before(job);
         jobs_.push_back(job);
         arrived_.pop_front();
         ++next_job_;
@@ -128,6 +135,14 @@ bool HostReduction::accept_jobs() {
         next_chunk_ += job.plan.num_chunks();
     }
     return closing_;
+}
+
+// A job reads what those ahead of it have written, where they share memory.
+uint64_t HostReduction::jobs_before(const Job &job) const {
+    const auto last = std::find_if(jobs_.rbegin(), jobs_.rend(), [&job](const Job &other) {
+        return share_memory(other.data, other.plan.numel, job.data, job.plan.numel);
+    });
+    return last == jobs_.rend() ? 0 : last->plan.number + 1;
 }
 
 bool HostReduction::progress() {
@@ -157,7 +172,8 @@ Part HostReduction::own_part(const Step &step) const { return step.part_of(board
 bool HostReduction::copy_in() {
     const uint64_t number = board_->own().copied.load();
     const Job *const job = job_of_step(number);
-    if (job == nullptr || number >= board_->reached_by_all(&RankProgress::reduced) + kStepsInStaging) {
+    if (job == nullptr || jobs_.front().plan.number < job->after ||
+        number >= board_->reached_by_all(&RankProgress::reduced) + kStepsInStaging) {
         return false;
     }
     const Step step = find_step(job->plan, number);

@@ -53,11 +53,13 @@ class HostReduction final : public Carrier {
         switchml_callback callback;
         void *user;
         JobPlan plan;
+        uint64_t after = 0;  // begins when this rank has the results of so many jobs
     };
 
     void serve() noexcept;
     bool progress();
     bool accept_jobs();
+    uint64_t jobs_before(const Job &job) const;
     bool copy_in();
     bool reduce();
     bool hand_on();

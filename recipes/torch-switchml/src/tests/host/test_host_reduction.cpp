@@ -152,6 +152,31 @@ void many_jobs_keep_their_order(Rank &rank) {
     }
 }
 
+// A job that reads what one ahead of it writes waits for that, on the one rank that shares memory, too.
+void jobs_over_the_same_memory_follow_each_other(Rank &rank) {
+    constexpr std::size_t kJobs = 12;
+    constexpr uint64_t kNumel = 3 * kStepNumel;
+    const bool shares = rank.index != 1;
+    const auto size = static_cast<int32_t>(rank.size);
+    std::vector<int32_t> together(kNumel + kJobs - 1, 1);
+    std::vector<std::vector<int32_t>> apart(kJobs, std::vector<int32_t>(kNumel, 0));
+    std::deque<Outcome> outcomes;
+    for (std::size_t job = 0; job < kJobs; ++job) {
+        rank.submit(shares ? together.data() + job : apart[job].data(), kNumel, Dtype::kInt32, outcomes.emplace_back());
+    }
+    for (Outcome &outcome : outcomes) {
+        outcome.wait();
+        CHECK(outcome.status == SWITCHML_OK);
+    }
+    if (!shares) {
+        return;
+    }
+    for (std::size_t index = 0; index < together.size(); ++index) {
+        const std::size_t times = std::min({index + 1, kJobs, together.size() - index});
+        CHECK(together[index] == std::lround(std::pow(size - 1, times)));  // of those that share
+    }
+}
+
 // A job is done although the others have not come to the next one.
 void a_job_waits_for_no_later_one(Rank &rank) {
     int32_t first = 1;
@@ -287,6 +312,7 @@ const std::map<std::string, Test> &tests() {
         {"results_fit_tensors_at_any_address", {3, &results_fit_tensors_at_any_address}},
         {"infinities_and_nans_stay", {2, &infinities_and_nans_stay}},
         {"many_jobs_keep_their_order", {4, &many_jobs_keep_their_order}},
+        {"jobs_over_the_same_memory", {3, &jobs_over_the_same_memory_follow_each_other}},
         {"a_job_waits_for_no_later_one", {3, &a_job_waits_for_no_later_one}},
         {"the_wires_jobs_tell_where_ours_end", {2, &the_wires_jobs_tell_where_ours_end}},
         {"other_numel_is_named", {3, &other_numel_is_named}},
