@@ -177,12 +177,14 @@ class JobOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def job_script(job: JobOptions, command: Sequence[str]) -> str:
-    """The script that runs ``command`` in a job.
+def job_script(job: JobOptions, command: Sequence[str], *, asked: Sequence[str] = ()) -> str:
+    """The script that runs ``command`` in a job; ``asked`` are further words of sbatch or qsub.
 
     Raises UsageError for ranks that the nodes cannot share, and for a time of another form.
     """
-    return "\n".join([*_beginning(job, ()), "set -e", *_place(job), f"exec {shlex.join(command)}"]) + "\n"
+    directive = "#SBATCH" if job.scheduler == "slurm" else "#PBS"
+    more = (f"{directive} {shlex.join(asked)}",) if asked else ()
+    return "\n".join([*_beginning(job, more), "set -e", *_place(job), f"exec {shlex.join(command)}"]) + "\n"
 
 
 def recorded_job_script(job: JobOptions, files: JobFolder, command: Sequence[str]) -> str:

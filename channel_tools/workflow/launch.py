@@ -82,7 +82,7 @@ def write_job(
     stack = launchable_stack(settings, request.stack)
     launcher = () if request.launcher is None else ("--launcher", request.launcher)
     command = (
-        sys.executable, "-m", "channel_tools", "launch", "--root", str(settings.tree.root),
+        sys.executable, "-P", "-m", "channel_tools", "launch", "--root", str(settings.tree.root),
         "--stack", stack.name, "--ranks", str(request.ranks),
         "--prefix", str(chosen_prefix(request.prefix, environ).absolute()), *launcher, *request.words,
     )  # fmt: skip

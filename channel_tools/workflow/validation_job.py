@@ -71,7 +71,7 @@ class ValidationJob:
 def write_validation_job(settings: Settings, job: ValidationJob) -> str:
     """The text of a job script, whose output goes where the scheduler puts it. Raises as run_validation_job."""
     options, command = _options_and_command(settings, job)
-    return job_script(options, command)
+    return job_script(options, command, asked=job.submit_options)
 
 
 def run_validation_job(
@@ -113,7 +113,7 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
         variables={CACHE_VARIABLE: str(settings.cache)},
     )
     command = (
-        *(sys.executable, "-m", "channel_tools", "validate", "--on", "job"),
+        *(sys.executable, "-P", "-m", "channel_tools", "validate", "--on", "job"),
         *("--root", str(settings.tree.root), "--output", str(settings.output), "--variant", stack.name),
         *("--nodes", str(job.nodes), "--ranks-per-node", str(job.ranks_per_node), *job.words),
     )
@@ -170,7 +170,7 @@ def hosts_of_this_job(
         ranks_per_host=ranks_per_node,
         address=address_towards(hosts[1].address),
         starter=(
-            *(sys.executable, "-m", "channel_tools", "launch"),
+            *(sys.executable, "-P", "-m", "channel_tools", "launch"),
             *("--root", str(settings.tree.root), "--stack", found.name),
         ),
         launcher=pick_launcher(None, stack_launcher, environ, hosts=False),

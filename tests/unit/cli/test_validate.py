@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +70,24 @@ def test_one_job_validates_all_variants_and_has_time_for_each(root: Path) -> Non
     command = written.stdout.splitlines()[-1]
     assert " validate --on job " in command
     assert command.endswith(" --all-variants")
+
+
+def test_a_job_runs_this_program_whatever_lies_in_the_folder(root: Path, tmp_path: Path) -> None:
+    written = run_tool("validate", "--root", str(root), "--emit", "slurm", cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    (tmp_path / "channel_tools.py").write_text("raise SystemExit('of the folder')\n")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PBS"))}
+    done = subprocess.run(["bash", "-c", written.stdout], env=environ, capture_output=True, text=True, check=False)
+    assert "this runs in no job of Slurm or PBS" in done.stderr
+
+
+@pytest.mark.parametrize(("scheduler", "directive"), [("slurm", "#SBATCH"), ("pbs", "#PBS")])
+def test_a_written_job_asks_for_what_the_user_adds(scheduler: str, directive: str, root: Path) -> None:
+    options = ("--submit-option=-A", "--submit-option=fabrics", "--submit-option=--comment=for us")
+    written = run_tool("validate", "--emit", scheduler, *options, cwd=root)
+    assert written.returncode == 0, written.stderr
+    asked = [line for line in written.stdout.splitlines() if line.startswith(directive)]
+    assert asked[-1] == f"{directive} -A fabrics '--comment=for us'"
 
 
 def test_all_variants_are_those_of_the_local_channel(root: Path) -> None:
