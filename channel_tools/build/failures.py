@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildJob, BuildResult, FailureKind, WorkerResult
 
 _TAIL_LINES = 20
-_DISK_FULL_WORDS = "No space left on device"
+_DISK_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 _SPECS, _SOLVED = "\n  Specs:", "┆ Version ┆"
 """What the engine logs of an environment: what is asked for, and the head of the table of what meets that."""
 _ROOM_BYTES = 256 << 20
@@ -33,7 +33,7 @@ _ROOM_BYTES = 256 << 20
 _ENGINE_ADVICE = "Script execution failed."
 
 _KINDS: tuple[tuple[str, FailureKind], ...] = (
-    ("No space left on device", "disk"),
+    *((words, "disk") for words in _DISK_FULL_WORDS),
     ("Test failed", "test"),
     ("Package tests failed", "test"),
     ("Script failed", "script"),
@@ -100,7 +100,7 @@ def failure_of(
     removes what it had unpacked when a disk is full. So where one was solved, the room that is left tells.
     """
     tail = log_tail(log)
-    kind: FailureKind = "disk" if _DISK_FULL_WORDS in tail else result.failure or "other"
+    kind: FailureKind = "disk" if any(words in tail for words in _DISK_FULL_WORDS) else result.failure or "other"
     if kind == "solve" and _SOLVED in read_tail(log).rpartition(_SPECS)[2]:
         free_bytes = min(shutil.disk_usage(folder).free for folder in (log.parent, *written))
         kind = "disk" if free_bytes < _ROOM_BYTES else "install"
@@ -116,9 +116,24 @@ def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> Buil
     return BuildError(message, hint="render the recipe again; its build string or version differs from the plan's")
 
 
+def lost_error(error: ChannelToolsError, written: Sequence[Path]) -> ChannelToolsError:
+    """The error of a build that ended without a word; a full disk among those ``written`` to is a reason for that."""
+    free = {folder: shutil.disk_usage(folder).free for folder in written if folder.is_dir()}
+    full = min(free, key=lambda folder: free[folder], default=None)
+    if full is None or free[full] >= _ROOM_BYTES:
+        return error
+    _, cause, hint = _CAUSES["disk"]
+    return DiskFullError(f"{error.message}\n{cause}: {full} ({free[full] >> 20} MiB free)", hint=hint)
+
+
 def log_tail(log: Path) -> str:
     """The last lines of a log, indented, without the engine's advice on how to run the script by hand."""
-    lines = read_tail(log).splitlines()
+    return indented_tail(read_tail(log))
+
+
+def indented_tail(text: str) -> str:
+    """The same of a text."""
+    lines = text.splitlines()
     advice = next((number for number, line in enumerate(lines) if _ENGINE_ADVICE in line), None)
     lines = [line for line in lines[:advice] if line.strip()]
     return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])

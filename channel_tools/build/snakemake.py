@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from channel_tools.build.failures import log_tail
+from channel_tools.build.failures import indented_tail, log_tail, lost_error
 from channel_tools.build.forecast import state_in_words, time_left
 from channel_tools.build.model import BuildJob, BuildResult
 from channel_tools.build.node import lock_of
@@ -30,7 +30,7 @@ from channel_tools.build.schedule import held_back
 from channel_tools.build.submissions import Submissions, lost_jobs
 from channel_tools.system.errors import BuildError, CommandError, UsageError
 from channel_tools.system.extras import missing
-from channel_tools.system.files import is_locked, write_text_atomically
+from channel_tools.system.files import is_locked, read_tail, write_text_atomically
 from channel_tools.system.processes import Deadline, run_command, running_program, wait_for_any
 from channel_tools.system.schedulers import scheduler_of, status_command
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from channel_tools.build.model import BuildPlaces
     from channel_tools.build.remote import RemoteBuilds
+    from channel_tools.system.errors import ChannelToolsError
     from channel_tools.system.processes import Program
 
 SLURM: Final = "slurm"
@@ -51,10 +52,15 @@ _JOBS_AT_ONCE = 100
 _LOOK_S = 0.5
 _CANCEL_S = 60.0
 _SCONTROL_LIMIT_S = 60.0
+_NO_RESULT = "its job left no result: cancelled, out of time, or never started"
 _LOST_HINT = (
     "run the same command again: what was built is kept; more time or memory, or fewer jobs at once:"
     " docs/how-to/build-on-a-cluster.md"
 )
+_REFUSED_HINT = "correct the profile that --on names, or install what it asks for: docs/how-to/build-on-a-cluster.md"
+_STEP = re.compile(r"^(?:local)?rule (?:build|admit):$", re.MULTILINE)
+_REFUSAL = re.compile(r"^(?:\S+: error|Error): (?s:.*)", re.MULTILINE)
+"""Snakemake's words on what it cannot begin with, behind pages of options."""
 _LATENCY_S = 120
 """How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
@@ -158,6 +164,7 @@ def run_workflow(
 
     ``on`` is as in snakemake_command. ``on_state`` hears in words how far it is, whenever that changes, ``on_warning``
     of jobs that will not begin. Leaving it early cancels the jobs, and so does this process's end, however it comes.
+    Raises CommandError where Snakemake ends before it has begun anything.
     """
     places.logs.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(jobs, folder / BUILDS_FILE, places)
@@ -172,7 +179,13 @@ def run_workflow(
             gathering.tell(on_state)
             for line in submissions.warnings(gathering.not_begun()):
                 on_warning(line)
+        status = program.end_in_words()
     yield from gathering.new()
+    if program.process.returncode and not gathering.has_begun(log):
+        said = _REFUSAL.search(text := read_tail(log))
+        tail = indented_tail(said[0] if said else text)
+        error = CommandError(f"{_PROGRAM}: {status}, before it began a build\n{tail}\nlog: {log}", hint=_REFUSED_HINT)
+        raise lost_error(error, [log.parent])
     yield from gathering.rest(log)
 
 
@@ -235,6 +248,11 @@ class _Gathering:
         """The stems of jobs that have no result and were not running at the last call of ``tell``."""
         return [stem for stem in self._waiting if stem not in self._running]
 
+    def has_begun(self, log: Path) -> bool:
+        """Whether there are results, or a step of the workflow in ``log``."""
+        ended = bool(self._done or self._failed)
+        return ended or _STEP.search(log.read_text(encoding="utf-8", errors="replace")) is not None
+
     def rest(self, log: Path) -> Iterator[BuildResult]:
         """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
         said = f"\n{log_tail(log)}" if self._waiting else ""
@@ -243,13 +261,14 @@ class _Gathering:
             waiting = {job.file_name for job in self._waiting.values()}
             job = next(job for job in self._waiting.values() if waiting.isdisjoint(job.waits_for))
             if (found := lost.get(job.stem)) is not None:
-                message = found.said_of(job.stem)
+                error: ChannelToolsError = BuildError(found.said_of(job.stem), hint=_LOST_HINT)
             else:
-                message = (
-                    f"{job.stem}: its job left no result: cancelled, out of time, or never started{said}\nlog: {log}"
-                )
+                is_built = results_of(self._builds_file, job.stem).built.is_file()
+                what = "was built, but the step that takes it into the channel was ended" if is_built else _NO_RESULT
+                error = BuildError(f"{job.stem}: {what}{said}\nlog: {log}", hint=_LOST_HINT)
                 said = ""  # the same words once
-            error = BuildError(message, hint=_LOST_HINT)
+            if found is None or not found.is_explained:
+                error = lost_error(error, [self._places.work, self._places.logs, self._places.cache])
             yield from self._ended(job, BuildResult(job=job, status="failed", error=error))
 
     def _result(self, job: BuildJob) -> BuildResult:

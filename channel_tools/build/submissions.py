@@ -49,6 +49,7 @@ _TOO_MANY = re.compile(r"SubmitJob|would exceed")
 _TOO_MUCH = re.compile(
     r"Limit|PartitionConfig|BadConstraints|Per(Job|Node)|can not be satisfied|not available|exceeds|Can Never Run"
 )
+_FAILED = "FAILED"
 _FEWER = "; give fewer jobs at once by --jobs N"
 _LESS = (
     "; state less under `resources` in variants/stacks.yaml, or another partition or queue in a profile (--on FOLDER)"
@@ -157,13 +158,18 @@ class LostJobs:
     ends: list[str] = field(default_factory=list)
     log: Path | None = None
 
+    @property
+    def is_explained(self) -> bool:
+        """Whether the scheduler says more of any than that it failed."""
+        return any(end != _FAILED for end in self.ends)
+
     def said_of(self, stem: str) -> str:
         """All that, with the end of the log, and where that is."""
         said = f"{stem}: its jobs left no result: {', '.join(self.ends)}"
         if self.log is None:
             return said
-        tail = f"{log_tail(self.log)}\n" if self.log.is_file() else ""
-        return f"{said}\n{tail}log: {self.log}"
+        tail = log_tail(self.log) if self.log.is_file() else ""
+        return "\n".join([said, *([tail] if tail else []), f"log: {self.log}"])
 
 
 def lost_jobs(log: Path) -> dict[str, LostJobs]:

@@ -53,8 +53,9 @@ def test_each_kind_of_failure_has_its_error(
     assert made.hint
 
 
-def test_a_full_disk_is_told_from_the_scripts_own_words(tmp_path: Path) -> None:
-    log = write_log(tmp_path, "cp: error writing 'x': No space left on device", "error: Script failed with status 1")
+@pytest.mark.parametrize("words", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_is_told_from_the_scripts_own_words(words: str, tmp_path: Path) -> None:
+    log = write_log(tmp_path, f"cp: error writing 'x': {words}", "error: Script failed with status 1")
     made = failure_of(JOB, WorkerResult(failure="script", message="Script failed"), log, seconds=1)
     assert isinstance(made, DiskFullError)
 
@@ -82,6 +83,7 @@ def test_an_environment_that_was_solved_was_not_installed(
         ("sha256 checksum validation failed for x\n  expected: a\n  actual: b", "source"),
         ("Failed to download from URL: Request failed after 3 retries", "network"),
         ("writing: No space left on device (os error 28)", "disk"),
+        ("writing: Disk quota exceeded (os error 122)", "disk"),
         ("Package toy contains Binary file bin/x which contains host prefix placeholder", "other"),
     ],
 )

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from channel_tools.build.snakemake import (
     snakemake_command,
     write_workflow,
 )
-from channel_tools.system.errors import BuildError, CommandError, SolveError, UsageError
+from channel_tools.system.errors import BuildError, CommandError, DiskFullError, SolveError, UsageError
 from channel_tools.system.files import exclusive_lock
 
 
@@ -204,6 +205,50 @@ For further error details see the cluster/cloud log and the log files of the inv
     assert f"log: {log}" in lost
     assert "other-1.0-h_0: its job left no result: cancelled" in other
     assert "refused-1.0-h_0.built" in other  # Snakemake's own words
+
+
+def test_a_snakemake_that_begins_nothing_says_why(tmp_path: Path) -> None:
+    said = """cat >&2 <<'END'
+usage: snakemake [--dry-run] [--profile PROFILE]
+                 [targets ...]
+snakemake: error: argument --executor/-e: invalid choice: 'lsf' (choose from 'slurm', 'local')
+END
+exit 2
+"""
+    with pytest.raises(CommandError) as caught:
+        run(tmp_path, said, job("a"), job("b"))
+    assert caught.value.message == (
+        "snakemake: exit status 2, before it began a build\n"
+        "    snakemake: error: argument --executor/-e: invalid choice: 'lsf' (choose from 'slurm', 'local')\n"
+        f"log: {tmp_path}/logs/snakemake.log"
+    )
+
+
+def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
+    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package="/work/a"))
+    (result,) = run(tmp_path, "echo Killed", job("a"))
+    assert str(result.error).startswith("a-1.0-h_0: was built, but the step that takes it into the channel was ended\n")
+    assert "Killed" in str(result.error)
+
+
+def test_where_the_disk_is_full_lost_jobs_are_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = """[Mon Jan  1 00:00:00 2026]
+Error in rule build:
+    message: SLURM-job '{number}' failed, SLURM status is: '{state}'. Reason: Unknown.
+    jobid: {number}
+    output: results/{name}-1.0-h_0.built
+"""
+    names = {"failed": "FAILED", "timed": "TIMEOUT"}
+    entries = [failed.format(number=number, name=name, state=names[name]) for number, name in enumerate(names)]
+    (tmp_path / "said").write_text("".join(entries))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=4096))
+    errors = [result.error for result in run(tmp_path, "cat said", job("failed"), job("timed"), job("unknown"))]
+    assert [type(error) for error in errors] == [DiskFullError, BuildError, DiskFullError]
+    assert "failed-1.0-h_0: its jobs left no result: FAILED" in str(errors[0])
+    assert f"no space is left on the device: {tmp_path}" in str(errors[0])
+    assert errors[0] is not None
+    assert str(errors[0].hint).startswith("free space")
 
 
 def test_every_change_is_told_once(tmp_path: Path) -> None:
