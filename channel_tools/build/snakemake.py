@@ -58,9 +58,11 @@ _LOST_HINT = (
     " docs/how-to/build-on-a-cluster.md"
 )
 _REFUSED_HINT = "correct the profile that --on names, or install what it asks for: docs/how-to/build-on-a-cluster.md"
-_STEP = re.compile(r"^(?:local)?rule (?:build|admit):$", re.MULTILINE)
-_REFUSAL = re.compile(r"^(?:\S+: error|Error): (?s:.*)", re.MULTILINE)
-"""Snakemake's words on what it cannot begin with, behind pages of options."""
+_STEP = re.compile(r"^(?:Error in |local)?rule (?:build|admit):$", re.MULTILINE)
+_REFUSAL = re.compile(
+    r"^(?:\S+: error|Error|WorkflowError):(?!\s+At least one job did not complete)(?s:.*)", re.MULTILINE
+)
+"""Snakemake's words on what it cannot begin with, behind pages of options; a profile may keep it from naming jobs."""
 _LATENCY_S = 120
 """How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
@@ -181,11 +183,9 @@ def run_workflow(
                 on_warning(line)
         status = program.end_in_words()
     yield from gathering.new()
-    if program.process.returncode and not gathering.has_begun(log):
-        said = _REFUSAL.search(text := read_tail(log))
-        tail = indented_tail(said[0] if said else text)
-        error = CommandError(f"{_PROGRAM}: {status}, before it began a build\n{tail}\nlog: {log}", hint=_REFUSED_HINT)
-        raise lost_error(error, [log.parent])
+    if program.process.returncode and not gathering.has_begun(log) and (said := _REFUSAL.search(read_tail(log))):
+        message = f"{_PROGRAM}: {status}, before it began a build\n{indented_tail(said[0])}\nlog: {log}"
+        raise CommandError(message, hint=_REFUSED_HINT)
     yield from gathering.rest(log)
 
 

@@ -224,6 +224,12 @@ exit 2
     )
 
 
+def test_a_snakemake_that_says_nothing_of_jobs_may_have_begun_them(tmp_path: Path) -> None:
+    said = "echo Using profile; echo WorkflowError:; echo At least one job did not complete successfully.; exit 1"
+    (result,) = run(tmp_path, said, job("a"))
+    assert str(result.error).startswith("a-1.0-h_0: its job left no result")
+
+
 def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
     write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package="/work/a"))
     (result,) = run(tmp_path, "echo Killed", job("a"))
