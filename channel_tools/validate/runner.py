@@ -38,9 +38,10 @@ from channel_tools.validate.nccl.method import NcclMethod
 from channel_tools.validate.switchml.method import SwitchmlMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from channel_tools.doctor import Finding
+    from channel_tools.environments import EnvironmentResult
     from channel_tools.system.progress import Progress
     from channel_tools.validate.ranks import RankHosts
 
@@ -85,9 +86,17 @@ class ValidationRequest:
     local_scratch: Path | None = None
 
 
-def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], progress: Progress) -> ValidationReport:
+def validate_stack(
+    request: ValidationRequest,
+    *,
+    environ: Mapping[str, str],
+    progress: Progress,
+    on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None,
+) -> ValidationReport:
     """Validate a stack; the report may hold failed checks.
 
+    Of a run that breaks off there is none: ``on_broken`` hears what was installed, when it began (UTC, ISO 8601) and
+    after how many seconds it ended.
     Raises ConfigError and UsageError for a request that cannot be run, what create_environment raises, and
     ValidationError when the run breaks off (a rank or the switch dies, the time is over).
     """
@@ -109,19 +118,22 @@ def validate_stack(request: ValidationRequest, *, environ: Mapping[str, str], pr
         standing = _self_contained_check(request, environment.prefix)
         variables = activated_environment(environment.prefix, environ=environ)
         findings = _examine(request, environment.prefix, variables)
-        result = method.run(
-            MethodContext(
-                stack=request.stack,
-                prefix=environment.prefix,
-                variables=variables,
-                ranks=request.ranks,
-                options=request.options,
-                folder=folder,
-                deadline=Deadline.after(request.timeout_s),
-                progress=progress,
-                hosts=request.hosts,
-            )
+        context = MethodContext(
+            stack=request.stack,
+            prefix=environment.prefix,
+            variables=variables,
+            ranks=request.ranks,
+            options=request.options,
+            folder=folder,
+            deadline=Deadline.after(request.timeout_s),
+            progress=progress,
+            hosts=request.hosts,
         )
+        try:
+            result = method.run(context)
+        except ValidationError:
+            on_broken(environment, started.isoformat(timespec="seconds"), time.monotonic() - clock)
+            raise
     return ValidationReport(
         stack=request.stack,
         method=request.method,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -254,7 +255,7 @@ def validate_installed(
     """Validate a stack and write its report to ``output/report/<stack>.json``, as a page beside it; returns both.
 
     A report of another than the default variant has the Python and PyTorch in its name. The one of an earlier run is
-    removed when this run begins, so that none is there after one that broke off.
+    removed when this run begins, so that none is there after one that broke off; the channel remembers that as failed.
 
     With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
     hold failed checks and drops. Raises as validate_stack and read_history.
@@ -288,14 +289,28 @@ def validate_installed(
     # an earlier run's would be taken for the result of one that breaks off
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
-    report = validate_stack(wanted, environ=request.environ, progress=progress)
+    remembers = not request.install.channels
+
+    def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
+        if remembers:
+            with contextlib.suppress(OSError):  # the error of the run says more
+                _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
+
+    report = validate_stack(wanted, environ=request.environ, progress=progress, on_broken=broke_off)
     if request.keeps_history:
         report = replace(report, history=compare_with_history(report, earlier, folder))
         write_report(report, kept_file(folder, report))
     write_report(report, path)
     write_page(report, path.with_suffix(".html"))
-    if not request.install.channels:
-        _keep_result(settings, report)
+    if remembers:
+        _keep_result(
+            settings,
+            wanted,
+            report.environment,
+            passed=report.passed,
+            started=report.started,
+            seconds=report.seconds,
+        )
     return report, path
 
 
@@ -306,16 +321,24 @@ def _check_folder(folder: Path) -> None:
         pass
 
 
-def _keep_result(settings: Settings, report: ValidationReport) -> None:
+def _keep_result(
+    settings: Settings,
+    request: ValidationRequest,
+    environment: EnvironmentResult,
+    *,
+    passed: bool,
+    started: str,
+    seconds: float,
+) -> None:
     """Let the local channel remember how the validation went."""
-    versions = {package.name: package.version for package in report.environment.records}
+    versions = {package.name: package.version for package in environment.records}
     record = ValidationRecord(
-        stack=report.stack,
+        stack=request.stack,
         python=versions.get("python", ""),
         pytorch=versions.get("pytorch", ""),
-        passed=report.passed,
-        ranks=report.ranks,
-        started=report.started,
-        seconds=round(report.seconds, 1),
+        passed=passed,
+        ranks=request.ranks,
+        started=started,
+        seconds=round(seconds, 1),
     )
     record_validation(settings.channel, record)

@@ -16,9 +16,10 @@ from channel_tools.validate.runner import METHODS, _processor, describe_host
 from tests.unit.environments.toychannel import SUBDIR, ToyChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.environments import EnvironmentResult
     from channel_tools.validate import ValidationReport
     from channel_tools.validate.model import MethodContext
 
@@ -71,8 +72,11 @@ def request_(tmp_path: Path) -> ValidationRequest:
     )
 
 
-def validate(request: ValidationRequest) -> ValidationReport:
-    return validate_stack(request, environ={"HOME": "/home/me", "PYTHONPATH": "/leak"}, progress=SilentProgress())
+def validate(
+    request: ValidationRequest, on_broken: Callable[[EnvironmentResult, str, float], None] = lambda *_: None
+) -> ValidationReport:
+    environ = {"HOME": "/home/me", "PYTHONPATH": "/leak"}
+    return validate_stack(request, environ=environ, progress=SilentProgress(), on_broken=on_broken)
 
 
 def left_behind(request: ValidationRequest) -> list[str]:
@@ -101,6 +105,23 @@ def test_nothing_is_left_of_a_run_in_its_own_folder(method: LookingMethod, reque
     validate(request_)
     assert method.context is not None
     assert list(request_.work.iterdir()) == []
+
+
+def test_of_a_run_that_breaks_off_what_was_installed_is_told(
+    method: LookingMethod, request_: ValidationRequest
+) -> None:
+    told: list[tuple[EnvironmentResult, str, float]] = []
+    method.failure = UsageError("no run")
+    with pytest.raises(UsageError):
+        validate(request_, lambda *how: told.append(how))
+    assert told == []
+    method.failure = ValidationError("a rank died")
+    with pytest.raises(ValidationError, match="a rank died"):
+        validate(request_, lambda *how: told.append(how))
+    ((environment, started, seconds),) = told
+    assert [package.name for package in environment.records] == ["tool"]
+    assert started.endswith("+00:00")
+    assert seconds > 0
 
 
 def test_keep_keeps_everything(method: LookingMethod, request_: ValidationRequest) -> None:

@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from channel_tools.channel.results import read_validations
 from channel_tools.matrix.choice import version_of
-from channel_tools.system.errors import ChannelError, UsageError
+from channel_tools.system.errors import ChannelError, UsageError, ValidationError
 from channel_tools.system.progress import SilentProgress
 from channel_tools.system.settings import make_settings
 from channel_tools.validate import ValidationReport
@@ -19,6 +21,7 @@ from channel_tools.workflow.environment import (
     install_specs,
     validate_installed,
 )
+from tests.unit.channel.toys import new_channel
 from tests.unit.matrix.toytree import FILES, write_tree
 from tests.unit.validate.conftest import report
 
@@ -61,6 +64,30 @@ def test_a_validation_that_breaks_off_leaves_no_report_of_an_earlier_one(tmp_pat
     with pytest.raises(ChannelError, match="none"):
         validate_installed(settings, replace(request, ranks=2), progress=SilentProgress())
     assert not any(path.exists() for path in reports)
+
+
+def test_the_channel_remembers_a_validation_that_broke_off(
+    tmp_path: Path, report: ValidationReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(root=ROOT, output=tmp_path, environ={}, cwd=tmp_path)
+    new_channel(tmp_path)
+    request = ValidateRequest(
+        install=InstallRequest(stack="udp"), ranks=2, prefix=None, keep=False, timeout_s=1.0, environ={}
+    )
+    monkeypatch.setattr(environment, "install_channels", lambda _settings, _install: ())
+    monkeypatch.setattr(environment, "validate_stack", lambda _request, **_others: replace(report, stack="udp"))
+    validate_installed(settings, request, progress=SilentProgress())
+    assert [one.passed for one in read_validations(settings.channel)] == [True]
+
+    def breaks_off(_request: object, *, on_broken: Callable[..., None], **_others: object) -> ValidationReport:
+        on_broken(report.environment, "2026-01-02T03:04:05+00:00", 1.25)
+        raise ValidationError("rank 1: gone")
+
+    monkeypatch.setattr(environment, "validate_stack", breaks_off)
+    with pytest.raises(ValidationError, match="rank 1: gone"):
+        validate_installed(settings, request, progress=SilentProgress())
+    (kept,) = read_validations(settings.channel)
+    assert (kept.passed, kept.ranks, kept.started, kept.seconds) == (False, 2, "2026-01-02T03:04:05+00:00", 1.2)
 
 
 def test_a_report_is_there_though_the_channel_cannot_note_it(
