@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failed import find_failed, shell_command, work_folder_of
+from channel_tools.build.node import lock_of
 from channel_tools.build.resume import mark_opened
 from channel_tools.build.schedule import locked_builds
 from channel_tools.build.worker import shell_environment
+from channel_tools.system.files import exclusive_lock
 from channel_tools.system.processes import run_in_foreground
 from channel_tools.workflow.cluster import nodes_folder
 
@@ -33,8 +36,13 @@ def debug_build(
     No build can begin meanwhile. ``on_found`` hears of the folder first. Raises what find_failed and work_folder_of
     raise, ChannelError while a build runs.
     """
-    with locked_builds(settings.work):
-        build = find_failed([settings.work, nodes_folder(settings)], package)
+    nodes = nodes_folder(settings)
+    with contextlib.ExitStack() as held:
+        held.enter_context(locked_builds(settings.work))
+        build = find_failed([settings.work, nodes], package)
+        if build.folder.parent == nodes:  # a job that has outlived its driver may build there
+            what = f"the build folder {build.folder}"
+            held.enter_context(exclusive_lock(lock_of(build.folder), what=what))
         folder = work_folder_of(build)
         on_found(folder)
         mark_opened(build.folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.build.failed import FailedBuild, find_failed, work_folder_of
+from channel_tools.build.node import lock_of
 from channel_tools.system.errors import BuildError, ChannelError, UsageError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.settings import Settings, Tree
@@ -61,6 +62,16 @@ def test_no_build_begins_while_a_shell_is_open(folder: Path) -> None:
         pytest.raises(ChannelError, match="in use"),
     ):
         debug(folder, "lib", "true")
+
+
+def test_a_build_that_a_job_still_runs_has_not_failed(folder: Path) -> None:
+    failed_build(folder / "work" / "nodes", "lib-1.0-h1234567_0", "lib")
+    with (
+        exclusive_lock(lock_of(folder / "work" / "nodes" / "lib-1.0-h1234567_0"), what="the build"),
+        pytest.raises(ChannelError, match=f"in use by process {os.getpid()}"),
+    ):
+        debug(folder, "lib", "true")
+    assert debug(folder, "lib", "true")[0] == 0
 
 
 def test_a_package_that_has_not_failed_is_an_error_with_those_that_have(tmp_path: Path) -> None:
