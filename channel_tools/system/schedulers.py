@@ -43,6 +43,10 @@ _SLURM_TURN = re.compile(
     r"None|Priority|Resources|Dependency|BeginTime|Cleaning|Prolog|Licenses|Reservation|JobArrayTaskLimit|SchedDefer"
     r"|(QOS|Assoc)(Grp|MaxJobs)\w*|(QOS|Assoc)Max\w+Per(User|Account)\w*"
 )
+_SLURM_STATE = re.compile(r"^([A-Z_]+)\|(.*)\|([^|\n]*)$", re.MULTILINE)
+"""What is asked for of a job, among a site's notices."""
+_SLURM_JOB = re.compile(r"^(\d+)(?:;\S*)?$", re.MULTILINE)
+_PBS_JOB = re.compile(r"^(\d\S*)$", re.MULTILINE)
 _NOT_KNOWN = re.compile(r"invalid job id|unknown job id", re.IGNORECASE)
 _PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
 _PBS_COMMENT = re.compile(r"^Job Id: (\S+)\n(?:(?!Job Id:).*\n)*?    comment = (.*)$", re.MULTILINE)
@@ -107,7 +111,7 @@ class Slurm:
     def submit(self, script: Path, options: Sequence[str]) -> str:
         """See Scheduler.submit."""
         command = ["sbatch", "--parsable", *options, str(script)]
-        return run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout.strip().partition(";")[0]
+        return _job_id("sbatch", _SLURM_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
 
     def state(self, job: str) -> JobState:
         """See Scheduler.state."""
@@ -115,9 +119,9 @@ class Slurm:
         asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
         if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
             raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
-        if not asked.stdout.strip():
+        if (said := _SLURM_STATE.search(asked.stdout)) is None:
             return JobState(phase="ended", words="not known any more")
-        state, reason, nodes = asked.stdout.splitlines()[0].split("|")
+        state, reason, nodes = said.groups()
         if state in _SLURM_ENDED:
             return JobState(phase="ended", words=state, failure=_SLURM_ENDS.get(state, ""))
         if state in _SLURM_WAITING:
@@ -147,7 +151,8 @@ class Pbs:
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
         """See Scheduler.submit."""
-        return run_command(["qsub", *options, str(script)], env=self.environ, timeout_s=_LIMIT_S).stdout.strip()
+        command = ["qsub", *options, str(script)]
+        return _job_id("qsub", _PBS_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
 
     def state(self, job: str) -> JobState:
         """See Scheduler.state."""
@@ -174,6 +179,17 @@ class Pbs:
     def cancel_command(self, job: str) -> list[str]:
         """See Scheduler.cancel_command."""
         return ["qdel", job]
+
+
+def _job_id(client: str, pattern: re.Pattern[str], said: str) -> str:
+    """The job's id in what a client that took it says, among a site's notices. Raises CommandError for none."""
+    found = pattern.search(said.strip())
+    if found is None:
+        raise CommandError(
+            f"{client}: names no job: found {said.strip()!r}",
+            hint="it may wait all the same: look with squeue or qstat",
+        )
+    return found[1]
 
 
 def _unwrapped(said: str) -> str:

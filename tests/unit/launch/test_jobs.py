@@ -34,12 +34,32 @@ def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
         ("FAILED|NonZeroExitCode|n1", JobState(phase="ended", words="FAILED")),
         ("TIMEOUT|TimeLimit|n1", JobState(phase="ended", words="TIMEOUT", failure="it reached its time limit")),
         ("NODE_FAIL|NodeDown|n1", JobState(phase="ended", words="NODE_FAIL", failure="it lost a node")),
+        (
+            "a notice of the site\nPENDING|ReqNodeNotAvail, UnavailableNodes:n|1|",
+            JobState(phase="waiting", words="PENDING (ReqNodeNotAvail, UnavailableNodes:n|1)"),
+        ),
+        ("a notice of the site", JobState(phase="ended", words="not known any more")),
         ("", JobState(phase="ended", words="not known any more")),
         ("!slurm_load_jobs error: Invalid job id specified", JobState(phase="ended", words="not known any more")),
     ],
 )
 def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
     assert Slurm(environ=write_client(tmp_path, "squeue", said)).state("7") == state
+
+
+@pytest.mark.parametrize(
+    ("client", "scheduler", "said", "job"),
+    [
+        ("sbatch", Slurm, "a notice of the site\n7;cluster", "7"),
+        ("qsub", Pbs, "a notice of the site\n7[].server\n", "7[].server"),
+    ],
+)
+def test_a_submitted_jobs_id_is_found_among_a_sites_notices(
+    client: str, scheduler: type[Slurm | Pbs], said: str, job: str, tmp_path: Path
+) -> None:
+    assert scheduler(environ=write_client(tmp_path, client, said)).submit(tmp_path / "job.sh", []) == job
+    with pytest.raises(CommandError, match=f"{client}: names no job: found 'a notice'"):
+        scheduler(environ=write_client(tmp_path, client, "a notice")).submit(tmp_path / "job.sh", [])
 
 
 def test_slurms_reasons_are_told_of_the_jobs_that_were_asked_for_whatever_else_squeue_prints(tmp_path: Path) -> None:
