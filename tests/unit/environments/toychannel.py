@@ -8,13 +8,14 @@ import hashlib
 import http.server
 import io
 import json
+import sys
 import tarfile
 import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 
@@ -103,7 +104,7 @@ def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
             return True
 
     handler = functools.partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -111,6 +112,13 @@ def served(folder: Path, *, authorization: str | None = None) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class
+        """Say nothing of a client that left before it had its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):
