@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,31 +22,43 @@ if TYPE_CHECKING:
 
 PACKAGES = 12
 FILES = 10
-# Kills itself when the installer reports that so many packages are being linked: from one of its own threads, while
-# others link.
+# For each line of its input: a forked copy creates an environment, and kills itself when the installer reports that so
+# many packages are being linked: from one of its own threads, while others link. Answers how the copy ended.
 CREATE = """
-import os, signal, sys
+import json, os, signal, sys, traceback
 from pathlib import Path
 from channel_tools.environments import create_environment
 from channel_tools.environments import transaction as reporter
 from channel_tools.system.progress import SilentProgress
 
-left = int(sys.argv[1])
 original = reporter.TransactionReporter.on_link_start
 
-def on_link_start(self, operation, package_name):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(self, operation, package_name)
+def create(left, prefix, channel, specs):
+    def on_link_start(self, operation, package_name):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, operation, package_name)
 
-reporter.TransactionReporter.on_link_start = on_link_start
-create_environment(
-    Path(sys.argv[2]), sys.argv[4].split(), [sys.argv[3]], package_cache=Path(sys.argv[2] + "-pkgs"),
-    subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
-)
+    reporter.TransactionReporter.on_link_start = on_link_start
+    create_environment(
+        Path(prefix), specs, [channel], package_cache=Path(prefix + "-pkgs"),
+        subdir="linux-64", progress=SilentProgress(), virtual_packages=[],
+    )
+
+assert len(os.listdir("/proc/self/task")) == 1  # copies have this one alone
+for line in sys.stdin:
+    copy = os.fork()
+    if copy == 0:
+        try:
+            create(*json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]), flush=True)
 """
+Kill = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +76,20 @@ def specs(version: str) -> list[str]:
     return [f"p{number}=={version}" for number in range(PACKAGES)]
 
 
-def killed(prefix: Path, channel: ToyChannel, version: str, *, after: int) -> None:
-    command = [sys.executable, "-c", CREATE, str(after), str(prefix), channel.address, " ".join(specs(version))]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+@pytest.fixture(scope="module")
+def killed(channel: ToyChannel) -> Iterator[Kill]:
+    """Creates an environment, and is killed when so many packages were begun."""
+    with subprocess.Popen([sys.executable, "-c", CREATE], text=True, stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        requests, answers = process.stdin, process.stdout
+
+        def kill(prefix: Path, version: str, *, after: int) -> None:
+            request = [after, str(prefix), channel.address, specs(version)]
+            print(json.dumps(request), file=requests, flush=True)
+            assert int(answers.readline()) == -signal.SIGKILL
+
+        yield kill
 
 
 def create(prefix: Path, channel: ToyChannel, version: str) -> int:
@@ -85,23 +111,23 @@ def assert_whole(prefix: Path, version: str) -> None:
     }
 
 
-def test_a_killed_creation_leaves_the_users_own_files(tmp_path: Path, channel: ToyChannel) -> None:
+def test_a_killed_creation_leaves_the_users_own_files(tmp_path: Path, channel: ToyChannel, killed: Kill) -> None:
     """In a folder that is an environment without packages, as one that conda emptied."""
     prefix = tmp_path / "env"
     (prefix / "conda-meta").mkdir(parents=True)
     own = prefix / "results" / "own.txt"
     own.parent.mkdir()
     own.write_text("of a month")
-    killed(prefix, channel, "1.0", after=4)
+    killed(prefix, "1.0", after=4)
     assert create(prefix, channel, "1.0") == PACKAGES
     assert_whole(prefix, "1.0")
     assert own.read_text() == "of a month"
 
 
 @pytest.mark.parametrize("after", [1, 4, PACKAGES])
-def test_a_killed_creation_is_completed(tmp_path: Path, channel: ToyChannel, after: int) -> None:
+def test_a_killed_creation_is_completed(tmp_path: Path, channel: ToyChannel, killed: Kill, after: int) -> None:
     prefix = tmp_path / "env"
-    killed(prefix, channel, "1.0", after=after)
+    killed(prefix, "1.0", after=after)
     assert create(prefix, channel, "1.0") > 0
     assert_whole(prefix, "1.0")
     assert create(prefix, channel, "1.0") == 0
@@ -109,10 +135,10 @@ def test_a_killed_creation_is_completed(tmp_path: Path, channel: ToyChannel, aft
 
 @pytest.mark.parametrize("after", [1, 4, PACKAGES])
 @pytest.mark.parametrize("then", ["1.0", "2.0"], ids=["go-back", "go-on"])
-def test_a_killed_update_is_completed(tmp_path: Path, channel: ToyChannel, after: int, then: str) -> None:
+def test_a_killed_update_is_completed(tmp_path: Path, channel: ToyChannel, killed: Kill, after: int, then: str) -> None:
     prefix = tmp_path / "env"
     create(prefix, channel, "1.0")
-    killed(prefix, channel, "2.0", after=after)
+    killed(prefix, "2.0", after=after)
     assert create(prefix, channel, then) > 0
     assert_whole(prefix, then)
     assert create(prefix, channel, then) == 0
