@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _LIMIT_S = 600
+_DESCRIPTORS = 1024
+"""More than the server has open: one per worker for its call, one for the process that runs it."""
 _ADDRESS = "CHANNEL_TOOLS_TEST_COMMANDS"
 """The variable that tells a run's workers where the server listens."""
 
@@ -64,19 +66,20 @@ def start_server() -> None:
 def _serve(listener: socket.socket) -> None:
     """Answer until the run ends; the first call waits for the imports, as a run without calls needs none of them."""
     prepared = False
+    running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready, _, _ = select.select([sys.stdin, listener], [], [])
-        with contextlib.suppress(ChildProcessError):  # there is none
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        ready, _, _ = select.select([sys.stdin, listener, *running], [], [])
         if sys.stdin in ready:
             return
-        prepared = prepared or _prepare()
-        with listener.accept()[0] as connection:
-            if os.fork() == 0:
-                listener.close()
-                _answer(connection)
-                os._exit(0)
+        for ended in running.keys() & ready:
+            child, connection = running.pop(ended)
+            _report(child, connection)
+            os.close(ended)
+        if listener in ready:
+            prepared = prepared or _prepare()
+            connection = listener.accept()[0]
+            child = _start(connection)
+            running[os.pidfd_open(child)] = child, connection
 
 
 def _prepare() -> bool:
@@ -96,20 +99,26 @@ def _prepare() -> bool:
     return True
 
 
-def _answer(connection: socket.socket) -> None:
-    """Run the one command that the caller sends and say its exit code."""
+def _start(connection: socket.socket) -> int:
+    """A process that runs the one command that the caller sends."""
     with connection.makefile() as call:
         arguments, folder, environ, streams = json.loads(call.readline())
     child = os.fork()
     if child == 0:
-        connection.close()
+        os.closerange(3, _DESCRIPTORS)  # the listener, and the connections and processes of other calls
         _become(arguments, folder, environ, streams)
         signal.alarm(_LIMIT_S)
         from channel_tools.cli.entry import main  # noqa: PLC0415
 
         main()
+    return child
+
+
+def _report(child: int, connection: socket.socket) -> None:
+    """Say the exit code of a process that has ended."""
     _, status = os.waitpid(child, 0)
-    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    with connection, contextlib.suppress(BrokenPipeError):  # its caller may have ended before
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def _become(arguments: list[str], folder: str, environ: dict[str, str], streams: list[str]) -> None:
