@@ -8,6 +8,7 @@ when it has ended.
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -27,13 +28,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SCRIPT = """\
-import sys
+import pickle, sys
 from pathlib import Path
 from channel_tools.foundation.worker import make_packages
-from tests.unit.foundation.test_workers import make_jobs
 
 if __name__ == "__main__":
-    list(make_packages(make_jobs(Path(sys.argv[1]), Path(sys.argv[2])), processes=1))
+    list(make_packages(pickle.loads(Path(sys.argv[1]).read_bytes()), processes=1))
 """
 
 
@@ -64,7 +64,9 @@ def make_jobs(root: Path, *sources: Path) -> list[PackageJob]:
 def test_workers_end_with_the_run_that_started_them(tmp_path: Path, number: signal.Signals) -> None:
     pipe = tmp_path / "held_1.0_amd64.deb"
     os.mkfifo(pipe)
-    command = [sys.executable, "-c", _SCRIPT, str(tmp_path), str(pipe)]
+    jobs = tmp_path / "jobs"
+    jobs.write_bytes(pickle.dumps(make_jobs(tmp_path, pipe)))
+    command = [sys.executable, "-c", _SCRIPT, str(jobs)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as run:
         writing = os.open(pipe, os.O_WRONLY)  # waits until the worker has opened the other end
         os.kill(run.pid, number)

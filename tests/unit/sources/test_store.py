@@ -83,13 +83,12 @@ def test_what_a_killed_process_left_is_cleared(store: SourceStore, file: Path, t
     assert not half.exists()
 
 
-def _add(folder: Path, file: Path) -> None:
-    SourceStore(folder=folder).add_file(file, NEED, origin="by hand")
-
-
 def test_processes_that_add_the_same_at_once_all_succeed(store: SourceStore, file: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_add, args=(store.folder, file)) for _ in range(3)]
+    # the method itself: for a function of this file each process would import all that tests do
+    processes = [
+        context.Process(target=store.add_file, args=(file, NEED), kwargs={"origin": "by hand"}) for _ in range(3)
+    ]
     for process in processes:
         process.start()
     for process in processes:
