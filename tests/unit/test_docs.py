@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.support.command_line import run_tool
+from channel_tools.cli.app import app_for
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -21,8 +22,9 @@ GROUPS = {"attest", "channel", "env", "export", "foundation", "mirror", "sources
 
 @cache
 def help_of(command: tuple[str, ...]) -> str:
-    result = run_tool(*command, "--help", cwd=ROOT)
-    return result.stdout if result.returncode == 0 else ""
+    words = [*command, "--help"]
+    result = CliRunner().invoke(app_for(words), words)
+    return result.stdout if result.exit_code == 0 else ""
 
 
 def named_commands(document: Path) -> set[str]:
