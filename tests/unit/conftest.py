@@ -58,7 +58,7 @@ def _has_room(folder: Path) -> bool:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def temporary_files_and_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Other temporary files beside those of tests, and one certificate of nobody's for every client to trust.
 
     Each of hundreds of clients would read all of the machine's, and no unit test asks a server that has one of them.
