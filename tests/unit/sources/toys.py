@@ -71,7 +71,7 @@ def git(folder: Path, *words: str) -> str:
     }
     try:
         result = subprocess.run(
-            ["git", "-c", "protocol.file.allow=always", *words],
+            ["git", "-c", "protocol.file.allow=always", "-c", "maintenance.auto=false", *words],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -86,7 +86,7 @@ def git(folder: Path, *words: str) -> str:
 def make_repository(folder: Path, files: dict[str, bytes], *, submodules: dict[str, Path] | None = None) -> str:
     """A repository with one commit; its name. ``.sh`` files are programs, contents ``-> x`` are links to x."""
     folder.mkdir(parents=True)
-    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,4 +100,4 @@ def make_repository(folder: Path, files: dict[str, bytes], *, submodules: dict[s
         git(folder, "submodule", "--quiet", "add", str(repository), name)
     git(folder, "-c", "core.autocrlf=false", "add", "--all", "--force")
     git(folder, "commit", "--quiet", "-m", "all of it")
-    return git(folder, "rev-parse", "HEAD")
+    return (folder / ".git/refs/heads/main").read_text().strip()
