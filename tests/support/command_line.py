@@ -101,10 +101,10 @@ def _prepare() -> bool:
 
 def _start(connection: socket.socket) -> int:
     """A process that runs the one command that the caller sends."""
-    with connection.makefile() as call:
-        arguments, folder, environ, streams = json.loads(call.readline())
     child = os.fork()
     if child == 0:
+        with connection.makefile() as call:
+            arguments, folder, environ, streams = json.loads(call.readline())
         os.closerange(3, _DESCRIPTORS)  # the listener, and the connections and processes of other calls
         _become(arguments, folder, environ, streams)
         signal.alarm(_LIMIT_S)
