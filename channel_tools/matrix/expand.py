@@ -68,7 +68,10 @@ def expand_stacks(
 
 
 def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:
-    """Those asked for, and their dependencies among the others: to build, to run and to be tested."""
+    """Those asked for, and their dependencies among the others: to build, to run and to be tested.
+
+    Recipes may skip every variant here: of one, its folder's name is still known; of all, any name may be a package's.
+    """
     by_name: dict[str, list[RenderedPackage]] = {}
     for package in rendered:
         by_name.setdefault(package.name, []).append(package)
@@ -76,7 +79,7 @@ def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[
     open_names = []
     for name in wanted:
         found = [own for own in by_name if own == name or name in folders[own]]
-        if not found:
+        if not found and by_name and name not in stack.packages:
             known = sorted({*by_name, *stack.packages})
             message = f"{name!r} is not a package of the stack {stack.name!r}"
             raise UsageError(message, hint=nearest_names_hint(name, known, what="package"))

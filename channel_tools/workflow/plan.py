@@ -115,7 +115,7 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     )
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
-        raise UsageError(message, hint="build.skip in the recipes says why; build on another platform")
+        raise UsageError(message, hint="build.skip in the recipes says why; build on another platform or foundation")
     asked = asked_versions(python=request.python, pytorch=request.pytorch)
     if request.all_variants and asked:
         message = "--all-variants with --python or --pytorch"

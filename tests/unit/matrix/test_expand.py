@@ -108,6 +108,11 @@ def test_an_unknown_package_names_the_nearest(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean libtoy?"
 
 
+def test_a_recipe_that_is_skipped_outright_is_no_unknown_package(tmp_path: Path) -> None:
+    recipe = "package: {name: toy-metapackage, version: '1'}\nbuild: {skip: true}\n"
+    assert _expand(tmp_path, {META: recipe}, packages=("toy-meta",)) == []
+
+
 def test_noarch_goes_to_its_own_subdir(tmp_path: Path) -> None:
     assert {package.name: package.subdir for package in _expand(tmp_path)}["toy-meta"] == "noarch"
 
