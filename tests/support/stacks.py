@@ -35,11 +35,17 @@ _BUILD_LIMIT_S = 3600
 _INSTALL_LIMIT_S = 600
 
 
-def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: bool) -> Path:
-    """The channel folder with ``package`` of ``stack`` in it, built or built before; skips where that cannot be."""
+def build_from_upstream(settings: Settings, stack: str, package: str, *, heavy: bool, release: str = "") -> Path:
+    """The channel folder with ``package`` of ``stack`` in it, built or built before; skips where that cannot be.
+
+    ``release``: its version in the default variant, where others are built from sources of their own.
+    """
     if heavy and not os.environ.get(HEAVY_VARIABLE):
         pytest.skip(f"{package} builds for minutes: set {HEAVY_VARIABLE}=1 to build and test it")
-    if missing := [source for source in _sources(stack, package) if not source["present"]]:
+    needed = [
+        source for source in _sources(stack, package) if any(name.endswith(release) for name in source["packages"])
+    ]
+    if missing := [source for source in needed if not source["present"]]:
         addresses = ", ".join(str(source["urls"][0]) for source in missing)
         pytest.skip(f"the source store lacks {addresses}: `channel_tools sources fetch --variant {stack}`")
     result = build_into_output("build", "--variant", stack, "--package", package, limit_s=_BUILD_LIMIT_S)

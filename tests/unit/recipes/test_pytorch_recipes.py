@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 # each foundation and each platform once: the rest is rendered by the integration tests
 PLACES: tuple[tuple[FoundationKind, str], ...] = (("conda-forge", "linux-64"), ("registry", "linux-aarch64"))
 TORCHVISION = {"1.7.1": "0.8.2", "2.2.2": "0.17.2", "2.3.1": "0.18.1", "2.4.0": "0.19.0", "2.4.1": "0.19.1"}
+STOCK_TORCHVISION = {"2.12": "0.27.0", "2.13": "0.28.0"}
 
 
 @functools.cache
@@ -116,6 +117,29 @@ def test_each_torchvision_is_pinned_to_the_very_build_of_its_pytorch(stack: str,
     assert len(_named("torchvision", stack)) == len(_named(brings, stack))
 
 
+def test_a_stock_pytorch_has_the_torchvision_of_its_minor_version() -> None:
+    builds = _named("torchvision", "torchvision", "registry")
+    assert _prefixes(builds) == Counter(
+        f"{version} cpu_py{python}" for version in ("0.27.0", "0.28.0") for python in ("310", "311", "312", "313")
+    )
+    for package in builds:
+        assert package.version == STOCK_TORCHVISION[str(package.variant["pytorch"])]
+        (pin,) = [item for item in package.run if isinstance(item, Pin)]
+        assert (pin.function, pin.name, pin.exact) == ("pin_compatible", "pytorch", False)
+        (source,) = package.sources
+        assert source.location.endswith(f"/v{package.version}.tar.gz")
+    assert len({package.sources[0].sha256 for package in builds}) == len(STOCK_TORCHVISION)
+
+
+def test_conda_forge_has_torchvision_itself() -> None:
+    assert _packages("torchvision", "conda-forge", "linux-64") == ()
+
+
+def test_no_other_stack_needs_the_torchvision_of_a_stock_pytorch() -> None:
+    """Its source cannot be had everywhere, and the default stacks come from registries alone."""
+    assert [stack.name for stack in _tree().stacks.values() if "torchvision-stock" in stack.packages] == ["torchvision"]
+
+
 def test_a_cpu_build_asks_for_nothing_of_cuda() -> None:
     for stack in ("switchml-patched", "cray-mpich-patched"):
         for package in _packages(stack, "conda-forge", "linux-64"):
@@ -160,6 +184,7 @@ def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
             '"0.19.0", "0.18.1"',
             "each torchvision belongs to one PyTorch",
         ),
+        ("torchvision.yaml", '"0.27.0", "0.28.0"', '"0.28.0", "0.27.0"', "each torchvision belongs to one PyTorch"),
     ],
     ids=[
         "1.7.1 with python 3.11",
@@ -167,6 +192,7 @@ def test_every_pytorch_has_hash_and_patches_of_its_own() -> None:
         "a pytorch without patches",
         "python 3.13",
         "torchvisions swapped",
+        "torchvisions of stock pytorches swapped",
     ],
 )
 def test_a_combination_that_cannot_exist_is_one_error(
