@@ -91,9 +91,9 @@ class Worker {
             if (pipeline_.has_room() && begun_ < jobs_.size()) begin(input, packets);
             if (pipeline_.idle() || input.left() == 0) return;
             feed(input, packets);
-            if ((packets & 63) == 63) pipeline_.resend_lost(1000000000, [&](const Slice &slice, std::uint32_t unit) {
-                REQUIRE(unit < slice.units());
-            });
+            if ((packets & 63) == 63)
+                pipeline_.resend_lost(1000000000,
+                                      [&](const Slice &slice, std::uint32_t unit) { REQUIRE(unit < slice.units()); });
         }
     }
 

@@ -21,7 +21,8 @@ constexpr std::int64_t kUs = 1000;
 
 using Numbers = std::vector<std::uint32_t>;
 
-// Jobs of integers of one worker, whose packets' own values are the results. Packets go by their numbers in the session.
+// Jobs of integers of one worker, whose packets' own values are the results. Packets go by their numbers in the
+// session.
 struct Thread {
     explicit Thread(bool overlaps = true)
         : trips(RetransmitTimes::from_first(10'000 * kUs), true),

@@ -99,8 +99,7 @@ void ModelWorker::begin_slice(std::uint32_t thread, const udp::SliceData &data) 
     const std::int64_t now = world_.agenda.now_ns();
     const bool was_idle = line.pipeline.idle();
     if (was_idle) progress_ns_ = now;
-    line.pipeline.begin(data, now,
-                        [&](const udp::Slice &slice, std::uint32_t unit) { transmit(thread, slice, unit); });
+    line.pipeline.begin(data, now, [&](const udp::Slice &slice, std::uint32_t unit) { transmit(thread, slice, unit); });
     if (was_idle) look_later(thread, ++line.round);
 }
 
