@@ -3,12 +3,14 @@
 
 ``python -m benchmarks.wire_rate``. Two workers (``switchml-bench``, no PyTorch) reduce over a switch on loopback, so
 each tensor goes through the kernel four times: from two workers to the switch, and back. The flow is between two
-processes that do nothing else, in kernel packets (GSO, GRO) as full as SwitchML's. Both are bytes of packets a second.
+processes that do nothing else, in kernel packets (GSO, GRO) as full as SwitchML's: through memory of the tensor's size,
+and once more out of and into the same few bytes, which never leave the caches. All are bytes of packets a second.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -29,7 +31,7 @@ from channel_tools.validate.judging import spread_of
 from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from channel_tools.validate.switchml.switch import LoopbackNetwork
@@ -45,15 +47,18 @@ PACKET_NUMEL = 256
 PACKET_BYTES = 1034
 """With the header, of libswitchml's wire/packet.hpp."""
 WINDOW = 252
-PACKETS_IN_KERNEL_PACKET = 63
+KERNEL_PACKET_BYTES = 63 * PACKET_BYTES
 UDP_SEGMENT, UDP_GRO = 103, 104
 """Of Linux' <linux/udp.h>, which Python's socket module does not name."""
 FLOW_S = 1.0
 SOCKET_BUFFER_BYTES = 4 << 20
 
 
-def measure_flow() -> float:
-    """Bytes a second that arrive of one flow, while its sender sends all that the kernel takes."""
+def measure_flow(memory_bytes: int) -> float:
+    """Bytes a second that arrive of one flow, while its sender sends all that the kernel takes.
+
+    Sender and receiver go through memory of that size again and again.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
@@ -61,33 +66,40 @@ def measure_flow() -> float:
         receiver.settimeout(LIMIT_S)
         context = multiprocessing.get_context("spawn")  # this process has threads
         mine, others = context.Pipe()
-        sender = context.Process(target=_send, args=(receiver.getsockname(), others))
+        sender = context.Process(target=_send, args=(receiver.getsockname(), memory_bytes, others))
         sender.start()
         try:
-            return _receive(receiver)
+            return _receive(receiver, _pieces(memory_bytes))
         finally:
             mine.send(None)
             sender.join()
 
 
-def _send(address: tuple[str, int], stop: Connection) -> None:
+def _pieces(memory_bytes: int) -> Iterator[memoryview]:
+    """Room for a kernel packet each, of one piece of memory, over and over."""
+    memory = memoryview(bytearray(memory_bytes))
+    return itertools.cycle(
+        [memory[begin : begin + KERNEL_PACKET_BYTES] for begin in range(0, memory_bytes, KERNEL_PACKET_BYTES)]
+    )
+
+
+def _send(address: tuple[str, int], memory_bytes: int, stop: Connection) -> None:
     segments = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("H", PACKET_BYTES))]
-    packet = bytes(PACKETS_IN_KERNEL_PACKET * PACKET_BYTES)
+    pieces = _pieces(memory_bytes)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         while not stop.poll():
-            for _ in range(100):
-                sender.sendmsg([packet], segments)
+            for piece in itertools.islice(pieces, 100):
+                sender.sendmsg([piece], segments)
 
 
-def _receive(receiver: socket.socket) -> float:
+def _receive(receiver: socket.socket, pieces: Iterator[memoryview]) -> float:
     """What arrives in FLOW_S, from the first packet on."""
-    buffer = bytearray(1 << 16)
-    receiver.recv_into(buffer)
+    receiver.recv_into(next(pieces))
     arrived = 0
     begun = time.perf_counter()
     while (taken := time.perf_counter() - begun) < FLOW_S:
-        arrived += receiver.recv_into(buffer)
+        arrived += receiver.recv_into(next(pieces))
     return arrived / taken
 
 
@@ -135,12 +147,18 @@ def main() -> int:
         ).prefix
         environment = activated_environment(prefix, environ=os.environ)
         network = choose_loopback_network()
-        turns = [(measure_flow(), measure_allreduce(prefix, network, environment)) for _ in range(arguments.turns)]
-    flow, allreduce = (spread_of([turn[column] / 1e9 for turn in turns]) for column in (0, 1))
-    for name, found in (("one flow of UDP", flow), ("SwitchML, 2 workers and a switch", allreduce)):
-        print(f"{name:32} {found.median:5.2f} ({found.lower:.2f} to {found.upper:.2f}) GB/s of packets")
-    share = allreduce.median / flow.median
-    print(f"share {share:.0%} of the medians, {len(turns)} turns, load {os.getloadavg()[0]:.1f}")
+        paths: dict[str, Callable[[], float]] = {
+            "SwitchML, 2 workers and a switch": lambda: measure_allreduce(prefix, network, environment),
+            "one flow, through 64 MiB": lambda: measure_flow(KERNEL_PACKET_BYTES * 1024),
+            "one flow, of one kernel packet": lambda: measure_flow(KERNEL_PACKET_BYTES),
+        }
+        turns = [[measure() / 1e9 for measure in paths.values()] for _ in range(arguments.turns)]
+    found = dict(zip(paths, map(spread_of, zip(*turns, strict=True)), strict=True))
+    allreduce = next(iter(found.values()))
+    for name, rate in found.items():
+        share = f"{allreduce.median / rate.median:.0%} of it" if rate is not allreduce else ""
+        print(f"{name:32} {rate.median:5.2f} ({rate.lower:.2f} to {rate.upper:.2f}) GB/s of packets  {share}")
+    print(f"medians (quartiles) of {len(turns)} turns, load {os.getloadavg()[0]:.1f}")
     return 0
 
 
