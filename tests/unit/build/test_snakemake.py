@@ -231,7 +231,7 @@ def test_a_snakemake_that_says_nothing_of_jobs_may_have_begun_them(tmp_path: Pat
 
 
 def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
-    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package="/work/a"))
+    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package="/scratch/a"))
     (result,) = run(tmp_path, "echo Killed", job("a"))
     assert str(result.error).startswith("a-1.0-h_0: was built, but the step that takes it into the channel was ended\n")
     assert "Killed" in str(result.error)
