@@ -202,6 +202,18 @@ def seconds_of(ranks: Sequence[RankPath]) -> Spread:
     return spread_of(slowest_calls(ranks))
 
 
+def install(prefix: Path, channel: Path, specs: Sequence[str]) -> Path:
+    """An environment of packages from a channel folder; gives its prefix."""
+    return create_environment(
+        prefix,
+        specs,
+        [channel.resolve().as_uri()],
+        package_cache=find_cache(os.environ) / "packages",
+        subdir=SUBDIR,
+        progress=SilentProgress(),
+    ).prefix
+
+
 def main() -> int:
     """Measure every setting, or those whose names hold a word given."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -212,17 +224,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as holder:
-        prefix = (
-            arguments.prefix
-            or create_environment(
-                Path(holder) / "env",
-                SPECS,
-                [arguments.channel.resolve().as_uri()],
-                package_cache=find_cache(os.environ) / "packages",
-                subdir=SUBDIR,
-                progress=SilentProgress(),
-            ).prefix
-        )
+        prefix = arguments.prefix or install(Path(holder) / "env", arguments.channel, SPECS)
         for number, setting in enumerate(SETTINGS):
             if arguments.words and not any(word in setting.name for word in arguments.words):
                 continue

@@ -23,10 +23,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.environments import activated_environment, create_environment
+from benchmarks.allreduce import install
+from channel_tools.environments import activated_environment
 from channel_tools.system.processes import Deadline
-from channel_tools.system.progress import SilentProgress
-from channel_tools.system.settings import find_cache
 from channel_tools.validate.judging import spread_of
 from channel_tools.validate.switchml.switch import choose_loopback_network, running_switch
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from channel_tools.validate.switchml.switch import LoopbackNetwork
 
 SPECS = ("libswitchml * udp*", "switchml-switch")
-SUBDIR = "linux-64"
 LIMIT_S = 300.0
 NUMEL = 16 << 20
 """64 MiB of float32."""
@@ -137,14 +135,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="channel-tools-bench-") as folder:
-        prefix = create_environment(
-            Path(folder) / "env",
-            SPECS,
-            [arguments.channel.resolve().as_uri()],
-            package_cache=find_cache(os.environ) / "packages",
-            subdir=SUBDIR,
-            progress=SilentProgress(),
-        ).prefix
+        prefix = install(Path(folder) / "env", arguments.channel, SPECS)
         environment = activated_environment(prefix, environ=os.environ)
         network = choose_loopback_network()
         paths: dict[str, Callable[[], float]] = {
