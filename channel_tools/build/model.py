@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the build stage.
-
-WorkerSpec and WorkerResult are plain values and paths in JSON files, with paths as
-text, so that a build can be sent to another machine.
-"""
+"""The values of the build stage, and the JSON in which processes hand them on, here or to another machine."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path  # noqa: TC003 - msgspec looks for it here
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
 
 from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
 from channel_tools.system.schedulers import BuildResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from channel_tools.system.errors import ChannelToolsError
 
@@ -32,6 +31,17 @@ SPEC_FILE = "spec.json"
 """In the folder of a build: its WorkerSpec, and the sign that the folder is a build's."""
 _MAX_FOLDER_NAME = 64
 _FOLDER_DIGITS = 12
+_Value = TypeVar("_Value")
+
+
+def encode(value: object) -> bytes:
+    """JSON of values of this module, with paths as text."""
+    return msgspec.json.encode(value, enc_hook=os.fspath)
+
+
+def decode(content: bytes, kind: type[_Value]) -> _Value:
+    """What encode wrote. Raises msgspec.DecodeError for anything else."""
+    return msgspec.json.decode(content, type=kind, dec_hook=lambda path, text: path(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,19 +99,28 @@ class BuildPlaces:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BuildTools:
+    """The user's own programs that build: ``conda_build``, None for the engine of this package's own requirements.
+
+    ``compiler_cache`` None compiles everything.
+    """
+
+    conda_build: Path | None = None
+    compiler_cache: CompilerCache | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
     """How packages are built: for which platform, at most ``max_jobs`` at once, which share ``cores``.
 
-    Workers get of ``environ`` what child_environment says. ``conda_build`` is the program that builds, None for the
-    engine. ``compiler_cache`` None compiles everything. ``from_failed`` goes on in the folders of failed builds.
+    Workers get of ``environ`` what child_environment says. ``from_failed`` goes on in the folders of failed builds.
     """
 
     platform: str
     max_jobs: int
     cores: int
     environ: Mapping[str, str]
-    conda_build: Path | None = None
-    compiler_cache: CompilerCache | None = None
+    tools: BuildTools = field(default_factory=BuildTools)
     from_failed: bool = False
     tests: bool = True
     """Whether the engine runs the tests of what it has built."""
@@ -111,21 +130,19 @@ class BuildOptions:
 class WorkerSpec:
     """What one worker process is to build; ``parent_pid`` is the process without which it must not go on.
 
-    ``conda_build`` is the program that builds it, None for the engine of this package's own requirements. ``kept`` is
-    the work folder of a failed build that the build goes on in.
+    ``kept`` is the work folder of a failed build that the build goes on in.
     """
 
     parent_pid: int
-    recipe_folder: str
-    output: str
-    result_file: str
+    recipe_folder: Path
+    output: Path
+    result_file: Path
     channels: tuple[str, ...]
     platform: str
     error_prefix_in_binary: bool
     compression_threads: int
-    conda_build: str | None = None
-    compiler_cache: CompilerCache | None = None
-    kept: str | None = None
+    tools: BuildTools = field(default_factory=BuildTools)
+    kept: Path | None = None
     tests: bool = True
 
 
@@ -133,7 +150,7 @@ class WorkerSpec:
 class WorkerResult:
     """What became of it: the package files made, or the kind of failure and the engine's words."""
 
-    packages: tuple[str, ...] = ()
+    packages: tuple[Path, ...] = ()
     failure: FailureKind | None = None
     message: str = ""
 

@@ -48,7 +48,7 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
     """
     builds = read_builds(builds_file)
     job = builds.job(stem)
-    folder = Path(builds.work, job.folder_name)
+    folder = builds.places.work / job.folder_name
     results = results_of(builds_file, stem)
     with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
         for taken_in in (results.entered, results.admitted):  # another job had built it, which was taken for lost
@@ -71,7 +71,7 @@ def finished_build(folder: Path, job: BuildJob) -> Outcome | None:
         outcome = read_outcome(folder / FINISHED)
     except FileNotFoundError:
         return None
-    return outcome if Path(outcome.package or "").name == job.file_name else None
+    return outcome if outcome.package is not None and outcome.package.name == job.file_name else None
 
 
 def lock_of(folder: Path) -> Path:
@@ -98,8 +98,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         max_jobs=1,
         cores=cores,
         environ=os.environ,
-        conda_build=None if builds.conda_build is None else Path(builds.conda_build),
-        compiler_cache=builds.compiler_cache,
+        tools=builds.tools,
         from_failed=builds.from_failed,
     )
     started_s, oom_kills = time.monotonic(), count_oom_kills()
@@ -111,7 +110,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
         finally:
             end_process_group(child.process)
         killed = was_killed(child)
-        return Outcome(seconds=child.seconds(), package=str(package_of(child)), usage=usage_of(child))
+        return Outcome(seconds=child.seconds(), package=package_of(child), usage=usage_of(child))
     except ChannelToolsError as err:
         if killed or count_oom_kills() > oom_kills:
             raise BuildError(f"{err.message}\nit was killed, or ran out of memory: the job counts as lost") from None

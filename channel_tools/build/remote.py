@@ -9,16 +9,14 @@ is not there). Every file is written whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - msgspec looks for it here
 
 import msgspec
 
-from channel_tools.build.compiler_cache import CompilerCache  # noqa: TC001 - msgspec looks for it here
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildUsage
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildTools, BuildUsage, decode, encode
 from channel_tools.system import errors
 from channel_tools.system.errors import ChannelToolsError, UsageError
 from channel_tools.system.files import write_bytes_atomically
-from channel_tools.system.schedulers import BuildResources
 
 BUILDS_FILE = "builds.json"
 _ERRORS = {
@@ -27,59 +25,29 @@ _ERRORS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteJob:
-    """A BuildJob as plain text; ``waits_for`` are stems of jobs of the same file."""
-
-    stem: str
-    subdir: str
-    recipe_folder: str
-    waits_for: tuple[str, ...]
-    resources: BuildResources = field(default_factory=BuildResources)
-    work_name: str = ""
-
-    @property
-    def job(self) -> BuildJob:
-        """What the build stage builds."""
-        return BuildJob(
-            file_name=f"{self.stem}.conda",
-            subdir=self.subdir,
-            recipe_folder=Path(self.recipe_folder),
-            work_name=self.work_name,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteBuilds:
     """All that is to be built, and where everything is: absolute paths, the same on every machine.
 
-    ``python`` runs the processes. ``tree``, ``output`` and ``cache`` are the places of the driver's settings.
+    ``python`` runs the processes. ``tree`` and ``output`` are places of the driver's settings.
     """
 
     python: str
-    tree: str
-    output: str
-    cache: str
-    work: str
-    logs: str
+    tree: Path
+    output: Path
+    places: BuildPlaces
     platform: str
     channels: tuple[str, ...]
-    conda_build: str | None
-    jobs: tuple[RemoteJob, ...]
-    compiler_cache: CompilerCache | None = None
+    jobs: tuple[BuildJob, ...]
+    tools: BuildTools = field(default_factory=BuildTools)
     from_failed: bool = False
     attest: dict[str, str] | None = None
     """Whether and with what packages are signed as they enter the channel; the workflow stage reads it."""
-
-    @property
-    def places(self) -> BuildPlaces:
-        """Where the builds run."""
-        return BuildPlaces(work=Path(self.work), logs=Path(self.logs), cache=Path(self.cache))
 
     def job(self, stem: str) -> BuildJob:
         """The job with this stem. Raises UsageError when there is none."""
         for job in self.jobs:
             if job.stem == stem:
-                return job.job
+                return job
         raise UsageError(f"{stem}: no such package in {BUILDS_FILE}")
 
 
@@ -109,7 +77,7 @@ class Outcome:
     """
 
     seconds: float
-    package: str | None = None
+    package: Path | None = None
     failure: Failure | None = None
     usage: BuildUsage | None = None
     notes: tuple[str, ...] = ()
@@ -150,20 +118,20 @@ def results_of(builds_file: Path, stem: str) -> Results:
 
 def write_builds(path: Path, builds: RemoteBuilds) -> None:
     """Write ``builds.json``."""
-    write_bytes_atomically(path, msgspec.json.format(msgspec.json.encode(builds), indent=1))
+    write_bytes_atomically(path, msgspec.json.format(encode(builds), indent=1))
 
 
 def read_builds(path: Path) -> RemoteBuilds:
     """Read what write_builds wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=RemoteBuilds)
+    return decode(path.read_bytes(), RemoteBuilds)
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
     """Write it whole, so that the file's being there says that it is complete."""
     path.parent.mkdir(exist_ok=True)
-    write_bytes_atomically(path, msgspec.json.encode(outcome))
+    write_bytes_atomically(path, encode(outcome))
 
 
 def read_outcome(path: Path) -> Outcome:
     """Read what write_outcome wrote."""
-    return msgspec.json.decode(path.read_bytes(), type=Outcome)
+    return decode(path.read_bytes(), Outcome)

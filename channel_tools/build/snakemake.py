@@ -100,10 +100,10 @@ def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
         results = results_of(folder / BUILDS_FILE, job.stem)
         for ended in (results.entered, results.admitted, results.failed):
             ended.unlink(missing_ok=True)
-        if results.built.is_file() and not Path(read_outcome(results.built).package or "/").is_file():
+        if results.built.is_file() and not ((package := read_outcome(results.built).package) and package.is_file()):
             results.built.unlink()
-    package = resources.files("channel_tools.build")
-    for source in (package.joinpath("data", _SNAKEFILE), package.joinpath(_STATUS_CHECKS)):
+    own = resources.files("channel_tools.build")
+    for source in (own.joinpath("data", _SNAKEFILE), own.joinpath(_STATUS_CHECKS)):
         write_text_atomically(folder / source.name, source.read_text(encoding="utf-8"))
 
 
@@ -276,12 +276,11 @@ class _Gathering:
         log = self._places.logs / f"{job.stem}.log"
         if results.admitted.is_file():
             outcome = read_outcome(results.admitted)
-            package = Path(str(outcome.package))
             return BuildResult(
                 job=job,
                 status="built",
                 log=log,
-                package=package,
+                package=outcome.package,
                 seconds=outcome.seconds,
                 usage=outcome.usage,
                 notes=outcome.notes,

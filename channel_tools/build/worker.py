@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channel_tools.build.failures import failure_of, not_the_expected
-from channel_tools.build.model import SPEC_FILE, BuildJob, BuildPlaces, BuildUsage, WorkerResult, WorkerSpec
+from channel_tools.build.model import (
+    SPEC_FILE,
+    BuildJob,
+    BuildPlaces,
+    BuildUsage,
+    WorkerResult,
+    WorkerSpec,
+    decode,
+    encode,
+)
 from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.special_files import StuckEngine
 from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
@@ -100,19 +109,18 @@ def start_child(
         temporary.mkdir(parents=True)
         spec = WorkerSpec(
             parent_pid=os.getpid(),
-            recipe_folder=str(recipe.absolute()),
-            output=str((folder / _OUTPUT).absolute()),
-            result_file=str((folder / _RESULT).absolute()),
+            recipe_folder=recipe.absolute(),
+            output=(folder / _OUTPUT).absolute(),
+            result_file=(folder / _RESULT).absolute(),
             channels=tuple(channels),
             platform=options.platform,
             error_prefix_in_binary=job.error_prefix_in_binary,
             compression_threads=cores,
-            conda_build=None if options.conda_build is None else str(options.conda_build),
-            compiler_cache=options.compiler_cache,
-            kept=None if kept is None else str(kept.absolute()),
+            tools=options.tools,
+            kept=None if kept is None else kept.absolute(),
             tests=options.tests,
         )
-        write_bytes_atomically(folder / SPEC_FILE, msgspec.json.encode(spec))
+        write_bytes_atomically(folder / SPEC_FILE, encode(spec))
         shutil.copytree(job.recipe_folder, recipe, symlinks=True, dirs_exist_ok=kept is not None)
         log = _new_log(places.logs, job.stem)
         environment = child_environment(
@@ -147,10 +155,9 @@ def package_of(child: Child) -> Path:
     if result.failure is not None:
         written = [folder for folder in (child.folder, child.cache) if folder.is_dir()]
         raise failure_of(job, result, child.log, seconds=child.seconds(), written=written)
-    packages = [Path(package) for package in result.packages]
-    if [(package.parent.name, package.name) for package in packages] != [(job.subdir, job.file_name)]:
-        raise not_the_expected(job, packages, child.log)
-    return packages[0]
+    if [(package.parent.name, package.name) for package in result.packages] != [(job.subdir, job.file_name)]:
+        raise not_the_expected(job, result.packages, child.log)
+    return result.packages[0]
 
 
 def was_killed(child: Child) -> bool:
@@ -162,7 +169,7 @@ def was_killed(child: Child) -> bool:
 def usage_of(child: Child) -> BuildUsage | None:
     """What an ended build took; None for one that was killed, or went on where another had failed."""
     try:
-        return msgspec.json.decode((child.folder / _USAGE).read_bytes(), type=BuildUsage)
+        return decode((child.folder / _USAGE).read_bytes(), BuildUsage)
     except FileNotFoundError:
         return None
 
@@ -191,8 +198,7 @@ def _read_result(child: Child) -> WorkerResult:
     status = child.process.returncode
     try:
         if status == 0:
-            content = (child.folder / _RESULT).read_bytes()
-            return msgspec.json.decode(content, type=WorkerResult)
+            return decode((child.folder / _RESULT).read_bytes(), WorkerResult)
     except (FileNotFoundError, msgspec.DecodeError) as err:
         return WorkerResult(failure="other", message=f"the worker left no result ({err})")
     if was_killed(child):
@@ -202,9 +208,9 @@ def _read_result(child: Child) -> WorkerResult:
 
 def main(spec_file: Path) -> int:
     """Build what ``spec_file`` says; returns 0 when the result file was written, whatever the result is."""
-    spec = msgspec.json.decode(spec_file.read_bytes(), type=WorkerSpec)
+    spec = decode(spec_file.read_bytes(), WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
-    engine = StuckEngine(Path(spec.output), processes=1 if spec.conda_build is None else 2)
+    engine = StuckEngine(spec.output, processes=1 if spec.tools.conda_build is None else 2)
     own = os.getpid()
     try:
         status = supervise(
@@ -220,7 +226,7 @@ def main(spec_file: Path) -> int:
             memory_bytes=consumed.memory_bytes,
             cores=spec.compression_threads,
         )
-        write_bytes_atomically(spec_file.with_name(_USAGE), msgspec.json.encode(usage), durable=False)
+        write_bytes_atomically(spec_file.with_name(_USAGE), encode(usage), durable=False)
     return status
 
 
@@ -230,7 +236,7 @@ def _build(spec: WorkerSpec) -> int:
 
 def _finish(spec: WorkerSpec, result: WorkerResult) -> int:
     result = _settled(result, spec)
-    write_bytes_atomically(Path(spec.result_file), msgspec.json.encode(result))
+    write_bytes_atomically(spec.result_file, encode(result))
     sys.stdout.flush()
     sys.stderr.flush()
     return 0
@@ -241,7 +247,7 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
 
     try:
         for package in result.packages:
-            settle_built(Path(package), Path(spec.recipe_folder), threads=spec.compression_threads)
+            settle_built(package, spec.recipe_folder, threads=spec.compression_threads)
     except ChannelToolsError as err:
         return WorkerResult(failure="other", message=err.message)
     return result
@@ -249,10 +255,10 @@ def _settled(result: WorkerResult, spec: WorkerSpec) -> WorkerResult:
 
 def _run(spec: WorkerSpec) -> WorkerResult:
     # the supervising process must not load an engine
-    if spec.conda_build is not None:
+    if spec.tools.conda_build is not None:
         from channel_tools.build.conda_build import run_conda_build  # noqa: PLC0415
 
-        return run_conda_build(spec, spec.conda_build)
+        return run_conda_build(spec, spec.tools.conda_build)
     from channel_tools.build.engine import run_engine  # noqa: PLC0415
 
     return run_engine(spec, end=lambda result: os._exit(_finish(spec, result)))

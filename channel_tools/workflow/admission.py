@@ -15,7 +15,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from channel_tools.build.node import FINISHED, lock_of
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
@@ -53,7 +53,7 @@ class _Finished:
     @property
     def package(self) -> Path:
         """The file that it made."""
-        return Path(str(self.outcome.package))
+        return cast("Path", self.outcome.package)
 
 
 def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
@@ -70,7 +70,7 @@ def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
     try:
         if outcome.failure is not None:
             raise outcome.failure.as_error()
-        own = _Finished(stem=stem, folder=Path(builds.work, builds.job(stem).folder_name), outcome=outcome)
+        own = _Finished(stem=stem, folder=builds.places.work / builds.job(stem).folder_name, outcome=outcome)
         entered = _take_in(builds, builds_file, own, cores, progress)
     except ChannelToolsError as err:
         notes = tuple(progress.notes)
@@ -94,10 +94,7 @@ def _take_in(
 ) -> list[_Finished]:
     """Take ``own`` and others into the channel, unless another process has done so; those that entered."""
     settings = Settings(
-        tree=Tree(root=Path(builds.tree)),
-        output=Path(builds.output),
-        cache=Path(builds.cache),
-        environ=dict(os.environ),
+        tree=Tree(root=builds.tree), output=builds.output, cache=builds.places.cache, environ=dict(os.environ)
     )
     channel = open_channel(settings.channel)
     gate = package_gate(settings, channel, cores=cores, progress=progress)
@@ -115,9 +112,7 @@ def _take_in(
         for one in entered:
             package = PackageKey.of(one.package).path_in(channel.path)
             notes = tuple(progress.notes) if one is own else ()
-            write_outcome(
-                results_of(builds_file, one.stem).entered, replace(one.outcome, package=str(package), notes=notes)
-            )
+            write_outcome(results_of(builds_file, one.stem).entered, replace(one.outcome, package=package, notes=notes))
     return entered
 
 
@@ -147,16 +142,13 @@ def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished
     """Builds beside ``own`` that ended well and wait for their admission, in the plan's order."""
     names = {path.name for path in results_of(builds_file, own).folder.iterdir()}
     found, room_bytes = [], _TOGETHER_BYTES
-    for stem in (job.stem for job in builds.jobs if job.stem != own):
-        results = results_of(builds_file, stem)
+    for job in (job for job in builds.jobs if job.stem != own):
+        results = results_of(builds_file, job.stem)
         if results.built.name not in names or not names.isdisjoint({results.entered.name, results.admitted.name}):
             continue
         with contextlib.suppress(FileNotFoundError):  # Snakemake removes what a job left that counts as lost
-            one = _Finished(
-                stem=stem,
-                folder=Path(builds.work, builds.job(stem).folder_name),
-                outcome=read_outcome(results.built),
-            )
+            folder = builds.places.work / job.folder_name
+            one = _Finished(stem=job.stem, folder=folder, outcome=read_outcome(results.built))
             if one.outcome.failure is None and (size_bytes := one.package.stat().st_size) <= room_bytes:
                 room_bytes -= size_bytes
                 found.append(one)

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.build.compiler_cache import CacheName
-    from channel_tools.build.model import BuildResult, EngineName
-    from channel_tools.build.tools import BuildTools
+    from channel_tools.build.model import BuildResult, BuildTools, EngineName
     from channel_tools.channel import ChannelWriter
     from channel_tools.channel.model import Channel
     from channel_tools.foundation.build import FoundationRequest
@@ -222,8 +221,7 @@ def _build_here(
             max_jobs=request.foundation.jobs,
             cores=request.cores,
             environ=request.environ,
-            conda_build=tools.conda_build,
-            compiler_cache=tools.compiler_cache,
+            tools=tools,
             from_failed=request.from_failed,
         ),
         writer=writer,

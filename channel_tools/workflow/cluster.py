@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildPlaces
 from channel_tools.build.node import clear_builds
-from channel_tools.build.remote import RemoteBuilds, RemoteJob
+from channel_tools.build.remote import RemoteBuilds
 from channel_tools.build.resume import resumable_builds
 from channel_tools.build.schedule import channels_of, check_order
 from channel_tools.build.snakemake import (
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildJob, BuildResult
-    from channel_tools.build.tools import BuildTools
+    from channel_tools.build.model import BuildJob, BuildResult, BuildTools
     from channel_tools.channel import Channel
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
@@ -161,38 +160,19 @@ def workflow_of(
         keep=() if force else [job.folder_name for job in jobs],
         failed=[job.folder_name for job in failed],
     )
-    builds = _builds(settings, channel, jobs, places, tools)
-    signing = None if attest is None else attest.as_texts()
-    write_workflow(folder, replace(builds, attest=signing, from_failed=from_failed))
-    return Workflow(
-        folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ, on=request.on or ""
-    )
-
-
-def _builds(
-    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], places: BuildPlaces, tools: BuildTools
-) -> RemoteBuilds:
-    stems = {job.file_name: job.stem for job in jobs}
-    return RemoteBuilds(
+    builds = RemoteBuilds(
         python=sys.executable,
-        tree=str(settings.tree.root),
-        output=str(settings.output),
-        cache=str(settings.cache),
-        work=str(places.work),
-        logs=str(places.logs),
+        tree=settings.tree.root,
+        output=settings.output,
+        places=places,
         platform=current_platform(),
         channels=channels_of(channel),
-        conda_build=None if tools.conda_build is None else str(tools.conda_build),
-        compiler_cache=tools.compiler_cache,
-        jobs=tuple(
-            RemoteJob(
-                stem=job.stem,
-                subdir=job.subdir,
-                recipe_folder=str(job.recipe_folder.absolute()),
-                waits_for=tuple(stems[name] for name in job.waits_for if name in stems),
-                resources=job.resources,
-                work_name=job.work_name,
-            )
-            for job in jobs
-        ),
+        jobs=tuple(jobs),
+        tools=tools,
+        from_failed=from_failed,
+        attest=None if attest is None else attest.as_texts(),
+    )
+    write_workflow(folder, builds)
+    return Workflow(
+        folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ, on=request.on or ""
     )

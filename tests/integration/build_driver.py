@@ -12,7 +12,7 @@ from pathlib import Path
 
 from channel_tools.audit.run import Gate, distinctive_paths
 from channel_tools.build.compiler_cache import CompilerCache
-from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult
+from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces, BuildResult, BuildTools
 from channel_tools.build.schedule import build_packages, locked_builds
 from channel_tools.channel import channel_writer, open_channel
 from channel_tools.conda.archive import PackageInfo
@@ -58,8 +58,7 @@ def build(
                 max_jobs=max_jobs,
                 cores=2,
                 environ=os.environ,
-                conda_build=conda_build,
-                compiler_cache=compiler_cache,
+                tools=BuildTools(conda_build=conda_build, compiler_cache=compiler_cache),
                 from_failed=from_failed,
             ),
             writer=writer,

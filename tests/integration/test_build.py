@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from channel_tools.build.conda_build import find_conda_build
 from channel_tools.build.failed import find_failed, shell_command, work_folder_of
 from channel_tools.build.model import BuildJob
+from channel_tools.build.tools import find_conda_build
 from channel_tools.build.usage import read_usage
 from channel_tools.channel import Channel, Foundation, create_channel, published_packages, verify_channel
 from channel_tools.conda.archive import stream_component

@@ -7,12 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from channel_tools.build.conda_build import find_conda_build, run_conda_build
-from channel_tools.build.model import WorkerResult, WorkerSpec
-from channel_tools.system.errors import CommandError
+from channel_tools.build.conda_build import run_conda_build
+from channel_tools.build.model import BuildTools, WorkerResult, WorkerSpec, decode, encode
 from tests.support.processes import PATIENCE_S
 
 
@@ -31,9 +29,9 @@ def spec_of(folder: Path) -> WorkerSpec:
     (folder / "recipe" / "variants.yaml").touch()
     return WorkerSpec(
         parent_pid=1,
-        recipe_folder=str(folder / "recipe"),
-        output=str(folder / "out"),
-        result_file=str(folder / "result.json"),
+        recipe_folder=folder / "recipe",
+        output=folder / "out",
+        result_file=folder / "result.json",
         channels=("file:///channel", "https://foundation"),
         platform="linux-64",
         error_prefix_in_binary=True,
@@ -41,43 +39,15 @@ def spec_of(folder: Path) -> WorkerSpec:
     )
 
 
-@pytest.mark.parametrize("version", ["conda-build 26.5.0", "26.11.3", "conda-build 27.1"])
-def test_a_new_enough_conda_build_is_found(tmp_path: Path, version: str) -> None:
-    made = program(tmp_path, f"echo {version}")
-    assert find_conda_build({"PATH": f"{made.parent}:/usr/bin:/bin"}) == made
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("echo conda-build 26.4.9", "is version 26.4; v1 recipes need 26.5 or later"),
-        ("echo conda-build 3.28.1", "is version 3.28; v1 recipes need 26.5"),
-        ("echo nothing", "expected a version"),
-        ("echo broken >&2; exit 3", "exit status 3"),
-    ],
-    ids=["old", "very old", "no version", "broken"],
-)
-def test_a_conda_build_that_cannot_do_it_is_refused(tmp_path: Path, script: str, words: str) -> None:
-    made = program(tmp_path, script)
-    with pytest.raises(CommandError, match=words):
-        find_conda_build({"PATH": f"{made.parent}:/usr/bin:/bin"})
-
-
-def test_a_machine_without_conda_build_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="conda-build: not found on the PATH") as caught:
-        find_conda_build({"PATH": str(tmp_path)})
-    assert "leave out --engine conda-build" in str(caught.value.hint)
-
-
 def test_it_is_told_the_folder_the_variant_and_the_channels_in_order(tmp_path: Path) -> None:
     spec = spec_of(tmp_path)
     words = f"cd {tmp_path}; printf '%s\\n' \"$@\" > words"
     made = program(tmp_path, f"{words}; mkdir out/noarch; touch out/noarch/toy-1-0.conda out/noarch/repodata.json")
-    result = run_conda_build(spec, str(made))
-    assert result.packages == (f"{tmp_path}/out/noarch/toy-1-0.conda",)
+    result = run_conda_build(spec, made)
+    assert result.packages == (tmp_path / "out/noarch/toy-1-0.conda",)
     assert result.failure is None
     assert (tmp_path / "words").read_text().split() == [
-        spec.recipe_folder,
+        str(spec.recipe_folder),
         "-m",
         f"{spec.recipe_folder}/variants.yaml",
         "--override-channels",
@@ -86,7 +56,7 @@ def test_it_is_told_the_folder_the_variant_and_the_channels_in_order(tmp_path: P
         "--channel",
         "https://foundation",
         "--output-folder",
-        spec.output,
+        str(spec.output),
         "--no-anaconda-upload",
     ]
 
@@ -103,12 +73,12 @@ def test_it_is_told_the_folder_the_variant_and_the_channels_in_order(tmp_path: P
 def test_its_summary_says_what_kind_of_failure_it_was(tmp_path: Path, summary: str, kind: str, message: str) -> None:
     said = f"some log\n=== Build summary ===\nDetails:\n- ❌ recipe.yaml\n{summary}\n"
     (tmp_path / "said").write_text(said)
-    result = run_conda_build(spec_of(tmp_path), str(program(tmp_path, f"cat {tmp_path}/said; exit 1")))
+    result = run_conda_build(spec_of(tmp_path), program(tmp_path, f"cat {tmp_path}/said; exit 1"))
     assert (result.failure, result.message) == (kind, message)
 
 
 def test_a_crash_without_a_summary_gives_its_last_line(tmp_path: Path) -> None:
-    result = run_conda_build(spec_of(tmp_path), str(program(tmp_path, "echo one; echo ValueError: two >&2; exit 1")))
+    result = run_conda_build(spec_of(tmp_path), program(tmp_path, "echo one; echo ValueError: two >&2; exit 1"))
     assert (result.failure, result.message) == ("other", "ValueError: two")
 
 
@@ -116,10 +86,10 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     made = program(
         tmp_path, 'cd "$(dirname "$0")/../out"; mkdir -p bld/toy/host_env; cd bld/*/*; mkfifo pipe; read a < pipe'
     )
-    spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), conda_build=str(made))
-    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
+    spec = replace(spec_of(tmp_path), parent_pid=os.getpid(), tools=BuildTools(conda_build=made))
+    (tmp_path / "spec.json").write_bytes(encode(spec))
     command = [sys.executable, "-P", "-m", "channel_tools.build.worker", str(tmp_path / "spec.json")]
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
-    result = msgspec.json.decode(Path(spec.result_file).read_bytes(), type=WorkerResult)
+    result = decode(spec.result_file.read_bytes(), WorkerResult)
     assert result.failure == "file"
     assert result.message == "pipe is a named pipe; a package holds files, folders and links"

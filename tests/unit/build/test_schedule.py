@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from channel_tools.build.model import BuildJob, BuildOptions, BuildResult, WorkerResult
+from channel_tools.build.model import BuildJob, BuildOptions, BuildResult, WorkerResult, encode
 from channel_tools.build.schedule import BuildRun, build_packages, channels_of
 from channel_tools.build.worker import Child
 from channel_tools.channel import Channel, ChannelWriter
@@ -42,10 +41,10 @@ class FakeBuilds:
         self.started.append(name)
         folder = self._folder / job.stem
         folder.mkdir()
-        result = WorkerResult(packages=(str(folder / "noarch" / job.file_name),))
+        result = WorkerResult(packages=(folder / "noarch" / job.file_name,))
         if name in self._failing:
             result = WorkerResult(failure="script", message="Script failed")
-        (folder / "result.json").write_bytes(msgspec.json.encode(result))
+        (folder / "result.json").write_bytes(encode(result))
         (folder / "log").write_text("last words\n")
         process = start_command(["sh", "-c", self._command])
         return Child(

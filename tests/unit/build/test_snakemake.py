@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult
+from channel_tools.build.model import BuildJob, BuildPlaces, BuildResult, BuildTools
 from channel_tools.build.node import lock_of
 from channel_tools.build.remote import (
     BUILDS_FILE,
     Failure,
     Outcome,
     RemoteBuilds,
-    RemoteJob,
     read_builds,
     results_of,
     write_outcome,
@@ -44,18 +43,13 @@ def job(name: str, *waits_for: str) -> BuildJob:
 def builds(*names: str) -> RemoteBuilds:
     return RemoteBuilds(
         python="python",
-        tree="/tree",
-        output="/tree/output",
-        cache="/cache",
-        work="/tree/output/nodes",
-        logs="/tree/output/logs",
+        tree=Path("/tree"),
+        output=Path("/tree/output"),
+        places=places(Path("/tree/output")),
         platform="linux-64",
         channels=("file:///tree/output/channel",),
-        conda_build=None,
-        jobs=tuple(
-            RemoteJob(stem=f"{name}-1.0-h_0", subdir="noarch", recipe_folder=f"/recipes/{name}", waits_for=())
-            for name in names
-        ),
+        jobs=tuple(map(job, names)),
+        tools=BuildTools(conda_build=Path("/usr/bin/conda-build")),
     )
 
 
@@ -135,9 +129,9 @@ def test_of_an_earlier_run_only_finished_builds_count(tmp_path: Path) -> None:
     file = tmp_path / "workflow" / BUILDS_FILE
     write_workflow(file.parent, builds("a", "b", "c"))
     a, b, c = (results_of(file, f"{name}-1.0-h_0") for name in "abc")
-    write_outcome(a.built, Outcome(seconds=1, package=str(package)))
-    write_outcome(b.built, Outcome(seconds=1, package=str(tmp_path / "removed.conda")))
-    write_outcome(b.admitted, Outcome(seconds=1, package=str(package)))
+    write_outcome(a.built, Outcome(seconds=1, package=package))
+    write_outcome(b.built, Outcome(seconds=1, package=tmp_path / "removed.conda"))
+    write_outcome(b.admitted, Outcome(seconds=1, package=package))
     write_outcome(c.built, Outcome(seconds=1, failure=Failure(error="BuildError", message="no", hint=None)))
     write_workflow(file.parent, builds("a", "b", "c"))
     assert sorted(path.name for path in a.folder.iterdir()) == [a.built.name]
@@ -147,7 +141,7 @@ def test_of_an_earlier_run_only_finished_builds_count(tmp_path: Path) -> None:
 def test_every_job_has_one_result(tmp_path: Path) -> None:
     jobs = [job("after", "bad"), job("bad"), job("good"), job("last", "after"), job("lost"), job("then", "lost")]
     good, bad = (results_of(tmp_path / BUILDS_FILE, f"{name}-1.0-h_0") for name in ("good", "bad"))
-    write_outcome(good.admitted, Outcome(seconds=2, package="/channel/good"))
+    write_outcome(good.admitted, Outcome(seconds=2, package=Path("/channel/good")))
     failure = Failure.of(SolveError("bad: cannot be solved", hint="look"))
     write_outcome(bad.failed, Outcome(seconds=1, failure=failure))
     results = run(tmp_path, "echo no such partition; exit 1", *jobs)
@@ -231,7 +225,7 @@ def test_a_snakemake_that_says_nothing_of_jobs_may_have_begun_them(tmp_path: Pat
 
 
 def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
-    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package="/scratch/a"))
+    write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package=Path("/scratch/a")))
     (result,) = run(tmp_path, "echo Killed", job("a"))
     assert str(result.error).startswith("a-1.0-h_0: was built, but the step that takes it into the channel was ended\n")
     assert "Killed" in str(result.error)
@@ -260,7 +254,7 @@ Error in rule build:
 def test_every_change_is_told_once(tmp_path: Path) -> None:
     place, said = places(tmp_path), list[str]()
     admitted = results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").admitted
-    write_outcome(tmp_path / "ended", Outcome(seconds=2, package="/channel/a", notes=("kept",)))
+    write_outcome(tmp_path / "ended", Outcome(seconds=2, package=Path("/channel/a"), notes=("kept",)))
 
     def tell(state: str) -> None:
         said.append(state)
@@ -280,7 +274,7 @@ def test_every_change_is_told_once(tmp_path: Path) -> None:
 
 
 def test_leaving_a_run_has_snakemake_cancel_its_jobs(tmp_path: Path) -> None:
-    write_outcome(tmp_path / "outcome", Outcome(seconds=2, package="/channel/good"))
+    write_outcome(tmp_path / "outcome", Outcome(seconds=2, package=Path("/channel/good")))
     good = results_of(tmp_path / BUILDS_FILE, "good-1.0-h_0").admitted
     trap = f"trap 'echo cancelled > {tmp_path}/said; exit 1' INT"
     command = ["bash", "-c", f"{trap}; mkdir {good.parent}; mv {tmp_path}/outcome {good}; while :; do sleep 0.1; done"]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.build.model import BuildJob, BuildPlaces
 from channel_tools.build.node import FINISHED, build_package
 from channel_tools.build.remote import (
     BUILDS_FILE,
     Outcome,
     RemoteBuilds,
-    RemoteJob,
     Results,
     read_outcome,
     results_of,
@@ -35,20 +35,17 @@ class Waiting:
         self.channel = new_channel(folder)
         self.file = folder / "snakemake" / BUILDS_FILE
         self.file.parent.mkdir()
-        jobs = tuple(
-            RemoteJob(stem=f"{name}-1.0-{BUILD}", subdir="linux-64", recipe_folder="", waits_for=()) for name in NAMES
-        )
+        jobs = [
+            BuildJob(file_name=f"{name}-1.0-{BUILD}.conda", subdir="linux-64", recipe_folder=folder) for name in NAMES
+        ]
         builds = RemoteBuilds(
             python="",
-            tree=str(folder / "tree"),
-            output=str(folder),
-            cache=str(folder / "cache"),
-            work=str(folder / "nodes"),
-            logs="",
+            tree=folder / "tree",
+            output=folder,
+            places=BuildPlaces(work=folder / "nodes", logs=folder, cache=folder / "cache"),
             platform="linux-64",
             channels=(),
-            conda_build=None,
-            jobs=jobs,
+            jobs=tuple(jobs),
         )
         write_builds(self.file, builds)
         for name in NAMES:
@@ -57,7 +54,7 @@ class Waiting:
     def make(self, name: str, content: bytes) -> None:
         """What a job that has built the package leaves."""
         package = Toy(name=name, files={"share/toy": content}).write(self.folder(name) / "out")
-        outcome = Outcome(seconds=1.0, package=str(package))
+        outcome = Outcome(seconds=1.0, package=package)
         write_outcome(self.folder(name) / FINISHED, outcome)
         write_outcome(self.results(name).built, outcome)
 
