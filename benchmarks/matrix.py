@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.channel import open_channel, published_packages
 from channel_tools.channel.results import last_built, read_builds, read_validations
+from channel_tools.conda.package import split_file_name
 from channel_tools.matrix import expand_stacks, load_tree
 from channel_tools.matrix.choice import choices, default_variants, fits, version_of
 from channel_tools.plan import current_platform
@@ -22,7 +23,7 @@ from channel_tools.workflow.plan import offered_versions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from channel_tools.channel.model import PublishedPackage
+    from channel_tools.channel.model import IndexedFile
     from channel_tools.channel.results import BuildRecord, ValidationRecord
     from channel_tools.matrix import RenderedPackage
     from channel_tools.matrix.choice import Choice
@@ -54,7 +55,7 @@ def _rows(settings: Settings) -> Iterator[str]:
     loaded = load_tree(settings.tree)
     kind = channel.foundation.kind
     builds, validations = read_builds(channel.path), read_validations(channel.path)
-    published = [package for package in published_packages(channel) if package.variant is not None]
+    published = [package for package in published_packages(channel) if package.row.origin.variant is not None]
     published.sort(key=lambda package: package.hidden is not None)  # what solves see goes before former builds
     for stack in loaded.stacks.values():
         packages = expand_stacks(loaded, [stack], foundation_kind=kind, platform=current_platform())
@@ -62,7 +63,7 @@ def _rows(settings: Settings) -> Iterator[str]:
         for choice in choices(packages):
             wanted = _of(packages, choice)
             there = _published(wanted, published)
-            known = [builds[package.file_name] for package in there if package.file_name in builds]
+            known = [builds[package.path.name] for package in there if package.path.name in builds]
             built = _built(there, known) if there else None
             run = next((item for item in validations if item.stack == stack.name and _is_of(item, choice)), None)
             if built is not None or run is not None:
@@ -76,14 +77,14 @@ def _of(packages: Sequence[RenderedPackage], choice: Choice) -> list[RenderedPac
     return [item for item in packages if all(item.variant.get(key, value) == value for key, value in choice)]
 
 
-def _published(wanted: Sequence[RenderedPackage], published: Sequence[PublishedPackage]) -> list[PublishedPackage]:
+def _published(wanted: Sequence[RenderedPackage], published: Sequence[IndexedFile]) -> list[IndexedFile]:
     """A build of each of the packages; none unless the channel has them all."""
     found = [next((one for one in published if _is_build_of(one, item)), None) for item in wanted]
     there = [package for package in found if package is not None]
     return there if len(there) == len(wanted) else []
 
 
-def _built(there: Sequence[PublishedPackage], known: Sequence[BuildRecord]) -> tuple[str, str]:
+def _built(there: Sequence[IndexedFile], known: Sequence[BuildRecord]) -> tuple[str, str]:
     """When the last of the packages was built, and the seconds of all."""
     if len(known) < len(there):
         return "yes", ""
@@ -91,9 +92,10 @@ def _built(there: Sequence[PublishedPackage], known: Sequence[BuildRecord]) -> t
     return day, "" if seconds is None else f"{seconds:.0f}"
 
 
-def _is_build_of(package: PublishedPackage, wanted: RenderedPackage) -> bool:
-    made = package.variant or {}
-    return (package.name, package.version) == (wanted.name, wanted.version) and all(
+def _is_build_of(package: IndexedFile, wanted: RenderedPackage) -> bool:
+    made = package.row.origin.variant or {}
+    named = split_file_name(package.path.name) or ()
+    return named[:2] == (wanted.name, wanted.version) and all(
         made.get(key, str(value)) == str(value) for key, value in wanted.variant.items()
     )
 

@@ -48,14 +48,12 @@ def main() -> int:
     rows = {found[1]: found[0] for found in _ROW.finditer(before)}
     differing = 0
     for package in published_packages(channel):
-        if (
-            package.inputs
-            and package.hidden is None
-            and (not wanted or {package.name, package.file_name} & set(wanted))
-        ):
+        names = {package.row.name, package.ref.file_name}
+        if package.row.origin.inputs and package.hidden is None and (not wanted or names & set(wanted)):
             result = _rebuild(package.path)
             differing += result["verdict"] != "same"
-            name = f"{package.name} {package.version} {_HASH.sub('', package.build)}".rstrip()
+            record = package.row.record
+            name = f"{record['name']} {record['version']} {_HASH.sub('', str(record['build']))}".rstrip()
             rows[name] = _row(name, result)
             _PAGE.write_text(_HEAD + "".join(rows[name] for name in sorted(rows)), encoding="utf-8")
             print(rows[name], end="", flush=True)

@@ -122,7 +122,7 @@ def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *,
 
     Raises as add_set.
     """
-    digests = {published.path: published.digest for published in published_packages(writer.channel)}
+    digests = {published.path: published.row.digest for published in published_packages(writer.channel)}
     keys = {package: PackageKey.of(package) for package in rows}
     again = [
         package

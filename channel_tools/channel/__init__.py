@@ -2,7 +2,7 @@
 """The channel stage: a folder of immutable packages and the indexes that conda clients read."""
 
 from channel_tools.channel.index import IndexReport, index_channel
-from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile, PublishedPackage
+from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile
 from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages, show_attestations
 from channel_tools.channel.store import (
     channel_writer,
@@ -21,7 +21,6 @@ __all__ = [
     "Foundation",
     "IndexReport",
     "IndexedFile",
-    "PublishedPackage",
     "add_packages",
     "add_set",
     "channel_writer",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from channel_tools.channel.model import PublishedPackage
+    from channel_tools.channel.model import IndexedFile
 
 INSTRUCTIONS_VERSION = 1
 INSTRUCTIONS_FILE = "patch_instructions.json"
@@ -250,19 +250,19 @@ def with_foundation(listing: Listing, names: Collection[str]) -> Listing:
     )
 
 
-def prefer(listing: Listing, packages: Iterable[PublishedPackage], names: Iterable[str]) -> Listing:
+def prefer(listing: Listing, packages: Iterable[IndexedFile], names: Iterable[str]) -> Listing:
     """The listing in which the own packages ``names`` are seen and no other build of the same variant.
 
     Two builds count as the same variant when name, version, build number, subdir and recorded variant are equal.
     """
-    by_name = {f"{package.subdir}/{package.file_name}": package for package in packages}
-    wanted = {_variant_key(by_name[name]): name for name in names if name in by_name}
+    variants = {str(package.ref.key): _variant_key(package) for package in packages}
+    wanted = {variants[name]: name for name in names if name in variants}
     hidden = dict(listing.hidden)
-    for name, package in by_name.items():
-        chosen = wanted.get(_variant_key(package))
+    for name, variant in variants.items():
+        chosen = wanted.get(variant)
         if chosen == name:
             hidden.pop(name, None)
-        elif chosen is not None and package.variant is not None:
+        elif chosen is not None:
             hidden[name] = f"superseded by {chosen}"
     return dataclasses.replace(listing, hidden=hidden)
 
@@ -297,7 +297,7 @@ def _subdir(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _variant_key(package: PublishedPackage) -> tuple[object, ...]:
-    variant = None if package.variant is None else tuple(sorted(package.variant.items()))
-    unknown = package.file_name if variant is None else ""
-    return package.subdir, package.name, package.version, package.build_number, variant, unknown
+def _variant_key(package: IndexedFile) -> tuple[object, ...]:
+    record, variant = package.row.record, package.row.origin.variant
+    known = package.ref.file_name if variant is None else tuple(sorted(variant.items()))
+    return package.ref.subdir, package.row.name, record["version"], record["build_number"], known

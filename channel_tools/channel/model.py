@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from channel_tools.channel.records import CachedPackage
@@ -80,31 +80,6 @@ class IndexedFile:
     ref: PackageRef
     path: Path
     row: CachedPackage
-    hidden: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedPackage:
-    """One of our own packages as the channel holds it.
-
-    ``digest`` and ``inputs`` are what the plan wrote into the recipe's ``extra.channel_tools``, ``variant`` the variant
-    keys that the build used; a package that came from elsewhere has none of them. ``hidden`` says why new solves do not
-    see it (None: they do).
-    """
-
-    path: Path
-    subdir: str
-    file_name: str
-    name: str
-    version: str
-    build: str
-    build_number: int
-    sha256: str
-    size_bytes: int
-    depends: tuple[str, ...]
-    digest: str | None
-    inputs: Mapping[str, str]
-    variant: Mapping[str, str] | None
     hidden: str | None
 
 

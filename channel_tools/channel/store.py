@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from channel_tools import __version__
 from channel_tools.channel.index import index_channel
 from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing, not_listed
-from channel_tools.channel.model import Channel, ChannelWriter, Foundation, IndexedFile, PublishedPackage
+from channel_tools.channel.model import Channel, ChannelWriter, Foundation, IndexedFile
 from channel_tools.channel.state import (
     ChannelRecord,
     read_channel_record,
@@ -131,13 +131,13 @@ def without_incoming(listing: Listing) -> Listing:
     return dataclasses.replace(listing, incoming=())
 
 
-def published_packages(channel: Channel) -> list[PublishedPackage]:
+def published_packages(channel: Channel) -> list[IndexedFile]:
     """Our own packages (not the foundation's) that the channel's last index holds, hidden ones too, by subdir and name.
 
     Reads only the record cache, so it is fast and needs no lock; files deleted since are left out.
     """
     files = indexed_files(channel, subdirs_of(channel.path))
-    return [published_package(file.path, file.row, file.hidden) for file in files.values() if not file.ref.foundation]
+    return [file for file in files.values() if not file.ref.foundation]
 
 
 def indexed_files(channel: Channel, subdirs: Collection[str]) -> dict[PackageKey, IndexedFile]:
@@ -164,22 +164,7 @@ def _names_in(folder: Path) -> set[str]:
     return set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names only, much faster than Paths
 
 
-def published_package(path: Path, row: CachedPackage, hidden: str | None) -> PublishedPackage:
-    """What the record cache knows of a package at ``.../subdir/file name``."""
-    record, origin = row.record, row.origin
-    return PublishedPackage(
-        path=path,
-        subdir=path.parent.name,
-        file_name=path.name,
-        name=str(record["name"]),
-        version=str(record["version"]),
-        build=str(record["build"]),
-        build_number=int(str(record["build_number"])),
-        sha256=row.sha256,
-        size_bytes=row.stamp.size_bytes,
-        depends=row.depends,
-        digest=origin.digest,
-        inputs=origin.inputs,
-        variant=origin.variant,
-        hidden=hidden,
-    )
+def published_package(path: Path, row: CachedPackage, hidden: str | None) -> IndexedFile:
+    """What the record cache knows of a package of ours at ``.../subdir/file name``."""
+    ref = PackageKey.of(path).ref(row.sha256, row.stamp.size_bytes)
+    return IndexedFile(ref=ref, path=path, row=row, hidden=hidden)

@@ -209,9 +209,9 @@ def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRe
     variants = variants_of(settings, stack_name)
     names = {package.name for package in variants.packages}
     built = [
-        package.variant
-        for package in published_packages(open_channel(settings.channel))
-        if package.variant is not None and package.name in names
+        variant
+        for file in published_packages(open_channel(settings.channel))
+        if file.row.name in names and (variant := file.row.origin.variant) is not None
     ]
     found = {
         (version_of(variant["pytorch"]), version_of(variant["python"]))

@@ -235,11 +235,11 @@ def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:
     if not settings.channel.exists():
         return {}
     return {
-        package.file_name: PublishedPackage(
-            name=package.name, file_name=package.file_name, digest=package.digest, inputs=package.inputs
+        file.ref.file_name: PublishedPackage(
+            name=file.row.name, file_name=file.ref.file_name, digest=origin.digest, inputs=origin.inputs
         )
-        for package in published_packages(open_channel(settings.channel))
-        if package.digest is not None
+        for file in published_packages(open_channel(settings.channel))
+        if (origin := file.row.origin).digest is not None
     }
 
 

@@ -77,7 +77,7 @@ def published(folder: Path) -> list[str]:
     """Names of our packages in a channel that is sound."""
     assert verify_channel(channel_of(folder)) == []
     repodata = json.loads((folder / "channel" / "noarch" / "repodata.json").read_bytes())
-    names = [package.name for package in published_packages(channel_of(folder))]
+    names = [package.row.name for package in published_packages(channel_of(folder))]
     assert sorted(row["name"] for row in repodata["packages.conda"].values()) == names
     return names
 
@@ -121,7 +121,7 @@ def test_a_chain_is_built_tested_and_published(folder: Path) -> None:
         folder / "channel" / "noarch" / f"{name}-1.0-h_0.conda" for name in ("lower", "upper")
     ]
     assert published(folder) == ["lower", "upper"]
-    assert {package.digest for package in published_packages(channel_of(folder))} == {
+    assert {package.row.digest for package in published_packages(channel_of(folder))} == {
         "digest of lower",
         "digest of upper",
     }

@@ -125,7 +125,7 @@ class Tool:
     def published(self) -> list[str]:
         channel = open_channel(self.tree / "output" / "channel")
         assert verify_channel(channel) == []
-        return [package.name for package in published_packages(channel)]
+        return [package.row.name for package in published_packages(channel)]
 
     def said_by_snakemake(self) -> str:
         return (self.tree / "output" / "logs" / "snakemake.log").read_text()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.content import SubdirContent
     from channel_tools.channel.listing import Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
-    from channel_tools.channel.model import PublishedPackage
+    from channel_tools.channel.model import IndexedFile
 
 RECORDS_SCHEMA = 3
 _ZSTD_LEVEL = 3
@@ -141,7 +141,7 @@ def with_packages(
     return dataclasses.replace(grown, listing=prefer(listing, _candidates(grown, own), own))
 
 
-def _candidates(records: LabelRecords, own: Sequence[str]) -> list[PublishedPackage]:
+def _candidates(records: LabelRecords, own: Sequence[str]) -> list[IndexedFile]:
     """The own packages that may be builds of the same variant as those of ``own``: the same names."""
     names = {row.name for key in own if (row := records.package(key)) is not None}
     foundation = {*records.listing.foundation, *records.listing.superseded}

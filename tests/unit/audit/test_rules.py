@@ -75,7 +75,7 @@ def test_the_gate_keeps_a_spoiled_package_out(tmp_path: Path, case: Case) -> Non
 def test_the_gate_lets_a_sound_package_in(tmp_path: Path) -> None:
     channel = new_channel(tmp_path)
     enter(channel, Toy(files={"share/toy": b"x"}).write(tmp_path / "made"))
-    assert [package.name for package in published_packages(channel)] == ["toy"]
+    assert [package.row.name for package in published_packages(channel)] == ["toy"]
 
 
 def test_every_rule_has_a_spoiled_package() -> None:

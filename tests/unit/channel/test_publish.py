@@ -17,6 +17,7 @@ from channel_tools.channel import (
     verify_channel,
 )
 from channel_tools.channel import publish as publish_module
+from channel_tools.channel.records import Origin
 from channel_tools.system.errors import ChannelError, IntegrityError
 from tests.unit.channel.toys import make_conda, new_channel, own
 
@@ -52,8 +53,8 @@ def test_an_own_package_is_published_with_what_the_plan_recorded(channel: Channe
     add(channel, source)
     (package,) = published_packages(channel)
     assert package.path == channel.path / "linux-64" / "toy-1.0-0.conda"
-    assert (package.digest, package.inputs, package.variant) == ("d1", {"script": "aa"}, UDP)
-    assert package.depends == ("python >=3.11",)
+    assert package.row.origin == Origin(digest="d1", inputs={"script": "aa"}, variant=UDP)
+    assert package.row.depends == ("python >=3.11",)
     assert package.hidden is None
     assert package.path.samefile(source)
 
@@ -125,7 +126,7 @@ def test_going_back_to_an_earlier_build_lists_it_again(channel: Channel, made: P
     with channel_writer(channel) as writer:
         prefer_packages(writer, ["linux-64/toy-1.0-h1_0.conda"])
     assert listed(channel) == ["toy-1.0-h1_0.conda"]
-    hidden = {package.file_name: package.hidden for package in published_packages(channel)}
+    hidden = {package.ref.file_name: package.hidden for package in published_packages(channel)}
     assert hidden["toy-1.0-h1_0.conda"] is None
     assert hidden["toy-1.0-h2_0.conda"] == "superseded by linux-64/toy-1.0-h1_0.conda"
 
@@ -142,7 +143,7 @@ def test_foundation_packages_are_linked_and_are_not_own(channel: Channel, made: 
     add(channel, make_conda(made, "toy", about=own("d1")))
     assert (channel.path / "linux-64" / zlib.name).samefile(zlib)
     assert (listed(channel), listed(channel, "noarch")) == (["toy-1.0-0.conda", zlib.name], [noarch.name])
-    assert [package.name for package in published_packages(channel)] == ["toy"]
+    assert [package.row.name for package in published_packages(channel)] == ["toy"]
 
 
 def test_a_new_foundation_replaces_the_old_one_as_a_set(channel: Channel, made: Path) -> None:

@@ -89,4 +89,4 @@ def test_published_packages_leaves_out_files_deleted_since(tmp_path: Path) -> No
     with channel_writer(channel) as writer:
         add_packages(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, "other")])
     (channel.path / "linux-64" / "toy-1.0-0.conda").unlink()
-    assert [package.name for package in published_packages(channel)] == ["other"]
+    assert [package.row.name for package in published_packages(channel)] == ["other"]

@@ -68,7 +68,7 @@ class Waiting:
         return admit_package(self.file, self.results(name).stem, cores=1)
 
     def published(self) -> list[str]:
-        return [package.name for package in published_packages(self.channel)]
+        return [package.row.name for package in published_packages(self.channel)]
 
 
 @pytest.fixture
