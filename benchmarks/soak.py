@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, print_figures
-from channel_tools.channel import add_packages, channel_writer, create_channel, open_channel, verify_channel
+from channel_tools.channel import add_set, channel_writer, create_channel, open_channel, verify_channel
 from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.serve.access.tokens import create_token, default_tokens_file
@@ -297,7 +297,7 @@ def _made_channel(root: Path, work: Path) -> None:
         for number, size in enumerate((10_000, 100_000, _MIB, 8 * _MIB))
     ]
     with channel_writer(channel) as writer:
-        add_packages(writer, made)
+        add_set(writer, made)
 
 
 @contextlib.contextmanager

@@ -16,10 +16,8 @@ import yaml
 from channel_tools.audit.instructions import required_level
 from channel_tools.audit.model import FileFacts, PackageFacts, Place, Placeholder
 from channel_tools.audit.policy import declared_by
-from channel_tools.conda.archive import visit_package
 from channel_tools.conda.contents import damaged_package, info_object, read_path_rows
 from channel_tools.system.document import decode_json
-from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
     from channel_tools.audit.reading import Reader
     from channel_tools.conda.contents import PathRow
+    from channel_tools.system.errors import IntegrityError
 
 RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
 PATHS = "paths.json"
@@ -95,16 +94,6 @@ class PackageReader:
 
     def _object(self, files: Mapping[str, bytes], name: str) -> dict[str, Any]:
         return info_object(files, name, self._path) if name in files else {}
-
-
-def read_package_facts(path: Path, reader: Reader) -> PackageFacts:
-    """Everything about the package file ``path`` (``.../subdir/name.conda``); damage becomes a fact."""
-    visitor = PackageReader(path, reader)
-    try:
-        visit_package(path, visitor)
-    except IntegrityError as err:
-        return visitor.facts(err)
-    return visitor.facts()
 
 
 def _placeholders(rows: Iterable[PathRow]) -> Iterator[tuple[str, Placeholder]]:

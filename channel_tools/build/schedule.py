@@ -136,7 +136,7 @@ def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *,
     if again:
         prefer_packages(writer, [str(keys[package]) for package in again])
     if new := [package for package in rows if package not in again]:
-        add_set(writer, new, (), trusted={keys[package]: rows[package] for package in new})
+        add_set(writer, new, trusted={keys[package]: rows[package] for package in new})
 
 
 def check_order(jobs: Sequence[BuildJob]) -> None:

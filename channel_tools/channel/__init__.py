@@ -3,7 +3,7 @@
 
 from channel_tools.channel.index import IndexReport, index_channel
 from channel_tools.channel.model import Channel, ChannelWriter, Finding, Foundation, IndexedFile
-from channel_tools.channel.publish import add_packages, add_set, link_foundation, prefer_packages, show_attestations
+from channel_tools.channel.publish import add_set, prefer_packages, show_attestations
 from channel_tools.channel.store import (
     channel_writer,
     create_channel,
@@ -21,14 +21,12 @@ __all__ = [
     "Foundation",
     "IndexReport",
     "IndexedFile",
-    "add_packages",
     "add_set",
     "channel_writer",
     "create_channel",
     "ensure_channel",
     "index_channel",
     "indexed_files",
-    "link_foundation",
     "open_channel",
     "prefer_packages",
     "published_packages",

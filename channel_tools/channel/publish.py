@@ -37,42 +37,25 @@ if TYPE_CHECKING:
     from channel_tools.channel.state import LoadedChannel, SubdirState
 
 
-def add_packages(writer: ChannelWriter, files: Sequence[Path]) -> IndexReport:
-    """Check package files that lie in ``.../subdir/name.conda``, take them into the channel and index it.
-
-    All are checked before the first enters; readers see all of them or none. Older builds of the same variant of a
-    package are hidden by newer ones. A file that is there already with the same bytes is left alone. Raises
-    IntegrityError for a damaged file, ChannelError when the channel has other bytes under a name or it was yanked,
-    DiskFullError.
-    """
-    return add_set(writer, files, ())
-
-
-def link_foundation(
-    writer: ChannelWriter, files: Sequence[Path], *, trusted: Mapping[PackageKey, CachedPackage] | None = None
-) -> IndexReport:
-    """Make ``files`` (``.../subdir/name.conda``) the foundation packages of their subdirs in the channel and index it.
-
-    They are hard links where the file system allows. Packages of an earlier foundation that are not among them stay in
-    the folder for lock files but leave the indexes, so that new solves see one coherent set. ``trusted`` are rows of
-    files that were just read, as in add_set. Raises as add_packages.
-    """
-    return add_set(writer, (), files, trusted=trusted)
-
-
 def add_set(
     writer: ChannelWriter,
     own: Sequence[Path],
-    foundation: Sequence[Path],
+    foundation: Sequence[Path] = (),
     *,
     trusted: Mapping[PackageKey, CachedPackage] | None = None,
     patches: Mapping[str, Patch] | None = None,
 ) -> IndexReport:
-    """Take own packages and, unless it is empty, a whole new foundation set into the channel, shown together.
+    """Take own packages and, unless it is empty, a whole new foundation set into the channel, and index it.
 
-    As add_packages for ``own`` and link_foundation for ``foundation``; raises as they do. ``trusted`` are rows of
-    files that were read in full for the audit or for another channel of ours; they are not
-    read again while their stamps are the same. ``patches`` of subdirs come with the packages.
+    All files (``.../subdir/name.conda``) are checked before the first enters; readers see all of them or none. They
+    are hard links where the file system allows; one that is there already with the same bytes is left alone. Older
+    builds of the same variant of an own package are hidden by newer ones. Packages of an earlier foundation in the same
+    subdirs that are not in the new one stay in the folder for lock files but leave the indexes, so that new solves see
+    one coherent set.
+
+    ``trusted`` are rows of files that were read in full for the audit or for another channel of ours; they are not read
+    again while their stamps are the same. ``patches`` of subdirs come with the packages. Raises IntegrityError for a
+    damaged file, ChannelError when the channel has other bytes under a name or it was yanked, DiskFullError.
     """
     files = [*foundation, *own]
     places = {PackageKey.of(path): path for path in files}

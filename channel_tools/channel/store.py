@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools import __version__
 from channel_tools.channel.index import index_channel
-from channel_tools.channel.listing import CHANNEL_SCHEMA, Listing, not_listed
+from channel_tools.channel.listing import CHANNEL_SCHEMA, not_listed
 from channel_tools.channel.model import Channel, ChannelWriter, Foundation, IndexedFile
 from channel_tools.channel.state import (
     ChannelRecord,
@@ -118,17 +118,12 @@ def _clear_leftovers(channel: Channel) -> None:
         remove_sidecars(channel.path / name)
         (channel.path / name).unlink(missing_ok=True)
     if listing.incoming:
-        write_listing(channel, without_incoming(listing))
+        write_listing(channel, dataclasses.replace(listing, incoming=()))
     folders = [channel.path, channel.record_folder, channel.record_folder / "state"]
     for subdir in subdirs_of(channel.path):
         folders += [channel.path / subdir, channel.path / subdir / SHARDS_FOLDER]
     for folder in folders:
         remove_leftovers(folder)
-
-
-def without_incoming(listing: Listing) -> Listing:
-    """The listing with no set under way."""
-    return dataclasses.replace(listing, incoming=())
 
 
 def published_packages(channel: Channel) -> list[IndexedFile]:

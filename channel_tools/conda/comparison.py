@@ -96,10 +96,8 @@ def compare_entries(first: Mapping[str, FileEntry], second: Mapping[str, FileEnt
     return tuple(sorted(found, key=lambda one: _order(one.file)))
 
 
-def verdict_of(differences: tuple[Difference, ...], *, same_bytes: bool) -> Verdict:
-    """What the differences of two packages come to."""
-    if same_bytes:
-        return "same"
+def verdict_of(differences: tuple[Difference, ...]) -> Verdict:
+    """What the differences of two packages of other bytes come to."""
     told = [one for one in differences if one.kind != "time"]
     if not told:
         return "packing"

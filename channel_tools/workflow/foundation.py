@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.audit.foundation import verify_foundation
-from channel_tools.channel import Foundation, channel_writer, ensure_channel, link_foundation, show_attestations
+from channel_tools.channel import Foundation, add_set, channel_writer, ensure_channel, show_attestations
 from channel_tools.foundation.build import build_foundation, remove_superseded
 from channel_tools.foundation.record import RECORD_NAME, list_foundation, read_record
 from channel_tools.foundation.table import load_table
@@ -49,7 +49,7 @@ def make_registry_foundation(
         with channel_writer(channel) as writer:
             signed = [] if attester is None else attester.sign_foundation(settings.foundation)
             files = foundation_packages(settings)
-            link_foundation(writer, [*files.made, *files.given])
+            add_set(writer, (), [*files.made, *files.given])
             if signed:
                 show_attestations(writer, signed)
             remove_superseded(settings.foundation, result)

@@ -92,7 +92,7 @@ def compare_packages(rebuilt: Rebuilt) -> Comparison:
     if rebuilt.published_sha256 == rebuilt.rebuilt_sha256:
         return Comparison(verdict="same", differences=())
     differences = compare_entries(read_entries(rebuilt.published), read_entries(rebuilt.rebuilt))
-    return Comparison(verdict=verdict_of(differences, same_bytes=False), differences=differences)
+    return Comparison(verdict=verdict_of(differences), differences=differences)
 
 
 def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:

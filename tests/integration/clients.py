@@ -27,7 +27,7 @@ from rattler.networking import AuthenticationMiddleware, Client, S3Middleware
 from rattler.networking.middleware import S3Config
 from rattler.repo_data import SourceConfig
 
-from channel_tools.channel import Channel, add_packages, channel_writer, published_packages
+from channel_tools.channel import Channel, add_set, channel_writer, published_packages
 from channel_tools.environments import create_environment
 from channel_tools.system.progress import SilentProgress
 from tests.support.readers import reader_faults
@@ -95,7 +95,7 @@ def read_while_written(root: Path, channel: Channel, rounds: int) -> dict[str, o
         try:
             for package in packages:
                 with channel_writer(channel) as held:
-                    add_packages(held, [package])
+                    add_set(held, [package])
             status = 0
         finally:
             os._exit(status)

@@ -18,7 +18,7 @@ import pytest
 from rattler import MatchSpec
 from securesystemslib.signer import CryptoSigner
 
-from channel_tools.channel import Channel, add_packages, channel_writer, index_channel
+from channel_tools.channel import Channel, add_set, channel_writer, index_channel
 from channel_tools.channel import records as refresh
 from channel_tools.conda.package import sidecar_sha256, write_sidecar
 from channel_tools.provenance.attestations import signed_sidecar
@@ -94,7 +94,7 @@ def test_records_agree_with_rattlers_own_indexer(tmp_path: Path) -> None:
     write_sidecar(made[0], signed_sidecar([{}], CryptoSigner.generate_ed25519()))
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, made)
+        add_set(writer, made)
     drive("index", tmp_path / "made")
     assert records(channel.path / "linux-64")[made[0].name]["attestations_sha256"] == sidecar_sha256(made[0])
     for subdir, count in (("linux-64", 5), ("noarch", 2)):
@@ -226,7 +226,7 @@ def channel(tmp_path: Path) -> Channel:
     libtoy = make_conda(tmp_path / "made", "libtoy", files={"lib/libtoy.txt": b"lib"})
     toy = make_conda(tmp_path / "made", "toy", index={"depends": ["libtoy >=1"]}, files={"share/toy.txt": b"toy"})
     with channel_writer(made) as writer:
-        add_packages(writer, [libtoy, toy])
+        add_set(writer, [libtoy, toy])
     shutil.rmtree(tmp_path / "made")
     return made
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import Channel, add_packages, channel_writer, create_channel
+from channel_tools.channel import Channel, add_set, channel_writer, create_channel
 from tests.support.processes import PATIENCE_S
 from tests.support.serving import Server, make_token, running
 from tests.unit.channel.toys import REGISTRY, make_conda
@@ -37,7 +37,7 @@ def fill(channel: Channel, work: Path) -> None:
     libtoy = make_conda(work, "libtoy", files={"lib/libtoy.txt": b"lib"})
     toy = make_conda(work, "toy", index={"depends": ["libtoy >=1"]}, files={"share/toy.txt": b"toy"})
     with channel_writer(channel) as writer:
-        add_packages(writer, [libtoy, toy])
+        add_set(writer, [libtoy, toy])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer, create_channel
+from channel_tools.channel import add_set, channel_writer, create_channel
 from channel_tools.publish.model import PackageSet
 from channel_tools.publish.server.target import open_server
 from channel_tools.system.progress import SilentProgress
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         work, "big", files={"share/big": hashlib.shake_256(b"big").digest(4 << 20)}, index={"depends": ["toy"]}
     )
     with channel_writer(channel) as writer:
-        add_packages(writer, [make_conda(work, "toy", files={"share/toy.txt": b"toy"}), big])
+        add_set(writer, [make_conda(work, "toy", files={"share/toy.txt": b"toy"}), big])
     return folder
 
 

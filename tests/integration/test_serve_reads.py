@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer, create_channel
+from channel_tools.channel import add_set, channel_writer, create_channel
 from channel_tools.page import add_page, paged_folder
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
 from tests.support.processes import PATIENCE_S, wait_for
@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     payload = hashlib.shake_256(b"big").digest(6 << 20)
     made = [make_conda(work, "small"), make_conda(work, "big", files={"share/big": payload})]
     with channel_writer(channel) as writer:
-        add_packages(writer, made)
+        add_set(writer, made)
         add_page(paged_folder(writer))
     (work / "secret").write_bytes(SECRET)
     (root / "secret").write_bytes(SECRET)

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from channel_tools.channel import Channel, add_packages, channel_writer, create_channel, link_foundation
+from channel_tools.channel import Channel, add_set, channel_writer, create_channel
 from channel_tools.cli.app import app
 from channel_tools.mirror.exporting.plan import SourceChannel
 from channel_tools.publish.folder import FolderTarget
@@ -266,8 +266,8 @@ def _make_world(world: Path) -> None:
     toys = [make_conda(made, "toy"), make_conda(made, "toy", version="0.9")]
     for folder in (world / "output" / "channel", world / "output" / "foundation"):
         with channel_writer(create_channel(folder, REGISTRY)) as writer:
-            link_foundation(writer, [make_conda(made, "zlib")])
-            add_packages(writer, toys)
+            add_set(writer, (), [make_conda(made, "zlib")])
+            add_set(writer, toys)
     for folder in (world / "published", world / "served" / "ours"):
         target = FolderTarget(root=folder)
         target.publish(target.plan(make_set(toys), label="main"), progress=SilentProgress())

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from channel_tools.channel import add_packages, channel_writer, published_packages
+from channel_tools.channel import add_set, channel_writer, published_packages
 from channel_tools.channel.content import INDEX_FILES, subdir_content
 from channel_tools.channel.listing import Listing, prefer
 from channel_tools.channel.state import read_listing, read_state
@@ -15,8 +15,8 @@ def test_records_alone_give_the_bytes_that_a_folder_has(tmp_path: Path) -> None:
     first = make_conda(tmp_path / "made", "one", about=own("d1"), variant={"v": "1"}, run_exports={"weak": ["one"]})
     second = make_conda(tmp_path / "made", "one", build="1", about=own("d2"), variant={"v": "1"})
     with channel_writer(channel, clock=lambda: 1.7e9) as writer:
-        add_packages(writer, [first])
-        add_packages(writer, [second])
+        add_set(writer, [first])
+        add_set(writer, [second])
     state = read_state(channel, "linux-64")
     content = subdir_content(
         "linux-64", state.records.packages, read_listing(channel), known_shards={}, present_shards=set()
@@ -35,8 +35,8 @@ def test_preferring_a_build_hides_the_others_of_its_variant_and_nothing_else(tmp
         for build, variant in (("0", "1"), ("1", "1"), ("2", "2"))
     ]
     with channel_writer(channel) as writer:
-        add_packages(writer, made[:1])
-        add_packages(writer, made[1:])
+        add_set(writer, made[:1])
+        add_set(writer, made[1:])
     packages = published_packages(channel)
     chosen = prefer(Listing(), packages, ["linux-64/one-1.0-0.conda", "linux-64/of-another-place.conda"])
     assert chosen.hidden == {"linux-64/one-1.0-1.conda": "superseded by linux-64/one-1.0-0.conda"}

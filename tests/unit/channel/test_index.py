@@ -14,7 +14,7 @@ from channel_tools.channel import (
     Channel,
     ChannelWriter,
     IndexReport,
-    add_packages,
+    add_set,
     channel_writer,
     index_channel,
     verify_channel,
@@ -26,7 +26,7 @@ from tests.unit.channel.toys import make_conda, new_channel
 
 def put(channel: Channel, *files: Path) -> None:
     with channel_writer(channel) as writer:
-        add_packages(writer, files)
+        add_set(writer, files)
 
 
 def index(channel: Channel, *, now_s: float | None = None, grace_s: float = 60.0) -> IndexReport:
@@ -234,5 +234,5 @@ def test_a_writer_names_what_it_was_given(tmp_path: Path) -> None:
     channel = new_channel(tmp_path)
     with channel_writer(channel, clock=lambda: 1234.5) as writer:
         assert isinstance(writer, ChannelWriter)
-        add_packages(writer, [make_conda(tmp_path, "toy")])
+        add_set(writer, [make_conda(tmp_path, "toy")])
     assert repodata(channel)["toy-1.0-0.conda"]["indexed_timestamp"] == 1234500

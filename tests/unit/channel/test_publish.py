@@ -8,10 +8,9 @@ import pytest
 
 from channel_tools.channel import (
     Channel,
-    add_packages,
+    add_set,
     channel_writer,
     index_channel,
-    link_foundation,
     prefer_packages,
     published_packages,
     verify_channel,
@@ -40,12 +39,12 @@ def listed(channel: Channel, subdir: str = "linux-64") -> list[str]:
 
 def add(channel: Channel, *files: Path) -> None:
     with channel_writer(channel) as writer:
-        add_packages(writer, files)
+        add_set(writer, files)
 
 
 def link(channel: Channel, *files: Path) -> None:
     with channel_writer(channel) as writer:
-        link_foundation(writer, files)
+        add_set(writer, (), files)
 
 
 def test_an_own_package_is_published_with_what_the_plan_recorded(channel: Channel, made: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import (
-    add_packages,
+    add_set,
     channel_writer,
     create_channel,
     ensure_channel,
@@ -87,6 +87,6 @@ def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:
 def test_published_packages_leaves_out_files_deleted_since(tmp_path: Path) -> None:
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, "other")])
+        add_set(writer, [make_conda(tmp_path, "toy"), make_conda(tmp_path, "other")])
     (channel.path / "linux-64" / "toy-1.0-0.conda").unlink()
     assert [package.row.name for package in published_packages(channel)] == ["other"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import Channel, add_packages, channel_writer, verify_channel
+from channel_tools.channel import Channel, add_set, channel_writer, verify_channel
 from channel_tools.channel import index as index_module
 from channel_tools.channel import verify as verify_module
 from channel_tools.conda.archive import PackageInfo, read_package
@@ -17,7 +17,7 @@ from tests.unit.channel.toys import make_conda, new_channel
 
 def put(channel: Channel, *files: Path) -> None:
     with channel_writer(channel) as writer:
-        add_packages(writer, files)
+        add_set(writer, files)
 
 
 def publish_at_each_read(monkeypatch: pytest.MonkeyPatch, channel: Channel, new: list[Path]) -> None:

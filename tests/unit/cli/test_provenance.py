@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.channel import Channel, add_set, channel_writer
 from tests.support.command_line import run_tool
 from tests.support.sigstore import identity_token, running_sigstore
 from tests.unit.channel.toys import make_conda, new_channel, own
@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     channel: Channel = new_channel(root)
     about = own("d1") | {"license": "GPL-3.0-only"}
     with channel_writer(channel) as writer:
-        add_packages(writer, [make_conda(root / "made", "toy-meta", about=about, variant={"python": "3.11"})])
+        add_set(writer, [make_conda(root / "made", "toy-meta", about=about, variant={"python": "3.11"})])
     for folder in ("keys", "others"):
         assert run_tool("attest", "create-key", folder, cwd=root).returncode == 0
     signed = run_tool("attest", "sign", "channel", "--signing-key", "keys", cwd=root)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer
+from channel_tools.channel import add_set, channel_writer
 from channel_tools.system.errors import SolveError
 from tests.support.command_line import run_tool
 from tests.unit.channel.toys import make_conda, new_channel, own
@@ -43,7 +43,7 @@ def root() -> Iterator[Path]:
             for number, version in enumerate(VERSIONS)
         ]
         with channel_writer(new_channel(tree / "output")) as writer:
-            add_packages(writer, packages)
+            add_set(writer, packages)
         yield tree
 
 

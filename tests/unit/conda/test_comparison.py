@@ -66,14 +66,13 @@ def _difference(file: str, kind: Kind = "content") -> Difference:
 
 
 @pytest.mark.parametrize(
-    ("differences", "same_bytes", "verdict"),
+    ("differences", "verdict"),
     [
-        ((), True, "same"),
-        ((), False, "packing"),
-        ((_difference("bin/a", "time"),), False, "packing"),
-        ((_difference("info/about.json"),), False, "metadata"),
-        ((_difference("info/about.json"), _difference("bin/a", "mode")), False, "different"),
+        ((), "packing"),
+        ((_difference("bin/a", "time"),), "packing"),
+        ((_difference("info/about.json"),), "metadata"),
+        ((_difference("info/about.json"), _difference("bin/a", "mode")), "different"),
     ],
 )
-def test_what_differences_come_to(differences: tuple[Difference, ...], same_bytes: bool, verdict: str) -> None:  # noqa: FBT001
-    assert verdict_of(differences, same_bytes=same_bytes) == verdict
+def test_what_differences_come_to(differences: tuple[Difference, ...], verdict: str) -> None:
+    assert verdict_of(differences) == verdict

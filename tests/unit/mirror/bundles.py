@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from channel_tools.channel import Channel, add_packages, channel_writer, link_foundation, open_channel
+from channel_tools.channel import Channel, add_set, channel_writer, open_channel
 from channel_tools.conda.clients import make_http_client
 from channel_tools.mirror.exporting.create import CreateReport, create_bundle
 from channel_tools.mirror.exporting.fetch import FetchOptions
@@ -79,8 +79,8 @@ def add_toys(
     ]
     with channel_writer(channel) as writer:
         if linked:
-            link_foundation(writer, linked)
-        add_packages(writer, ours)
+            add_set(writer, (), linked)
+        add_set(writer, ours)
 
 
 def foreign_channel(folder: Path, names: Sequence[str], *, old: Sequence[str] = ()) -> ForeignChannel:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer
+from channel_tools.channel import add_set, channel_writer
 from channel_tools.mirror import records
 from channel_tools.mirror.exporting.create import check_destination
 from channel_tools.mirror.exporting.plan import pip_for_conda
@@ -103,7 +103,7 @@ def address(tmp_path: Path) -> str:
         make_conda(made, "toy"),
     ]
     with channel_writer(channel) as writer:
-        add_packages(writer, packages)
+        add_set(writer, packages)
     return channel.address
 
 
@@ -129,7 +129,7 @@ def test_a_channel_without_a_pip_that_fits_is_told_and_no_obstacle(
 ) -> None:
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, [make_conda(tmp_path / "made", "python", version="3.11")])
+        add_set(writer, [make_conda(tmp_path / "made", "python", version="3.11")])
     assert brought(tmp_path, channel.address, "python 3.11") == []
     assert "add_pip_as_python_dependency false" in caplog.text
 

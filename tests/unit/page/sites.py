@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from channel_tools.channel import add_packages, channel_writer
+from channel_tools.channel import add_set, channel_writer
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.page import (
@@ -75,7 +75,7 @@ def run_of(day: int, *packages: str, mb_s: float = 1000.0, **others: object) -> 
 
 def publish(channel: Channel, *files: Path) -> PageReport | None:
     with channel_writer(channel) as writer:
-        add_packages(writer, files)
+        add_set(writer, files)
         return follow_change(paged_folder(writer))
 
 

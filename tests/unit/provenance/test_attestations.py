@@ -15,7 +15,7 @@ import pytest
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError as BadSignatureError
 
-from channel_tools.channel import add_packages, channel_writer, index_channel, verify_channel
+from channel_tools.channel import add_set, channel_writer, index_channel, verify_channel
 from channel_tools.conda.archive import read_package
 from channel_tools.conda.package import hashed_name, remove_sidecars, sidecar_of, sidecar_sha256, write_sidecar
 from channel_tools.provenance.attestations import PAYLOAD_TYPE, Verified, signed_sidecar, verify_sidecar
@@ -252,7 +252,7 @@ def test_a_channels_packages_are_signed_afterwards_and_its_index_says_where(tmp_
     package = make_conda(tmp_path / "made", "toy", about=about)
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, [package])
+        add_set(writer, [package])
     request = AttestRequest(signing_key=keys)
     assert sign_packages(None, request, channel.path, again=False) == ["linux-64/toy-1.0-0.conda"]
     assert sign_packages(None, request, channel.path, again=False) == []
@@ -269,7 +269,7 @@ def test_an_index_names_what_a_killed_command_signed_and_not_what_is_gone(tmp_pa
     about: dict[str, object] = {"extra": {"channel_tools": RECORDED}}
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, [make_conda(tmp_path / "made", "toy", about=about)])
+        add_set(writer, [make_conda(tmp_path / "made", "toy", about=about)])
     there = channel.path / "linux-64" / "toy-1.0-0.conda"
     write_sidecar(there, b"[]")
     for is_attested in (True, False):
@@ -303,7 +303,7 @@ def test_attestations_come_into_a_channel_with_their_package(tmp_path: Path, key
     channel = new_channel(tmp_path)
     write_sidecar(channel.path / "linux-64" / package.name, b"left by a killed writer")
     with channel_writer(channel) as writer:
-        add_packages(writer, [package])
+        add_set(writer, [package])
     there = channel.path / "linux-64" / package.name
     assert sidecar_of(there).read_bytes() == sidecar_of(package).read_bytes()
     [verdict] = verify_folder(there, read_trusted_keys([keys]))
@@ -315,11 +315,11 @@ def test_attestations_follow_a_package_that_was_there_before_them(tmp_path: Path
     package = make_conda(tmp_path / "made", "toy", about={"extra": {"channel_tools": RECORDED}})
     channel = new_channel(tmp_path)
     with channel_writer(channel) as writer:
-        add_packages(writer, [package])
+        add_set(writer, [package])
     sign_packages(None, AttestRequest(signing_key=keys), package, again=False)
     with channel_writer(channel) as writer:
-        assert add_packages(writer, [package]).written
-        assert not add_packages(writer, [package]).written
+        assert add_set(writer, [package]).written
+        assert not add_set(writer, [package]).written
     [verdict] = verify_folder(channel.path, read_trusted_keys([keys]))
     assert verdict.error is None
     assert verify_channel(channel) == []

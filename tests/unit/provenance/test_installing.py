@@ -15,7 +15,7 @@ import rattler
 from rattler.exceptions import AttestationError
 from rattler.sigstore import TrustedRoot, VerificationPolicy, verify_attestation
 
-from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.environments import create_environment
 from channel_tools.provenance.trust import TrustedKey, create_key, read_trusted_keys
 from channel_tools.system.errors import UsageError, VerificationError
@@ -44,7 +44,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     toy, late = (make_conda(folder / "made", name, about=own(f"digest of {name}")) for name in ("toy", "late"))
     sign_packages(None, AttestRequest(signing_key=folder / "keys"), toy, again=False)
     with channel_writer(made) as writer:
-        add_packages(writer, [toy, late])
+        add_set(writer, [toy, late])
     return made
 
 

@@ -16,7 +16,7 @@ import rattler
 from rattler.exceptions import AttestationError
 from rattler.sigstore import Issuer, Publisher, TrustedRoot, VerificationPolicy, verify_attestation
 
-from channel_tools.channel import Channel, add_packages, channel_writer
+from channel_tools.channel import Channel, add_set, channel_writer
 from channel_tools.channel.verify import verify_channel
 from channel_tools.conda.package import read_sidecar, sidecar_of, write_sidecar
 from channel_tools.provenance.trust import SigstoreRequest, TrustedIdentity, create_key, read_trusted_keys
@@ -69,7 +69,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory, request_: AttestRequest) -
     toy, late = (make_conda(path / "made", name, about=own(f"digest of {name}")) for name in ("toy", "late"))
     sign_packages(None, AttestRequest(signing_key=request_.signing_key, channel=ADDRESS), toy, again=False)
     with channel_writer(made) as writer:
-        add_packages(writer, [toy, late])
+        add_set(writer, [toy, late])
     signed = sign_packages(None, request_, made.path, again=False)
     assert signed == ["linux-64/late-1.0-0.conda", "linux-64/toy-1.0-0.conda"]
     return made

@@ -19,7 +19,7 @@ from channel_tools.build.remote import (
     write_builds,
     write_outcome,
 )
-from channel_tools.channel import add_packages, channel_writer, published_packages
+from channel_tools.channel import add_set, channel_writer, published_packages
 from channel_tools.workflow.admission import admit_package
 from tests.unit.audit.packages import BUILD, Toy
 from tests.unit.channel.toys import new_channel
@@ -123,7 +123,7 @@ def test_what_the_audit_refuses_is_left_to_its_own_step(waiting: Waiting) -> Non
 def test_what_the_channel_refuses_keeps_no_other_out(waiting: Waiting) -> None:
     published = Toy(name="second", files={"share/toy": b"other bytes"}).write(waiting.output / "earlier")
     with channel_writer(waiting.channel) as writer:
-        add_packages(writer, [published])
+        add_set(writer, [published])
     assert [waiting.admit(name) for name in NAMES] == [True, False, True]
     assert waiting.published() == [*NAMES]
     failure = read_outcome(waiting.results("second").failed).failure

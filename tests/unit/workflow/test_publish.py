@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import add_packages, channel_writer, create_channel, link_foundation, open_channel
+from channel_tools.channel import add_set, channel_writer, create_channel, open_channel
 from channel_tools.plan import Plan
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.settings import Settings, make_settings
@@ -42,7 +42,7 @@ def build(settings: Settings, plan: Plan, folder: Path) -> None:
         for package in plan.packages
     ]
     with channel_writer(open_channel(settings.channel)) as writer:
-        add_packages(writer, files)
+        add_set(writer, files)
 
 
 def test_what_is_not_built_is_named_with_the_command_that_builds_it(settings: Settings) -> None:
@@ -56,9 +56,9 @@ def test_the_set_is_what_the_plan_names_and_the_foundation_in_force(settings: Se
     build(settings, plan, tmp_path / "made")
     old, new = make_conda(tmp_path / "f", "zlib", build="h1_0"), make_conda(tmp_path / "f", "zlib", build="h2_0")
     with channel_writer(open_channel(settings.channel)) as writer:
-        add_packages(writer, [make_conda(tmp_path / "made", "of-another-stack", about=own("d"), variant={})])
-        link_foundation(writer, [old])
-        link_foundation(writer, [new])
+        add_set(writer, [make_conda(tmp_path / "made", "of-another-stack", about=own("d"), variant={})])
+        add_set(writer, (), [old])
+        add_set(writer, (), [new])
     found = package_set(settings, REQUEST)
     wanted = {f"{package.subdir}/{package.file_name}": False for package in plan.packages}
     assert {str(file.key): file.foundation for file in found.files} == wanted | {"linux-64/zlib-1.0-h2_0.conda": True}

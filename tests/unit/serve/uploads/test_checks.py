@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.channel import Foundation, add_packages, channel_writer
+from channel_tools.channel import Foundation, add_set, channel_writer
 from channel_tools.plan.inputs import HASH_DIGITS
 from channel_tools.serve.uploads.checks import DIGEST_DIGITS, audit_uploaded, check_digests
 from channel_tools.system.errors import IntegrityError, VerificationError
@@ -31,7 +31,7 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
     channel = new_channel(tmp_path)
     inner = make_conda(tmp_path / "a", "inner", files={"lib/inner.txt": b"x"})
     with channel_writer(channel) as writer:
-        add_packages(writer, [inner])
+        add_set(writer, [inner])
     beside = make_conda(tmp_path / "b", "beside", files={"lib/beside.txt": b"x"})
     outer = make_conda(
         tmp_path / "b",
