@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
-from channel_tools.build.schedule import build_packages, locked_builds
+from channel_tools.build.remote import RemoteBuilds
+from channel_tools.build.schedule import build_packages, channels_of, locked_builds
 from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
@@ -26,7 +27,7 @@ from channel_tools.system.errors import ChannelToolsError, FoundationError, Netw
 from channel_tools.system.files import sha256_of_file
 from channel_tools.workflow.attest import Attester
 from channel_tools.workflow.audit import admit_foundation, package_gate
-from channel_tools.workflow.cluster import command_for, workflow_of
+from channel_tools.workflow.cluster import command_for, nodes_folder, run_on_cluster, write_cluster_workflow
 from channel_tools.workflow.foundation import foundation_packages, make_registry_foundation
 from channel_tools.workflow.plan import (
     PYTHON_STACK,
@@ -130,20 +131,23 @@ def build_stacks(
             if attester is not None and jobs:
                 _ = attester.signer  # one that cannot be read is an error before hours of building, here or elsewhere
             if request.cluster is None:
-                build = functools.partial(_build_here, settings, writer, jobs, request, tools)
-                results = build(attester=attester, progress=progress, on_result=told)
-            else:
-                write = functools.partial(workflow_of, settings, channel, request.cluster, jobs, command=command)
-                workflow = write(
-                    environ=request.environ,
-                    tools=tools,
-                    from_failed=request.from_failed,
-                    note=progress.note,
-                    force=request.plan.force,
-                    attest=request.attest,
+                results = _build_here(
+                    settings, writer, jobs, request, tools, attester=attester, progress=progress, on_result=told
                 )
-        if request.cluster is not None:  # each admission takes the channel's lock
-            results = workflow.run(progress=progress, on_result=told)
+            else:
+                builds = _remote_builds(settings, channel, jobs, request, tools)
+                write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
+                results = []
+        if request.cluster is not None and request.cluster.on is not None and jobs:  # each admission takes the lock
+            results = run_on_cluster(
+                command,
+                request.cluster.workflow_folder(settings),
+                builds,
+                on=request.cluster.on,
+                environ=request.environ,
+                progress=progress,
+                on_result=told,
+            )
     check_served(plan, request.plan)
     return BuildOutcome(plan=plan, results=tuple(results))
 
@@ -229,6 +233,23 @@ def _build_here(
         progress=progress,
         admit=admit,
         on_result=on_result,
+    )
+
+
+def _remote_builds(
+    settings: Settings, channel: Channel, jobs: Sequence[BuildJob], request: BuildRequest, tools: BuildTools
+) -> RemoteBuilds:
+    return RemoteBuilds(
+        python=sys.executable,
+        tree=settings.tree.root,
+        output=settings.output,
+        places=BuildPlaces(work=nodes_folder(settings), logs=settings.logs, cache=settings.cache),
+        platform=current_platform(),
+        channels=channels_of(channel),
+        jobs=tuple(jobs),
+        tools=tools,
+        from_failed=request.from_failed,
+        attest=None if request.attest is None else request.attest.as_texts(),
     )
 
 

@@ -8,16 +8,13 @@ driver is refused, other commands may write to the channel meanwhile.
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import raise_failures
-from channel_tools.build.model import BuildPlaces
 from channel_tools.build.node import clear_builds
-from channel_tools.build.remote import RemoteBuilds
 from channel_tools.build.resume import resumable_builds
-from channel_tools.build.schedule import channels_of, check_order
+from channel_tools.build.schedule import check_order
 from channel_tools.build.snakemake import (
     check_workflow_folder,
     find_snakemake,
@@ -26,18 +23,16 @@ from channel_tools.build.snakemake import (
     write_workflow,
 )
 from channel_tools.build.worker import check_paths
-from channel_tools.plan import current_platform
 from channel_tools.system.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from channel_tools.build.model import BuildJob, BuildResult, BuildTools
-    from channel_tools.channel import Channel
+    from channel_tools.build.model import BuildResult
+    from channel_tools.build.remote import RemoteBuilds
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
-    from channel_tools.workflow.attest import AttestRequest
 
 _WORKFLOW = "snakemake"
 _NODES = "nodes"
@@ -62,47 +57,6 @@ class ClusterRequest:
     def rendered(self, settings: Settings) -> Path:
         """Where the recipe folders are that it builds from."""
         return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workflow:
-    """A workflow folder, what it builds, and the command that runs it: none for one that is only written.
-
-    ``on`` is as in snakemake_command, empty for one that is only written.
-    """
-
-    folder: Path
-    command: tuple[str, ...]
-    jobs: tuple[BuildJob, ...]
-    places: BuildPlaces
-    environ: Mapping[str, str]
-    on: str
-
-    def run(self, *, progress: Progress, on_result: Callable[[BuildResult], None]) -> list[BuildResult]:
-        """Run it to its end; results and errors as those of build_packages."""
-        results: list[BuildResult] = []
-        if not (self.jobs and self.command):
-            return results
-        with progress.task("building on the cluster", total=len(self.jobs)) as task:
-            ended = run_workflow(
-                self.command,
-                self.folder,
-                self.jobs,
-                places=self.places,
-                environ=self.environ,
-                on=self.on,
-                on_state=task.show,
-                on_warning=progress.note,
-            )
-            with contextlib.closing(ended):
-                for result in ended:
-                    results.append(result)
-                    for note in result.notes:
-                        progress.note(note)
-                    on_result(result)
-                    task.advance(1)
-        raise_failures(results)
-        return results
 
 
 def nodes_folder(settings: Settings) -> Path:
@@ -131,48 +85,60 @@ def check_work_is_shared(settings: Settings) -> None:
         raise UsageError(message, hint=hint)
 
 
-def workflow_of(
+def write_cluster_workflow(
     settings: Settings,
-    channel: Channel,
     request: ClusterRequest,
-    jobs: Sequence[BuildJob],
+    builds: RemoteBuilds,
     *,
-    command: tuple[str, ...],
-    environ: Mapping[str, str],
-    tools: BuildTools,
-    from_failed: bool,
-    note: Callable[[str], None],
     force: bool,
-    attest: AttestRequest | None,
-) -> Workflow:
-    """Write the workflow of ``jobs``, which ``command`` runs, while the caller holds ``locked_builds``.
+    note: Callable[[str], None],
+) -> None:
+    """Write the workflow of ``builds`` while the caller holds ``locked_builds``.
 
     What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
     Raises as build_packages does before it starts, and what write_workflow raises.
     """
-    places = BuildPlaces(work=nodes_folder(settings), logs=settings.logs, cache=settings.cache)
-    folder = request.workflow_folder(settings)
-    check_order(jobs)
-    check_paths(jobs, places)
-    failed = resumable_builds(places.work, jobs, note=note) if from_failed else []
+    check_order(builds.jobs)
+    check_paths(builds.jobs, builds.places)
+    work = builds.places.work
+    failed = resumable_builds(work, builds.jobs, note=note) if builds.from_failed else []
     clear_builds(
-        places.work,
-        keep=() if force else [job.folder_name for job in jobs],
+        work,
+        keep=() if force else [job.folder_name for job in builds.jobs],
         failed=[job.folder_name for job in failed],
     )
-    builds = RemoteBuilds(
-        python=sys.executable,
-        tree=settings.tree.root,
-        output=settings.output,
-        places=places,
-        platform=current_platform(),
-        channels=channels_of(channel),
-        jobs=tuple(jobs),
-        tools=tools,
-        from_failed=from_failed,
-        attest=None if attest is None else attest.as_texts(),
-    )
-    write_workflow(folder, builds)
-    return Workflow(
-        folder=folder, command=command, jobs=tuple(jobs), places=places, environ=environ, on=request.on or ""
-    )
+    write_workflow(request.workflow_folder(settings), builds)
+
+
+def run_on_cluster(
+    command: Sequence[str],
+    folder: Path,
+    builds: RemoteBuilds,
+    *,
+    on: str,
+    environ: Mapping[str, str],
+    progress: Progress,
+    on_result: Callable[[BuildResult], None],
+) -> list[BuildResult]:
+    """Run the workflow in ``folder`` to its end; ``on`` is as in snakemake_command, the rest as in build_packages."""
+    results: list[BuildResult] = []
+    with progress.task("building on the cluster", total=len(builds.jobs)) as task:
+        ended = run_workflow(
+            command,
+            folder,
+            builds.jobs,
+            places=builds.places,
+            environ=environ,
+            on=on,
+            on_state=task.show,
+            on_warning=progress.note,
+        )
+        with contextlib.closing(ended):
+            for result in ended:
+                results.append(result)
+                for note in result.notes:
+                    progress.note(note)
+                on_result(result)
+                task.advance(1)
+    raise_failures(results)
+    return results
