@@ -34,10 +34,10 @@ def create_key(
     as_json: options.Json = False,
 ) -> None:
     """Make a key that signs attestations; its .json file is for those who check them."""
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
-    from channel_tools.provenance.trust import create_key as make  # noqa: PLC0415
-    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
+    from channel_tools.provenance.trust import create_key as make
+    from channel_tools.system.keys import read_passphrase
 
     private = make(folder, passphrase=read_passphrase(passphrase_file), days=expires_days, now=datetime.now(UTC))
     public = private.with_suffix(".json")
@@ -74,9 +74,9 @@ def sign(
     as_json: options.Json = False,
 ) -> None:
     """Sign how packages were built that have no attestation yet."""
-    from channel_tools.conda.addresses import parse_address, without_credentials  # noqa: PLC0415
-    from channel_tools.provenance.trust import SigstoreRequest  # noqa: PLC0415
-    from channel_tools.workflow.attest import AttestRequest, sign_packages  # noqa: PLC0415
+    from channel_tools.conda.addresses import parse_address, without_credentials
+    from channel_tools.provenance.trust import SigstoreRequest
+    from channel_tools.workflow.attest import AttestRequest, sign_packages
 
     if channel is not None:
         parse_address(channel)
@@ -116,8 +116,8 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Check that packages are what a trusted key, or an identity by Sigstore, says was built."""
-    from channel_tools.conda.addresses import without_credentials  # noqa: PLC0415
-    from channel_tools.workflow.verify import verify_target  # noqa: PLC0415
+    from channel_tools.conda.addresses import without_credentials
+    from channel_tools.workflow.verify import verify_target
 
     verdicts = verify_target(target, trusted.trust(root, output), os.environ)
     shown = without_credentials(target)
@@ -147,7 +147,7 @@ def verify(
 
 
 def _time(verified: Verified | None) -> str | None:
-    from channel_tools.provenance.statements import time_text  # noqa: PLC0415
+    from channel_tools.provenance.statements import time_text
 
     return None if verified is None or verified.finished is None else time_text(verified.finished)
 

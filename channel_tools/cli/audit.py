@@ -42,9 +42,9 @@ def audit(
     as_json: options.Json = False,
 ) -> None:
     """Check that packages work at any place and on any machine: loader paths, build paths, links, versions."""
-    from channel_tools.audit.model import Rule  # noqa: PLC0415
-    from channel_tools.system.errors import IntegrityError, VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.audit import run_audit  # noqa: PLC0415
+    from channel_tools.audit.model import Rule
+    from channel_tools.system.errors import IntegrityError, VerificationError
+    from channel_tools.workflow.audit import run_audit
 
     settings = options.settings_if_any(root, output)
     with shown_progress() as progress:

@@ -84,8 +84,8 @@ class _BuildOptions(options.PlanOptions):
 
     def attestation(self) -> AttestRequest | None:
         """With what attestations are signed."""
-        from channel_tools.workflow.attest import AttestRequest  # noqa: PLC0415
-        from channel_tools.workflow.publish import options_of  # noqa: PLC0415
+        from channel_tools.workflow.attest import AttestRequest
+        from channel_tools.workflow.publish import options_of
 
         if self.unattested:
             return None
@@ -97,7 +97,7 @@ class _BuildOptions(options.PlanOptions):
 
     def cluster(self, jobs: int | None) -> ClusterRequest | None:
         """Where the builds run, None for this machine. Raises UsageError for options that contradict each other."""
-        from channel_tools.workflow.cluster import ClusterRequest  # noqa: PLC0415
+        from channel_tools.workflow.cluster import ClusterRequest
 
         if (self.emit is None) != (self.destination is None):
             raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both, or none")
@@ -125,8 +125,8 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
-    from channel_tools.foundation.build import FoundationRequest  # noqa: PLC0415
-    from channel_tools.workflow.build import BuildRequest, build_stacks  # noqa: PLC0415
+    from channel_tools.foundation.build import FoundationRequest
+    from channel_tools.workflow.build import BuildRequest, build_stacks
 
     settings = given.settings
     if dry_run:

@@ -27,8 +27,8 @@ def index(
     *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Bring the channel's indexes in step with its package files."""
-    from channel_tools.channel import channel_writer, index_channel, open_channel  # noqa: PLC0415
-    from channel_tools.system.errors import ChannelError  # noqa: PLC0415
+    from channel_tools.channel import channel_writer, index_channel, open_channel
+    from channel_tools.system.errors import ChannelError
 
     channel = open_channel(at or options.settings_from(root, output).channel)
     with channel_writer(channel) as writer:
@@ -48,8 +48,8 @@ def verify(
     *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
     """Read every package and index of the channel in full and report what is damaged, missing or out of step."""
-    from channel_tools.channel import open_channel, verify_channel  # noqa: PLC0415
-    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
+    from channel_tools.channel import open_channel, verify_channel
+    from channel_tools.system.errors import VerificationError
 
     channel = open_channel(at or options.settings_from(root, output).channel)
     findings = verify_channel(channel)
@@ -94,7 +94,7 @@ def page(
     as_json: options.Json = False,
 ) -> None:
     """Write the channel as a page for browsers into its folder; from then on it is kept in step when publishing."""
-    from channel_tools.workflow.channel_page import write_channel_page  # noqa: PLC0415
+    from channel_tools.workflow.channel_page import write_channel_page
 
     settings = options.settings_if_any(root, output)
     place = str(options.settings_from(root, output).channel) if at is None else at

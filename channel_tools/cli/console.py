@@ -62,7 +62,7 @@ def print_line(text: str) -> None:
 
 def write_result(text: str, to: Path | None) -> None:
     """A result that is a file's text: to that file, whole or not at all, without one to stdout."""
-    from channel_tools.system.files import write_text_atomically  # noqa: PLC0415
+    from channel_tools.system.files import write_text_atomically
 
     if to is None:
         print_line(text.removesuffix("\n"))
@@ -111,8 +111,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
 
 def print_error(error: ChannelToolsError) -> None:
     """The one message that a failed command ends with, on stderr."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.text import Text
 
     console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
     with _messages_lost():
@@ -122,9 +122,9 @@ def print_error(error: ChannelToolsError) -> None:
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, title=title, title_justify="left", title_style="bold")
     for row in rows:
@@ -175,7 +175,7 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
 
 def _check_paths(arguments: Mapping[str, object]) -> None:
     """Raise FileAccessError for a path that leads to what is neither a file nor a folder."""
-    from channel_tools.system.files import special_kind  # noqa: PLC0415  (not for --help)
+    from channel_tools.system.files import special_kind
 
     for name, value in arguments.items():
         for path in value if isinstance(value, list) else [value]:
@@ -223,9 +223,9 @@ def shown_progress() -> Iterator[Progress]:
 
 def _terminal_bars() -> Bars:
     """Rich's display; it takes longer to import than a small command to run, so only terminals pay for it."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
 
     return Bars(
         SpinnerColumn(),
@@ -248,7 +248,7 @@ class _Amount:
         self._unit: Unit = unit
 
     def __str__(self) -> str:
-        from channel_tools.system.progress import format_amount  # noqa: PLC0415 - --help needs none of it
+        from channel_tools.system.progress import format_amount
 
         done = format_amount(self.done, self._unit)
         return done if self._total is None else f"{done} of {format_amount(self._total, self._unit)}"
@@ -287,7 +287,7 @@ class _BarProgress:
             self._bars.remove_task(task_id)
 
     def note(self, message: str) -> None:
-        from rich.text import Text  # noqa: PLC0415
+        from rich.text import Text
 
         self._bars.console.print(Text(message))
 
@@ -318,7 +318,7 @@ class _LineProgress:
     @contextlib.contextmanager
     def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
         started = time.monotonic()
-        from channel_tools.system.progress import format_amount  # noqa: PLC0415
+        from channel_tools.system.progress import format_amount
 
         extent = "" if total is None else f" ({format_amount(total, unit)})"
         print_note(f"{description}{extent} ...")

@@ -30,7 +30,7 @@ def debug(
     output: options.Output = None,
 ) -> None:
     """Open a shell where a build failed: its work folder, its environments, its variables."""
-    from channel_tools.workflow.debug import debug_build  # noqa: PLC0415
+    from channel_tools.workflow.debug import debug_build
 
     status = debug_build(
         options.settings_from(root, output),

@@ -30,9 +30,9 @@ def doctor(
     as_json: options.Json = False,
 ) -> None:
     """Say what would carry a stack's data on this machine, and the command that mends what keeps the fabric from it."""
-    from channel_tools.doctor import uses_fabric  # noqa: PLC0415
-    from channel_tools.system.errors import ValidationError  # noqa: PLC0415
-    from channel_tools.workflow.doctor import run_doctor  # noqa: PLC0415
+    from channel_tools.doctor import uses_fabric
+    from channel_tools.system.errors import ValidationError
+    from channel_tools.workflow.doctor import run_doctor
 
     subject, findings = run_doctor(options.settings_from(root, None), stack, prefix, hosts, environ=os.environ)
     if as_json:

@@ -67,8 +67,8 @@ def _writing_to(number: int) -> io.TextIOWrapper:
 
 def _run(arguments: list[str]) -> int:
     try:
-        from channel_tools.cli.app import app_for  # noqa: PLC0415  (the streams are in order before the slow imports)
-        from channel_tools.cli.console import ended_by, read_arguments  # noqa: PLC0415
+        from channel_tools.cli.app import app_for  # the streams are in order before the slow imports
+        from channel_tools.cli.console import ended_by, read_arguments
 
         try:
             arguments = read_arguments(arguments)

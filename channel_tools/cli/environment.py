@@ -48,12 +48,8 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Install a stack or a lock into PREFIX; an environment that it made there is brought up to date."""
-    from channel_tools.system.errors import UsageError  # noqa: PLC0415
-    from channel_tools.workflow.environment import (  # noqa: PLC0415
-        InstallRequest,
-        install_lock,
-        install_stack,
-    )
+    from channel_tools.system.errors import UsageError
+    from channel_tools.workflow.environment import InstallRequest, install_lock, install_stack
 
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:

@@ -39,8 +39,8 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Make the registry foundation, or bring it up to date; what has not changed is kept."""
-    from channel_tools.foundation.build import FoundationRequest  # noqa: PLC0415
-    from channel_tools.workflow.foundation import make_registry_foundation  # noqa: PLC0415
+    from channel_tools.foundation.build import FoundationRequest
+    from channel_tools.workflow.foundation import make_registry_foundation
 
     settings = options.settings_from(root, output)
     request = FoundationRequest(
@@ -67,7 +67,7 @@ def build(
 @handled
 def list_packages(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
     """Show the table's packages and what each was made from."""
-    from channel_tools.workflow.foundation import foundation_rows  # noqa: PLC0415
+    from channel_tools.workflow.foundation import foundation_rows
 
     rows = foundation_rows(options.settings_from(root, output))
     if as_json:
@@ -99,8 +99,8 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Prove that the foundation is closed: every library is there, nothing points out of the prefix."""
-    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.foundation import verify_registry_foundation  # noqa: PLC0415
+    from channel_tools.system.errors import VerificationError
+    from channel_tools.workflow.foundation import verify_registry_foundation
 
     settings = options.settings_from(root, output)
     with shown_progress() as progress:

@@ -51,9 +51,9 @@ def sbom(
     output: options.Output = None,
 ) -> None:
     """Write the bill of materials of a package, of a locked environment, or of a stack."""
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
-    from channel_tools.workflow.inventory import make_document  # noqa: PLC0415
+    from channel_tools.workflow.inventory import make_document
 
     inventory = _inventory(target, stack, channels, platform, root, output)
     write_result(make_document(inventory, kind, made=datetime.now(UTC)), file)
@@ -73,7 +73,7 @@ def licenses(
     as_json: options.Json = False,
 ) -> None:
     """List the licences of a stack's packages, and what of them may be passed on."""
-    from channel_tools.provenance.licenses import license_row  # noqa: PLC0415
+    from channel_tools.provenance.licenses import license_row
 
     inventory = _inventory(target, stack, channels, platform, root, output)
     rows = [license_row(component) for component in inventory.components]
@@ -95,8 +95,8 @@ def _inventory(
     root: Path | None,
     output: Path | None,
 ) -> Inventory:
-    from channel_tools.system.errors import UsageError  # noqa: PLC0415
-    from channel_tools.workflow.inventory import take_inventory  # noqa: PLC0415
+    from channel_tools.system.errors import UsageError
+    from channel_tools.workflow.inventory import take_inventory
 
     if target is not None and stack is not None:
         raise UsageError("a path and --variant together: a file says what it is of", hint="give one of the two")

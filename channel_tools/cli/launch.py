@@ -60,7 +60,7 @@ def launch(
     root: options.Root = None,
 ) -> None:
     """Start SCRIPT as the ranks of a stack, with the environment and the programs that it needs."""
-    from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job  # noqa: PLC0415
+    from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job
 
     settings = options.settings_from(root, None)
     request = ScriptRequest(
@@ -81,7 +81,7 @@ def launch(
 
 def _run(plan: LaunchPlan) -> None:
     """Raises typer.Exit with the script's exit code."""
-    from channel_tools.launch import run_launch  # noqa: PLC0415
+    from channel_tools.launch import run_launch
 
     with shown_progress() as progress:
         code = run_launch(plan, progress=progress)

@@ -35,7 +35,7 @@ def yank(
     as_json: options.Json = False,
 ) -> None:
     """Take packages back: new solves do not see them, lock files still install them."""
-    from channel_tools.publish import maintenance  # noqa: PLC0415
+    from channel_tools.publish import maintenance
 
     if bool(reason) == undo:
         raise UsageError("yank takes a reason, undoing it none", hint='add --reason "what is wrong with them"')
@@ -58,7 +58,7 @@ def hotfix(
     as_json: options.Json = False,
 ) -> None:
     """Patch the records of published packages, as conda's patch_instructions.json says; no file changes."""
-    from channel_tools.publish import maintenance  # noqa: PLC0415
+    from channel_tools.publish import maintenance
 
     place = _open(target)
     changed = maintenance.hotfix(place, file, subdir=subdir, label=label, replace=replace, dry_run=dry_run)
@@ -85,9 +85,9 @@ def retain(
     as_json: options.Json = False,
 ) -> None:
     """Hide old packages, and delete those that were hidden long enough; never what a lock, a label or others need."""
-    from channel_tools.channel.maintenance import Retention  # noqa: PLC0415
-    from channel_tools.publish import maintenance  # noqa: PLC0415
-    from channel_tools.publish.maintenance import read_locked_names  # noqa: PLC0415
+    from channel_tools.channel.maintenance import Retention
+    from channel_tools.publish import maintenance
+    from channel_tools.publish.maintenance import read_locked_names
 
     if keep is None and older_than is None:
         raise UsageError("retain: give --keep N or --older-than DAYS", hint="or both; --dry-run shows what would go")
@@ -105,7 +105,7 @@ def retain(
 
 
 def _open(address: str) -> MaintainedTarget:
-    from channel_tools.publish.target import maintained, open_target  # noqa: PLC0415
+    from channel_tools.publish.target import maintained, open_target
 
     return maintained(open_target(address, environ=os.environ))
 

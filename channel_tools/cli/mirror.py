@@ -116,7 +116,7 @@ class BundleOptions:
 
     def request(self, to: Path, *, since: Path | None = None) -> MirrorRequest:
         """What is to be made. Raises UsageError for options that do not go together or are wrong."""
-        from channel_tools.workflow.mirror import MirrorRequest  # noqa: PLC0415
+        from channel_tools.workflow.mirror import MirrorRequest
 
         if self.locks and (self.python or self.pytorch):
             message = "--python or --pytorch with --lock: a lock says what it is of"
@@ -178,7 +178,7 @@ def update(
 
 
 def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
-    from channel_tools.workflow.mirror import make_mirror  # noqa: PLC0415
+    from channel_tools.workflow.mirror import make_mirror
 
     request, settings = given.request(to, since=since), options.settings_from(given.root, given.output)
     with shown_progress() as progress:
@@ -187,8 +187,8 @@ def _make(given: BundleOptions, to: Path, *, since: Path | None = None) -> None:
 
 
 def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
-    from channel_tools.mirror.format import BOOTSTRAP  # noqa: PLC0415
-    from channel_tools.workflow.mirror import in_words  # noqa: PLC0415
+    from channel_tools.mirror.format import BOOTSTRAP
+    from channel_tools.workflow.mirror import in_words
 
     plan, report = result.plan, result.report
     if as_json:
@@ -225,11 +225,8 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Verify signatures and every file of a bundle; nothing is changed and no network is used."""
-    from channel_tools.mirror.files import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.importing.site import (  # noqa: PLC0415
-        import_state,
-        verify_bundle,
-    )
+    from channel_tools.mirror.files import open_bundle
+    from channel_tools.mirror.importing.site import import_state, verify_bundle
 
     state = None if to is None else import_state(to)
     with shown_progress() as progress:
@@ -270,10 +267,10 @@ def import_(
     as_json: options.Json = False,
 ) -> None:
     """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or nothing."""
-    from channel_tools.conda.clients import make_http_client  # noqa: PLC0415
-    from channel_tools.mirror.files import open_bundle  # noqa: PLC0415
-    from channel_tools.mirror.importing.importer import ImportOptions, import_bundle  # noqa: PLC0415
-    from channel_tools.mirror.importing.site import import_target  # noqa: PLC0415
+    from channel_tools.conda.clients import make_http_client
+    from channel_tools.mirror.files import open_bundle
+    from channel_tools.mirror.importing.importer import ImportOptions, import_bundle
+    from channel_tools.mirror.importing.site import import_target
 
     target = import_target(to, state=state or user_folder("state") / "mirrors", cwd=Path.cwd())
     how = ImportOptions(

@@ -57,10 +57,10 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Make a key folder; then move its root keys to where no machine reads them."""
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
-    from channel_tools.mirror.keys import create_keys, show_keys  # noqa: PLC0415
-    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.keys import create_keys, show_keys
+    from channel_tools.system.keys import read_passphrase
 
     folder = create_keys(
         keys_folder(keys),
@@ -93,14 +93,10 @@ def rotate(
     as_json: options.Json = False,
 ) -> None:
     """Make the next root metadata: new keys for roles, or a later expiry; importing sites follow by themselves."""
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import UTC, datetime
 
-    from channel_tools.mirror.keys import (  # noqa: PLC0415
-        KeyFolder,
-        Rotation,
-        rotate_keys,
-    )
-    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.keys import KeyFolder, Rotation, rotate_keys
+    from channel_tools.system.keys import read_passphrase
 
     folder = KeyFolder(path=keys_folder(keys))
     rotation = Rotation(
@@ -130,11 +126,8 @@ def sign(
     as_json: options.Json = False,
 ) -> None:
     """Add signatures to root metadata that waits for them."""
-    from channel_tools.mirror.keys import (  # noqa: PLC0415
-        KeyFolder,
-        sign_pending,
-    )
-    from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
+    from channel_tools.mirror.keys import KeyFolder, sign_pending
+    from channel_tools.system.keys import read_passphrase
 
     folder = KeyFolder(path=keys_folder(keys))
     state = sign_pending(folder, root_files=root_key_files or (), passphrase=read_passphrase(passphrase_file))
@@ -146,10 +139,7 @@ def sign(
 @_needs_extra
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
     """Show the fingerprint for importing sites, and whose keys are in force; no private key is read."""
-    from channel_tools.mirror.keys import (  # noqa: PLC0415
-        KeyFolder,
-        show_keys,
-    )
+    from channel_tools.mirror.keys import KeyFolder, show_keys
 
     folder = KeyFolder(path=keys_folder(keys))
     _print_state(folder.path, show_keys(folder), as_json=as_json)

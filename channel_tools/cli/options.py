@@ -155,7 +155,7 @@ class StackOptions:
     @property
     def request(self) -> PlanRequest:
         """What to plan."""
-        from channel_tools.workflow.plan import PlanRequest  # noqa: PLC0415
+        from channel_tools.workflow.plan import PlanRequest
 
         return PlanRequest(
             stack=self.stack,
@@ -208,7 +208,7 @@ class SourceOptions:
 
     def request(self, *, every_stack: bool) -> PlanRequest:
         """Whose sources; those of every stack, or of the one named or else the default one."""
-        from channel_tools.workflow.plan import PlanRequest  # noqa: PLC0415
+        from channel_tools.workflow.plan import PlanRequest
 
         return PlanRequest(
             stack=None if every_stack else self.stack,
@@ -251,8 +251,8 @@ class TrustOptions:
 
     def trust(self, root: Path | None, output: Path | None) -> Trust:
         """Whose attestations count. Raises UsageError for options that do not go together, and as trusted_keys."""
-        from channel_tools.provenance.trust import TrustedIdentity  # noqa: PLC0415 - slow to import
-        from channel_tools.workflow.verify import trusted_keys  # noqa: PLC0415
+        from channel_tools.provenance.trust import TrustedIdentity
+        from channel_tools.workflow.verify import trusted_keys
 
         identity, issuer = self.certificate_identity, self.certificate_oidc_issuer
         if identity and issuer and not self.trusted_keys:

@@ -90,10 +90,10 @@ def pins(
     as_json: options.Json = False,
 ) -> None:
     """Write a stack's environment as environment.yml, explicit list, conda-lock.yml and pixi files."""
-    from channel_tools.pins.files import FORMATS  # noqa: PLC0415
-    from channel_tools.system.errors import UsageError  # noqa: PLC0415
-    from channel_tools.workflow.environment import InstallRequest  # noqa: PLC0415
-    from channel_tools.workflow.pins import PinRequest, pin_stack  # noqa: PLC0415
+    from channel_tools.pins.files import FORMATS
+    from channel_tools.system.errors import UsageError
+    from channel_tools.workflow.environment import InstallRequest
+    from channel_tools.workflow.pins import PinRequest, pin_stack
 
     if packages and not update:
         raise UsageError(f"{' '.join(packages)}: packages are named for --update", hint="add --update, or --variant")

@@ -40,8 +40,8 @@ def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
 
     Where one stack is named, each variant that is not servable has a line of its own, else each reason.
     """
-    from channel_tools.plan import plan_to_json  # noqa: PLC0415
-    from channel_tools.workflow.plan import plan_request  # noqa: PLC0415
+    from channel_tools.plan import plan_to_json
+    from channel_tools.workflow.plan import plan_request
 
     made = plan_request(given.settings, given.request)
     if as_json:
@@ -112,7 +112,7 @@ def list_stacks(
     as_json: options.Json = False,
 ) -> None:
     """Show the stacks and what each is for; with --variant the packages of one, in every variant."""
-    from channel_tools.workflow.plan import list_stacks as listed_stacks  # noqa: PLC0415
+    from channel_tools.workflow.plan import list_stacks as listed_stacks
 
     listed = listed_stacks(options.settings_from(root, None), stack=stack, kind=foundation or "registry")
     packages = [package for item in listed for package in item.packages]

@@ -42,9 +42,9 @@ def publish(
     as_json: options.Json = False,
 ) -> None:
     """Publish a stack from the local channel; readers see the whole set or nothing of it."""
-    from channel_tools.publish.target import open_target  # noqa: PLC0415
-    from channel_tools.workflow.channel_page import remember_for_page  # noqa: PLC0415
-    from channel_tools.workflow.publish import package_set  # noqa: PLC0415
+    from channel_tools.publish.target import open_target
+    from channel_tools.workflow.channel_page import remember_for_page
+    from channel_tools.workflow.publish import package_set
 
     if files and (given.stack or given.every_stack or given.packages):
         raise UsageError("publish takes package files or a stack, not both", hint="run it twice")
@@ -65,8 +65,8 @@ def publish(
 
 
 def _file_set(settings: Settings, files: list[Path]) -> PackageSet:
-    from channel_tools.channel import open_channel  # noqa: PLC0415
-    from channel_tools.publish.model import file_set  # noqa: PLC0415
+    from channel_tools.channel import open_channel
+    from channel_tools.publish.model import file_set
 
     return file_set(files, open_channel(settings.channel).foundation)
 
@@ -91,9 +91,9 @@ def promote(
     as_json: options.Json = False,
 ) -> None:
     """Show published packages under another label as well: the same bytes, nothing is built."""
-    from channel_tools.publish.maintenance import promoted_keys  # noqa: PLC0415
-    from channel_tools.publish.target import maintained, open_target  # noqa: PLC0415
-    from channel_tools.workflow.publish import package_set  # noqa: PLC0415
+    from channel_tools.publish.maintenance import promoted_keys
+    from channel_tools.publish.target import maintained, open_target
+    from channel_tools.workflow.publish import package_set
 
     place = open_target(target, environ=os.environ)
     if stack is not None:
@@ -153,6 +153,6 @@ def _summary(plan: PublishPlan) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    from channel_tools.system.progress import format_amount  # noqa: PLC0415
+    from channel_tools.system.progress import format_amount
 
     return format_amount(size_bytes, "bytes")

@@ -54,7 +54,7 @@ def rebuild(
     as_json: options.Json = False,
 ) -> None:
     """Build a published package again from its own recipe, and compare it; the channel stays as it is."""
-    from channel_tools.workflow.rebuild import RebuildRequest, compare_packages, rebuild_package  # noqa: PLC0415
+    from channel_tools.workflow.rebuild import RebuildRequest, compare_packages, rebuild_package
 
     settings = options.settings_from(root, output)
     request = RebuildRequest(
@@ -86,8 +86,8 @@ def _packages(rebuilt: Rebuilt) -> dict[str, object]:
 
 def _report(rebuilt: Rebuilt, comparison: Comparison, diffoscope: Path | None, *, as_json: bool) -> None:
     """Print what differs; a package that is not the same is an error."""
-    from channel_tools.system.errors import VerificationError  # noqa: PLC0415
-    from channel_tools.workflow.rebuild import show_in_depth  # noqa: PLC0415
+    from channel_tools.system.errors import VerificationError
+    from channel_tools.workflow.rebuild import show_in_depth
 
     differences, verdict = comparison.differences, comparison.verdict
     in_depth = show_in_depth(rebuilt, diffoscope, os.environ) if differences else None

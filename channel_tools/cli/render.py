@@ -23,7 +23,7 @@ def render(
     as_json: options.Json = False,
 ) -> None:
     """Write one self-contained recipe folder per package and variant, buildable by conda-build as it stands."""
-    from channel_tools.workflow.render import render_stacks  # noqa: PLC0415
+    from channel_tools.workflow.render import render_stacks
 
     plan, folders = render_stacks(given.settings, given.request, destination=destination)
     if as_json:
@@ -67,8 +67,8 @@ def feedstock(
     as_json: options.Json = False,
 ) -> None:
     """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy makes the rest."""
-    from channel_tools.feedstock import FeedstockRequest  # noqa: PLC0415
-    from channel_tools.workflow.render import export_feedstock  # noqa: PLC0415
+    from channel_tools.feedstock import FeedstockRequest
+    from channel_tools.workflow.render import export_feedstock
 
     made = export_feedstock(
         options.settings_from(root, output),

@@ -60,11 +60,11 @@ def serve(
     ] = DEFAULT_CONNECTIONS_EACH,
 ) -> None:
     """Serve the channels of a folder over HTTP; tokens say who may read and write."""
-    from channel_tools.serve.access.tokens import default_tokens_file  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import default_tokens_file
 
     with needs_extra("serve", "the server"):
-        from channel_tools.serve.server import ServeSettings  # noqa: PLC0415
-        from channel_tools.serve.server import serve as run  # noqa: PLC0415
+        from channel_tools.serve.server import ServeSettings
+        from channel_tools.serve.server import serve as run
 
     settings = ServeSettings(
         root=folder.absolute(),

@@ -21,7 +21,7 @@ _SHORT = 12
 @options.grouped(options.SourceOptions)
 def list_sources(given: options.SourceOptions, *, as_json: options.Json = False) -> None:
     """Show what the recipes need (of all stacks, or of one with --variant), and what the store has of it."""
-    from channel_tools.workflow.sources import list_sources as rows_of  # noqa: PLC0415
+    from channel_tools.workflow.sources import list_sources as rows_of
 
     settings, request = given.settings, given.request(every_stack=given.stack is None)
     with shown_progress() as progress:
@@ -54,7 +54,7 @@ def add(
     root: options.Root = None,
 ) -> None:
     """Take files by their sha256, and commits from clones, that some recipe names; nothing else is accepted."""
-    from channel_tools.workflow.sources import add_sources  # noqa: PLC0415
+    from channel_tools.workflow.sources import add_sources
 
     with shown_progress() as progress:
         added = add_sources(options.settings_from(root, None), paths, dry_run=dry_run, progress=progress)
@@ -73,7 +73,7 @@ def fetch(
     dry_run: options.DryRun = False,
 ) -> None:
     """Fetch what a stack needs and the store lacks; what was cut off is continued."""
-    from channel_tools.workflow.sources import fetch_needed  # noqa: PLC0415
+    from channel_tools.workflow.sources import fetch_needed
 
     settings, request = given.settings, given.request(every_stack=every_stack)
     with shown_progress() as progress:
@@ -87,8 +87,8 @@ def fetch(
 @handled
 def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_json: options.Json = False) -> None:
     """Hash everything in the store again; what is damaged is moved aside, never deleted."""
-    from channel_tools.sources.store import SourceStore, verify_store  # noqa: PLC0415
-    from channel_tools.system.errors import IntegrityError  # noqa: PLC0415
+    from channel_tools.sources.store import SourceStore, verify_store
+    from channel_tools.system.errors import IntegrityError
 
     settings = options.settings_from(root, None)
     with shown_progress() as progress:
@@ -118,7 +118,7 @@ def export(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write the store, or with --variant what a stack needs of it, to one file for a place without a network."""
-    from channel_tools.workflow.sources import export_sources  # noqa: PLC0415
+    from channel_tools.workflow.sources import export_sources
 
     chosen = given.stack or given.packages or given.foundation
     request = given.request(every_stack=given.stack is None) if chosen else None
@@ -137,8 +137,8 @@ def import_(
     root: options.Root = None,
 ) -> None:
     """Take in what export wrote; all of it is checked before any of it enters the store."""
-    from channel_tools.sources.store import SourceStore  # noqa: PLC0415
-    from channel_tools.sources.transfer import import_file  # noqa: PLC0415
+    from channel_tools.sources.store import SourceStore
+    from channel_tools.sources.transfer import import_file
 
     settings = options.settings_from(root, None)
     with shown_progress() as progress:

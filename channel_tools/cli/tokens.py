@@ -50,7 +50,7 @@ def create(
     as_json: options.Json = False,
 ) -> None:
     """Make a token and print it: it is kept only as a hash and never shown again."""
-    from channel_tools.serve.access.tokens import create_token, parse_expiry  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import create_token, parse_expiry
 
     if bool(channel) == all_channels:
         raise UsageError("a token needs a scope", hint="give --channel NAME (may be repeated) or --all-channels")
@@ -74,7 +74,7 @@ def create(
 @handled
 def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
     """The tokens that there are, with their scopes and states."""
-    from channel_tools.serve.access.tokens import read_token_file  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import read_token_file
 
     found = read_token_file(_file(folder, tokens))
     if as_json:
@@ -96,14 +96,14 @@ def revoke(
     tokens: TokensFile = None,
 ) -> None:
     """Make a token useless at once; the server need not be restarted."""
-    from channel_tools.serve.access.tokens import revoke_token  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import revoke_token
 
     record = revoke_token(_file(folder, tokens), token_id, clock=time.time)
     print_line(f"token {record.id} ({record.name}) is revoked")
 
 
 def _file(folder: Path | None, tokens: Path | None) -> Path:
-    from channel_tools.serve.access.tokens import default_tokens_file  # noqa: PLC0415
+    from channel_tools.serve.access.tokens import default_tokens_file
 
     if tokens is not None:
         return tokens

@@ -148,7 +148,7 @@ class _ClusterOptions(_ValidateOptions):
 
     def job(self, scheduler: _Scheduler) -> ValidationJob:
         """The job that is to be submitted or written."""
-        from channel_tools.workflow.validation_job import ValidationJob  # noqa: PLC0415
+        from channel_tools.workflow.validation_job import ValidationJob
 
         return ValidationJob(
             scheduler=scheduler,
@@ -169,7 +169,7 @@ class _ClusterOptions(_ValidateOptions):
 
     def hosts(self, settings: Settings) -> RankHosts | None:
         """Those of the job that this runs in; None where one is enough."""
-        from channel_tools.workflow.validation_job import hosts_of_this_job  # noqa: PLC0415
+        from channel_tools.workflow.validation_job import hosts_of_this_job
 
         nodes, each = self.nodes or _DEFAULT_NODES, self.ranks_per_node or _DEFAULT_RANKS
         return hosts_of_this_job(settings, self.stack, nodes=nodes, ranks_per_node=each, environ=os.environ)
@@ -177,7 +177,7 @@ class _ClusterOptions(_ValidateOptions):
     @property
     def scratch(self) -> Path | None:
         """The folder on each node that this job's environment goes to."""
-        from channel_tools.workflow.validation_job import local_scratch_of  # noqa: PLC0415
+        from channel_tools.workflow.validation_job import local_scratch_of
 
         return None if self.local_scratch is None else local_scratch_of(self.local_scratch, os.environ)
 
@@ -198,7 +198,7 @@ def validate(
     given.check(ranks)
     settings = options.settings_from(root, output)
     if given.emit is not None:
-        from channel_tools.workflow.validation_job import write_validation_job  # noqa: PLC0415
+        from channel_tools.workflow.validation_job import write_validation_job
 
         write_result(write_validation_job(settings, given.job(given.emit)), given.to)
     elif given.on is not None and given.on != "job":
@@ -209,8 +209,8 @@ def validate(
 
 def _run_job(settings: Settings, job: ValidationJob) -> None:
     """Raises typer.Exit with the exit code of the job's command."""
-    from channel_tools.launch.jobs import Listener  # noqa: PLC0415
-    from channel_tools.workflow.validation_job import run_validation_job  # noqa: PLC0415
+    from channel_tools.launch.jobs import Listener
+    from channel_tools.workflow.validation_job import run_validation_job
 
     listener = Listener(note=print_note, output=_written_to(sys.stdout), errors=_written_to(sys.stderr))
     raise typer.Exit(run_validation_job(settings, job, environ=os.environ, listener=listener))
@@ -225,12 +225,8 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
-    from channel_tools.workflow.environment import (  # noqa: PLC0415
-        InstallRequest,
-        ValidateRequest,
-        built_requests,
-    )
-    from channel_tools.workflow.validation import raise_worst, validate_variants  # noqa: PLC0415
+    from channel_tools.workflow.environment import InstallRequest, ValidateRequest, built_requests
+    from channel_tools.workflow.validation import raise_worst, validate_variants
 
     channels = tuple(given.channels or ())
     install = InstallRequest(stack=given.stack, channels=channels, python=given.python, pytorch=given.pytorch)
@@ -256,7 +252,7 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
 
 
 def _print_documents(results: Sequence[VariantResult], *, all_variants: bool) -> None:
-    from channel_tools.validate import report_document  # noqa: PLC0415
+    from channel_tools.validate import report_document
 
     documents = [report_document(one.report) for one in results if one.report is not None]
     if all_variants:
@@ -289,7 +285,7 @@ def _print_results(results: Sequence[VariantResult], *, all_variants: bool) -> N
 
 
 def _print_report(report: ValidationReport, path: Path) -> None:
-    from channel_tools.validate import report_tables  # noqa: PLC0415
+    from channel_tools.validate import report_tables
 
     for table in report_tables(report):
         print_table(table.columns, table.rows, title=table.title)
