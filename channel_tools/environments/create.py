@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from channel_tools.environments.transaction import EnvironmentResult
-    from channel_tools.pins import LockedPackage, PlatformLock
+    from channel_tools.pins import PlatformLock
     from channel_tools.system.progress import Progress
 
 
@@ -113,7 +113,7 @@ def create_locked_environment(
     """
     started = time.monotonic()
     addresses, client = make_client(list(sources.values()))
-    moved = dict(zip(sources, addresses, strict=True))
+    given = dict(zip(sources, addresses, strict=True))
     target = Target(
         prefix=prefix.absolute(),
         specs={spec: parse_spec(spec) for spec in specs},
@@ -122,7 +122,7 @@ def create_locked_environment(
         client=client,
         hash_cached=check is not None,
     )
-    records = [repodata_record(_from_source(package, moved)) for package in lock.packages]
+    records = [repodata_record(package.moved(given)) for package in lock.packages]
     with usable_target(target):
         if check is not None:
             check(records)
@@ -130,13 +130,6 @@ def create_locked_environment(
             records = _completed(records, target, progress)
         _check_requirements(records, virtual_packages)
         return apply_solution(target, in_installation_order(records), started=started, progress=progress)
-
-
-def _from_source(package: LockedPackage, moved: Mapping[str, str]) -> LockedPackage:
-    source = moved.get(package.channel)
-    if source is None:
-        return package
-    return dataclasses.replace(package, channel=source, url=source + package.url.removeprefix(package.channel))
 
 
 def _completed(

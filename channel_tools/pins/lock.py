@@ -8,7 +8,7 @@ package has what an installer needs; the rest is left out.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import rattler
@@ -18,7 +18,7 @@ from channel_tools.conda.package import PackageRef
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NoArch = Literal["generic", "python"]
 ChangeKind = Literal["added", "removed", "changed"]
@@ -58,6 +58,13 @@ class LockedPackage:
     def ref(self) -> PackageRef:
         """The exact bytes of its file."""
         return PackageRef(subdir=self.subdir, file_name=self.file_name, sha256=self.sha256, size_bytes=self.size_bytes)
+
+    def moved(self, addresses: Mapping[str, str]) -> LockedPackage:
+        """The same package at the address that stands for its channel, where one does."""
+        address = addresses.get(self.channel)
+        if address is None:
+            return self
+        return replace(self, channel=address, url=address + self.url.removeprefix(self.channel))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

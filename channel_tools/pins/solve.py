@@ -185,18 +185,11 @@ def published_addresses(channels: Sequence[str], published: Sequence[str]) -> di
 def with_addresses(lock: Lock, addresses: Mapping[str, str]) -> Lock:
     """The lock with channels replaced; the new addresses are written without credentials."""
     plain = {channel: without_credentials(address) for channel, address in addresses.items()}
-
-    def moved(package: LockedPackage) -> LockedPackage:
-        channel = plain.get(package.channel)
-        if channel is None:
-            return package
-        return replace(package, channel=channel, url=channel + package.url.removeprefix(package.channel))
-
     return replace(
         lock,
         channels=tuple(dict.fromkeys(plain.get(channel, channel) for channel in lock.channels)),
         platforms=tuple(
-            replace(platform, packages=tuple(moved(package) for package in platform.packages))
+            replace(platform, packages=tuple(package.moved(plain) for package in platform.packages))
             for platform in lock.platforms
         ),
     )
