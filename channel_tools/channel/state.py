@@ -104,7 +104,7 @@ def read_channel_record(path: Path) -> ChannelRecord:
     except msgspec.DecodeError as err:
         hint = "restore the file from a copy of the channel, or make a new channel with --output"
         raise ChannelError(f"{record_file}: not a channel record ({err})", hint=hint) from None
-    _check_schema(record.schema, CHANNEL_SCHEMA, record_file)
+    _check_schema(record.schema, record_file)
     return record
 
 
@@ -123,7 +123,7 @@ def read_listing(channel: Channel) -> Listing:
     except msgspec.DecodeError as err:
         hint = "delete it and run the build again: foundation packages are then linked in and listed anew"
         raise ChannelError(f"{path}: not a listing ({err})", hint=hint) from None
-    _check_schema(listing.schema, CHANNEL_SCHEMA, path)
+    _check_schema(listing.schema, path)
     return listing
 
 
@@ -182,9 +182,9 @@ def listing_file(channel: Channel) -> Path:
     return channel.record_folder / "listing.json"
 
 
-def _check_schema(found: int, expected: int, path: Path) -> None:
-    if found != expected:
-        message = f"{path}: has schema {found}; this version of channel_tools reads schema {expected}"
+def _check_schema(found: int, path: Path) -> None:
+    if found != CHANNEL_SCHEMA:
+        message = f"{path}: has schema {found}; this version of channel_tools reads schema {CHANNEL_SCHEMA}"
         raise ChannelError(
             message, hint="use the version of channel_tools that made the channel, or make a new channel"
         )

@@ -290,15 +290,15 @@ def parsed_json(info: Mapping[str, bytes], name: str, path: Path) -> object:
         value = decode_json(content := content_of(info, name, path))
     except ValueError as err:
         raise damaged_package(path, f"info/{name} is not valid JSON ({err})") from None
-    if content.count(b"[") + content.count(b"{") > _DEPTH and _is_deeper(value, _DEPTH):
+    if content.count(b"[") + content.count(b"{") > _DEPTH and _is_too_deep(value):
         raise damaged_package(path, f"info/{name} is nested more than {_DEPTH} deep")
     return value
 
 
-def _is_deeper(value: object, depth: int) -> bool:
-    """Whether lists and objects in a value are nested deeper than this; level by level, since it may be deep."""
+def _is_too_deep(value: object) -> bool:
+    """Whether lists and objects in a value are nested deeper than _DEPTH; level by level, since it may be deep."""
     level = [value]
-    for _ in range(depth + 1):
+    for _ in range(_DEPTH + 1):
         level = [
             item
             for one in level

@@ -192,8 +192,8 @@ def _is_lines(value: object) -> bool:
     return isinstance(value, list) and len(value) <= _LINES and all(map(_is_line, value))
 
 
-def _is_number_below(limit: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
 
 
 def is_purls(value: object) -> bool:
@@ -216,7 +216,7 @@ def _is_purl(text: str) -> bool:
 
 
 def _is_time(value: object) -> bool:
-    return _is_number_below(_LARGEST)(value) and (
+    return _is_number(value) and (
         cast("int", value) <= _LATEST_S or _MILLISECONDS_FROM <= cast("int", value) <= _LATEST_S * 1000
     )
 
@@ -234,7 +234,7 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "name": (_matches(_NAME), f"a package name in small letters, of at most {_NAME_CHARACTERS}"),
     "version": (_matches(_PLAIN), f"a version of at most {_NAME_CHARACTERS} characters"),
     "build": (_matches(_BUILD), f"a build string of at most {_NAME_CHARACTERS} letters, digits, dots, _ and +"),
-    "build_number": (_is_number_below(_LARGEST), f"a number from 0 to below {_LARGEST}"),
+    "build_number": (_is_number, f"a number from 0 to below {_LARGEST}"),
     "subdir": (_matches(_SUBDIR), "the name of a subdir"),
     "depends": (_is_lines, _MATCH_SPECS),
     "constrains": (_is_lines, _MATCH_SPECS),

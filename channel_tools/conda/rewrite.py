@@ -46,7 +46,7 @@ _RECORD_ROW = re.compile(rb"^(?P<path>[^,\"\n]+),sha256=[A-Za-z0-9_-]{43},", re.
 _HAS_PREFIX = "has_prefix"
 
 
-def rewrite_info(path: Path, edit: Edit, *, level: int = ENGINE_LEVEL) -> bool:
+def rewrite_info(path: Path, edit: Edit) -> bool:
     """Replace those files of info/ that ``edit`` returns; whether there were any.
 
     ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
@@ -59,13 +59,13 @@ def rewrite_info(path: Path, edit: Edit, *, level: int = ENGINE_LEVEL) -> bool:
         with atomic_path(path) as temporary, zipfile.ZipFile(path) as old, _new_zip(temporary) as archive:
             for entry in old.infolist():
                 if entry.filename.startswith("info-"):
-                    _write_info(archive, entry.filename, members, changed, level)
+                    _write_info(archive, entry.filename, members, changed)
                 else:
                     _copy_entry(old, entry, archive)
     return bool(changed)
 
 
-def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: int = ENGINE_LEVEL) -> None:
+def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None:
     """Write a package anew so that neither the hour nor the folder of its build is in it.
 
     Every member gets the time ``date_s`` (seconds since 1970); the prefix of the build becomes one of the same length
@@ -80,7 +80,7 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
         payload = _Payload()
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename.startswith("info-")):
             if entry.filename.startswith("pkg-"):
-                with open_component(archive, entry.filename, level, threads=threads) as tar:
+                with open_component(archive, entry.filename, ENGINE_LEVEL, threads=threads) as tar:
                     payload = _copy_payload(path, tar, rows, date_s)
             elif entry.filename.startswith("info-"):
                 info = _info_files(members)
@@ -89,7 +89,7 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int, level: 
                     info[_HAS_PREFIX] = payload.with_prefixes(info[_HAS_PREFIX])
                 for member, _content in members:
                     _set_time(member, date_s)
-                _write_info(archive, entry.filename, members, info | dict(edit(info)), level)
+                _write_info(archive, entry.filename, members, info | dict(edit(info)))
             else:
                 _copy_entry(old, entry, archive)
 
@@ -211,9 +211,7 @@ def _info_name(member: tarfile.TarInfo) -> str:
     return member.name.removeprefix("info/")
 
 
-def _write_info(
-    archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes], level: int
-) -> None:
+def _write_info(archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes]) -> None:
     """Compressed in one piece: zstd then prepares for its size, and not for all that a stream may be."""
     part = io.BytesIO()
     with tarfile.TarFile(fileobj=part, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -221,7 +219,7 @@ def _write_info(
             content = changed.get(_info_name(member), before)
             member.size = 0 if content is None else len(content)
             tar.addfile(member, None if content is None else io.BytesIO(content))
-    packed = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(part.getbuffer())
+    packed = zstandard.ZstdCompressor(level=ENGINE_LEVEL, write_checksum=True).compress(part.getbuffer())
     copy_component(archive, name, io.BytesIO(packed), len(packed))
 
 

@@ -97,9 +97,7 @@ def write_feedstock(
     if not request.maintainers:
         raise UsageError("a feedstock needs a maintainer", hint="give --maintainer GITHUB_NAME, repeated for several")
     recipe_file = rendered[0].recipe_file
-    text = feedstock_recipe(
-        recipe_file, tree.root, outside=OUTSIDE_FOLDER, maintainers=request.maintainers, homepage=request.homepage
-    )
+    text = feedstock_recipe(recipe_file, tree.root, maintainers=request.maintainers, homepage=request.homepage)
     keys, zipped = feedstock_variants(rendered, pinned=pinned, base=base)
     platforms = tuple(sorted({package.platform for package in rendered}))
     with disk_full_reported(folder.parent), atomic_path(folder) as temporary:
@@ -147,20 +145,19 @@ def _dump(value: Mapping[str, object]) -> str:
     return dump_yaml(value) if value else ""
 
 
-def feedstock_recipe(
-    recipe_file: RecipeFile, root: Path, *, outside: str, maintainers: Sequence[str], homepage: str | None
-) -> str:
+def feedstock_recipe(recipe_file: RecipeFile, root: Path, *, maintainers: Sequence[str], homepage: str | None) -> str:
     """The text of ``recipe/recipe.yaml``.
 
-    A path that leaves the recipe's folder becomes ``outside/<path in the tree>``. ``homepage`` and ``maintainers`` are
-    added where the recipe names none. Raises UsageError when the recipe has no homepage and none is given.
+    A path that leaves the recipe's folder becomes ``OUTSIDE_FOLDER/<path in the tree>``. ``homepage`` and
+    ``maintainers`` are added where the recipe names none. Raises UsageError when the recipe has no homepage and none is
+    given.
     """
     text = recipe_file.path.read_text(encoding="utf-8")
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     sections = _mapping(node)
     folder = recipe_file.folder.relative_to(root).as_posix()
     edits = [
-        (scalar.start_mark.index, scalar.end_mark.index, _quoted(_inside(scalar.value, folder, outside)))
+        (scalar.start_mark.index, scalar.end_mark.index, _quoted(_inside(scalar.value, folder)))
         for scalar in _paths(sections)
         if scalar.value.startswith("../")
     ]
@@ -195,9 +192,9 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
             yield from _scalars(item)
 
 
-def _inside(text: str, folder: str, outside: str) -> str:
+def _inside(text: str, folder: str) -> str:
     """``../../LICENSE`` seen from ``recipes/x`` is LICENSE of the tree; templates in it are kept as they are."""
-    return posixpath.join(outside, posixpath.normpath(posixpath.join(folder, text)))
+    return posixpath.join(OUTSIDE_FOLDER, posixpath.normpath(posixpath.join(folder, text)))
 
 
 def _quoted(text: str) -> str:
