@@ -33,11 +33,12 @@ _PAGE = Path(__file__).parents[1] / "docs" / "reference" / "matrix.md"
 _HEAD = """\
 # What was built and validated
 
-Written by `python -m benchmarks.matrix` from what a channel keeps of its builds and validations. A row is a stack on a
-Python and a PyTorch of which the channel has every package; the [default variant](variants.md#the-default-variant) is
-bold. *Built and tested*: when the last of them was built, and the seconds of all together; a package enters the channel
-only after its recipe's tests and the audit. *Validated*: the last `channel_tools validate`, "with earlier builds"
-where a package was built after that. Empty: nothing is known.
+This table lists the stacks that were built and validated, for each Python and PyTorch. `python -m benchmarks.matrix`
+writes it from a channel's records of its builds and validations. A row is a stack with a Python and a PyTorch for which
+the channel has every package; the [default variant](variants.md#the-default-variant) is bold. *Built and tested* says
+when the last of its packages was built, and how many seconds all of them took; a package is added to the channel only
+after its recipe's tests and the audit. *Validated* is the last `channel_tools validate`, "with earlier builds" if a
+package was built after that. An empty cell means that nothing is recorded.
 
 | stack | Python | PyTorch | foundation | built and tested | seconds | validated | ranks | seconds |
 |---|---|---|---|---|---|---|---|---|

@@ -27,12 +27,12 @@ _PAGE = Path(__file__).parents[1] / "docs" / "reference" / "reproducible.md"
 _ROW = re.compile(r"^\| `([^`]+)` \|.*\n", re.MULTILINE)
 _HASH = re.compile(r"_?h[0-9a-f]{7}_[0-9]+_?")
 _HEAD = """\
-# Packages that are built again to the same bytes
+# Reproducible packages
 
-Written by `python -m benchmarks.rebuild`, which runs `channel_tools rebuild PACKAGE --compare`
-([how to](../how-to/rebuild.md)) for packages of a local channel on the registry foundation: in another folder than the
-first build, on one core instead of two, with another umask, locale and time zone, minutes or hours later.
-Of a package or variant that is missing here, it is not known yet.
+This table shows which packages come out with the same bytes when they are built again. `python -m benchmarks.rebuild`
+writes it. It runs `channel_tools rebuild PACKAGE --compare` ([how to](../how-to/rebuild.md)) for packages of a local
+channel on the registry foundation: in another folder than the first build, on one core instead of two, with another
+umask, locale and time zone, minutes or hours later. Packages and variants that are not listed have not been tried yet.
 
 | package | verdict | what differs |
 |---|---|---|
