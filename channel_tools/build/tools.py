@@ -43,11 +43,11 @@ def find_tools(
     Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
     conda-build, which leaves no place for them.
     """
-    conda_build = find_conda_build(environ) if engine == PROGRAM else None
-    if conda_build is not None and (compiler_cache is not None or from_failed):
+    if engine == PROGRAM and (compiler_cache is not None or from_failed):
         option = "--from-failed" if from_failed else "--compiler-cache"
         message = f"{option} works with the engine that comes with this program, not with --engine conda-build"
         raise UsageError(message, hint="leave one of the two out")
+    conda_build = find_conda_build(environ) if engine == PROGRAM else None
     if compiler_cache is None:
         return BuildTools(conda_build=conda_build)
     return BuildTools(compiler_cache=find_compiler_cache(compiler_cache, environ, cache=cache))

@@ -126,12 +126,9 @@ def build(
 ) -> None:
     """Build a stack into the local channel; what has not changed is skipped."""
     from channel_tools.foundation.build import FoundationRequest
-    from channel_tools.workflow.build import BuildRequest, build_stacks
+    from channel_tools.workflow.build import BuildRequest, build_stacks, check_build
 
     settings = given.settings
-    if dry_run:
-        show_plan(given, why=True, as_json=as_json)
-        return
     cores = options.available_cores()
     request = BuildRequest(
         plan=given.request,
@@ -144,6 +141,10 @@ def build(
         compiler_cache=compiler_cache or settings.compiler_cache,
         from_failed=from_failed,
     )
+    if dry_run:
+        check_build(settings, request)
+        show_plan(given, why=True, as_json=as_json)
+        return
     with shown_progress() as progress:
         outcome = build_stacks(settings, request, progress=progress, on_plan=_announce, on_result=_report)
     if given.destination is not None:

@@ -89,6 +89,17 @@ class BuildOutcome:
     results: tuple[BuildResult, ...]
 
 
+def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, tuple[str, ...]]:
+    """The programs that the request's builds run, and the command of its workflow (see command_for).
+
+    Nothing is made. Raises UsageError for parts that contradict each other, and the error of a program that is missing.
+    """
+    tools = find_tools(
+        request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
+    )
+    return tools, () if request.cluster is None else command_for(settings, request.cluster, request.environ)
+
+
 def build_stacks(
     settings: Settings,
     request: BuildRequest,
@@ -105,10 +116,7 @@ def build_stacks(
     the errors of builds that failed, and what check_served raises.
     """
     expansion = expand_request(settings, request.plan)
-    tools = find_tools(
-        request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
-    )
-    command = () if request.cluster is None else command_for(settings, request.cluster, request.environ)
+    tools, command = check_build(settings, request)
     attester = None if request.attest is None else Attester(settings, request.attest)
     early = _check_offline(settings, expansion, request, progress=progress) if request.foundation.offline else None
     if expansion.foundation.kind == "registry":

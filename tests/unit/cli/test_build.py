@@ -16,12 +16,16 @@ from tests.support.toy_tree import write_toy_tree
         (["--output-dir", "workflow"], "--emit snakemake and --output-dir FOLDER go together"),
         (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes them"),
         (["--emit", "snakemake", "-o", "recipes"], "holds something else than a workflow of builds"),
+        (["--engine", "conda-build", "--from-failed"], "not with --engine conda-build"),
     ],
-    ids=["nowhere", "nothing", "both", "taken"],
+    ids=["nowhere", "nothing", "both", "taken", "engine"],
 )
-def test_where_builds_run_is_said_once(tmp_path: Path, words: list[str], message: str) -> None:
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["build", "dry run"])
+def test_options_that_contradict_each_other_are_an_error(
+    tmp_path: Path, words: list[str], message: str, dry_run: list[str]
+) -> None:
     write_toy_tree(tmp_path)
-    result = run_tool("build", *words, cwd=tmp_path)
+    result = run_tool("build", *words, *dry_run, cwd=tmp_path)
     assert result.returncode == 2
     assert message in result.stderr
     assert not (tmp_path / "output").exists()
