@@ -121,6 +121,7 @@ def create_locked_environment(
         subdir=lock.platform,
         client=client,
         hash_cached=check is not None,
+        locked=True,
     )
     records = [repodata_record(package.moved(given)) for package in lock.packages]
     with usable_target(target):
@@ -137,7 +138,7 @@ def _completed(
 ) -> list[rattler.RepoDataRecord]:
     """The records with all that the packages' own index.json says; fetches what is not in the package cache."""
     if missing := asyncio.run(uncached(records, target.package_cache)):
-        check_local_archives(missing)
+        check_local_archives(missing, locked=target.locked)
         with temporary_folder(target.package_cache) as folder:
             staging = dataclasses.replace(target, prefix=folder / target.prefix.name)
             # all of them: packages of Python modules cannot be installed without their Python

@@ -58,11 +58,12 @@ _DAMAGED = re.compile(
     r"could not find (the )?(end of central directory|central directory)|zstd|paths\.json|index\.json",
     re.IGNORECASE,
 )
+_OTHER_BYTES = re.compile(r"hash mismatch when extracting (\S+) to .*: expected ([0-9a-f]{64}), got ([0-9a-f]{64})")
 _PACKAGE = re.compile(r"failed to (?:fetch|link|unlink) ([^\s:]+)")
 
 
-def install_error(err: Exception, *, prefix: Path, package_cache: Path) -> ChannelToolsError:
-    """A package could not be fetched, unpacked or linked."""
+def install_error(err: Exception, *, prefix: Path, package_cache: Path, locked: bool = False) -> ChannelToolsError:
+    """A package could not be fetched, unpacked or linked; ``locked`` is whether a lock names it."""
     reason = one_line(err)
     found = _PACKAGE.search(reason)
     package = found.group(1) if found else "a package"
@@ -76,6 +77,9 @@ def install_error(err: Exception, *, prefix: Path, package_cache: Path) -> Chann
     if UNREACHABLE.search(reason):
         message = f"{package}: cannot be fetched: {reason}"
         return NetworkError(message, hint=f"check the route to the channel, then {again}")
+    if locked and (other := _OTHER_BYTES.search(reason)):
+        address, expected, got = other.groups()
+        return other_package_error(package, f"{address} has sha256 {got}, the lock says {expected}")
     if _DAMAGED.search(reason):
         return damaged_package_error(package, reason)
     return ChannelError(f"{package}: cannot be installed into {prefix}: {reason}", hint=again)
@@ -87,33 +91,44 @@ def damaged_package_error(package: str, reason: str) -> IntegrityError:
     return IntegrityError(message, hint="delete the file from the channel and build or mirror it again")
 
 
+def other_package_error(package: str, reason: str) -> IntegrityError:
+    """A package that is absent where a lock has it, or has other bytes there."""
+    message = f"{package}: cannot be installed as locked: {reason}"
+    hint = (
+        "name by --channel a place that has the locked file, or put it back where the lock says; "
+        "to install what is there now, lock again: channel_tools pins"
+    )
+    return IntegrityError(message, hint=hint)
+
+
 _THREADS = 4
 
 
-def check_local_archives(records: Iterable[RepoDataRecord]) -> None:
-    """Raise IntegrityError for the first record (by file name) whose local archive is absent or of other bytes."""
+def check_local_archives(records: Iterable[RepoDataRecord], *, locked: bool) -> None:
+    """Raise IntegrityError for the first record (by file name) whose local archive is absent or of other bytes.
+
+    ``locked`` is whether a lock says what they are, else a channel's index.
+    """
     local = sorted((record for record in records if local_path(record.url)), key=lambda record: record.file_name)
+    says, error = ("the lock", other_package_error) if locked else ("the channel's index", damaged_package_error)
     with ThreadPoolExecutor(_THREADS) as threads:
-        for record, fault in zip(local, threads.map(_fault, local), strict=True):
+        for record, fault in zip(local, threads.map(lambda record: _fault(record, says), local), strict=True):
             if fault is not None:
-                raise damaged_package_error(record.file_name, fault)
+                raise error(record.file_name, fault)
 
 
-def _fault(record: RepoDataRecord) -> str | None:
+def _fault(record: RepoDataRecord, says: str) -> str | None:
+    """What is wrong with the local archive of a record that ``says`` describes."""
     path = local_path(record.url)
     if path is None:
         return None
     if not path.is_file():
-        return f"the channel's index names it, but {path} does not exist"
+        return f"{says} names it, but {path} does not exist"
     size = path.stat().st_size
-    if record.size is not None and size != record.size:
-        return f"{path} has {size} bytes, the channel's index says {record.size}"
     if record.sha256 is None:
-        return None
+        return None if record.size in {None, size} else f"{path} has {size} bytes, {says} says {record.size}"
     found = sha256_of_file(path)
-    if found != record.sha256.hex():
-        return f"{path} has sha256 {found}, the channel's index says {record.sha256.hex()}"
-    return None
+    return None if found == record.sha256.hex() else f"{path} has sha256 {found}, {says} says {record.sha256.hex()}"
 
 
 _SHOWN = 5
@@ -164,6 +179,8 @@ class Target:
     client: Client
     hash_cached: bool = False
     """Whether the files of the package cache are hashed before they are linked; else their sizes have to be right."""
+    locked: bool = False
+    """Whether a lock names the packages, in the place of channels' indexes."""
 
 
 def installed_builds(prefix: Path) -> dict[str, str]:
@@ -252,7 +269,8 @@ def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: 
         return 0
     relinked = {record.name.normalized for record in solution} if unfinished == "updating" else set()
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
-    check_local_archives(fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache)))
+    unchecked = fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache))
+    check_local_archives(unchecked, locked=target.locked)
     marker = target.prefix / _META / _MARKER
     # only where all that comes to stand in the prefix is of this run may the next one empty it
     is_new = not any(path.name != _META for path in target.prefix.iterdir())
@@ -295,7 +313,8 @@ async def install_records(
                 reporter=cast("InstallerReporter", TransactionReporter(task)),
             )
         except InstallerError as err:
-            raise install_error(err, prefix=target.prefix, package_cache=target.package_cache) from err
+            prefix, package_cache = target.prefix, target.package_cache
+            raise install_error(err, prefix=prefix, package_cache=package_cache, locked=target.locked) from err
         except Exception as err:
             if type(err).__name__ != "RustPanic":  # its module cannot be imported
                 raise

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,10 @@ def content(prefix: Path) -> dict[str, bytes]:
     return {str(path.relative_to(prefix)): path.read_bytes() for path in files}
 
 
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def metadata(prefix: Path) -> dict[str, dict[str, object]]:
     records = (json.loads(path.read_text()) for path in (prefix / "conda-meta").glob("*.json"))
     return {record["name"]: record for record in records}
@@ -146,10 +151,21 @@ class TestEveryFormat:
         with served(channel.root) as address:
             lock = install.read(install.lock("tool", channel=address if scheme == "http" else channel), name)
             channel.add("library", version="2.0", files={"lib/library": b"other"})
-            with pytest.raises(IntegrityError, match=r"library-2\.0-0\.conda: the package is damaged"):
+            found, locked = sha256_of(channel.archive("library", "2.0").read_bytes()), sha256_of(good)
+            expected = rf"library-2\.0-0\.conda: cannot be installed as locked: .* has sha256 {found}, .* says {locked}"
+            with pytest.raises(IntegrityError, match=expected) as caught:
                 install(lock)
+            assert "channel_tools pins" in str(caught.value.hint)
             channel.archive("library", "2.0").write_bytes(good)
             assert [record.name for record in install(lock).records] == ["library", "tool"]
+
+
+def test_a_file_that_is_gone_is_named(install: Installer, channel: ToyChannel) -> None:
+    lock = install.lock("tool", channel=channel).platforms[0]
+    gone = channel.archive("library", "2.0")
+    gone.unlink()
+    with pytest.raises(IntegrityError, match=rf"the lock names it, but {gone} does not exist"):
+        install(lock)
 
 
 def test_a_package_that_is_gone_is_named(install: Installer, channel: ToyChannel) -> None:
