@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.build.model import RECIPE_FILE, SPEC_FILE
+from channel_tools.build.model import FINISHED, RECIPE_FILE, SPEC_FILE
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import BuildError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import read_yaml
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _ENGINE_LOG = Path("out", "rattler-build-log.txt")
+_PACKAGES = "out/*/*.conda"
+_UNTESTED = "broken"
+"""Where the engine puts a package whose test failed."""
 _ENVIRONMENT = "build_env.sh"
 _RUN = 'source "$0" && exec "$@"'
 
@@ -33,6 +36,10 @@ class FailedBuild:
 
     name: str
     folder: Path
+
+    def is_called(self, wanted: str) -> bool:
+        """Whether the package or the folder has that name."""
+        return wanted in {self.name, self.folder.name}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +52,14 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
 
     Raises UsageError where there is none or more than one. Call it only while no build runs there.
     """
-    kept = [build for work in works for build in _kept_in(work)]
-    found = [build for build in kept if wanted in {build.name, build.folder.name}]
+    builds = [build for work in works for build in _kept_in(work)]
+    kept = [build for build in builds if not (build.folder / FINISHED).is_file()]
+    found = [build for build in kept if build.is_called(wanted)]
+    if not found and (ended := [build for build in builds if build.is_called(wanted)]):
+        message = (
+            f"{wanted}: its build did not fail: {ended[0].folder} has the package, which waits for its place in the"
+        )
+        raise UsageError(f"{message} channel", hint="run the same build again: it takes the package in")
     if not found:
         hint = nearest_names_hint(wanted, sorted({build.name for build in kept}), what="failed build") if kept else None
         message = f"{wanted}: no failed build of it is kept"
@@ -58,7 +71,7 @@ def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
 
 
 def work_folder_of(build: FailedBuild) -> Path:
-    """Where its script ran. Raises BuildError for a build that failed before that."""
+    """Where its script ran. Raises BuildError for a build that failed before that, or after its script had ended."""
     log = build.folder / _ENGINE_LOG
     if log.is_file() and (lines := log.read_bytes().splitlines()):
         try:
@@ -67,6 +80,11 @@ def work_folder_of(build: FailedBuild) -> Path:
             raise BuildError(f"{log}: not what the build engine writes ({err})", hint="build it again") from None
         if (folder / _ENVIRONMENT).is_file():
             return folder
+    for package in sorted(build.folder.glob(_PACKAGES)):
+        untested = package.parent.name == _UNTESTED
+        how = "the recipe's test of its package failed" if untested else "its package did not enter the channel"
+        message = f"{build.folder}: the script ended well, and {how}: {package}"
+        raise BuildError(message, hint=f"its log says why; to look into the package: channel_tools audit {package}")
     message = f"{build.folder}: the build failed before its script began, so there is nothing to look at but its log"
     raise BuildError(message, hint="with --engine conda-build, look with conda-build's own conda debug")
 

@@ -29,6 +29,8 @@ RECIPE_FILE = "recipe.yaml"
 VARIANTS_FILE = "variants.yaml"
 SPEC_FILE = "spec.json"
 """In the folder of a build: its WorkerSpec, and the sign that the folder is a build's."""
+FINISHED = "finished.json"
+"""In the folder of a cluster's build that ended well, until its package is in the channel: its Outcome."""
 _MAX_FOLDER_NAME = 64
 _FOLDER_DIGITS = 12
 _Value = TypeVar("_Value")

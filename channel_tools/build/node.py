@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.build.model import BuildOptions
+from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
 from channel_tools.build.worker import package_of, start_child, usage_of, was_killed
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildJob
     from channel_tools.build.remote import RemoteBuilds
 
-FINISHED = "finished.json"
 _WORDS = 4
 """Of the command line: this module, builds.json, the package, the cores."""
 

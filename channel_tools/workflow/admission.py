@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from channel_tools.build.node import FINISHED, lock_of
+from channel_tools.build.model import FINISHED
+from channel_tools.build.node import lock_of
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.schedule import admitted_row, enter_packages
 from channel_tools.build.usage import record_usage

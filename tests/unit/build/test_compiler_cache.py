@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from channel_tools.build.compiler_cache import CachedCompilers, CompilerCache
-from channel_tools.build.model import BuildJob
-from channel_tools.build.node import FINISHED, finished_build
+from channel_tools.build.model import FINISHED, BuildJob
+from channel_tools.build.node import finished_build
 from channel_tools.build.remote import Outcome, write_outcome
 from channel_tools.system.errors import CommandError, UsageError
 from channel_tools.system.settings import Settings, Tree

@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from channel_tools.build.failed import FailedBuild, find_failed, work_folder_of
+from channel_tools.build.model import FINISHED
 from channel_tools.build.node import lock_of
 from channel_tools.system.errors import BuildError, ChannelError, UsageError
 from channel_tools.system.files import exclusive_lock
@@ -100,3 +102,40 @@ def test_a_build_that_failed_before_its_script_has_only_a_log(tmp_path: Path, no
     log.unlink() if note is None else log.write_text(note)
     with pytest.raises(BuildError, match=r"before its script began|not what the build engine writes"):
         work_folder_of(FailedBuild(name="lib", folder=tmp_path / "lib"))
+
+
+def ended_build(work: Path, package: str) -> Path:
+    """The folder of a build whose script ended well: the engine has removed where it ran; ``package`` is in ``out``."""
+    ran = failed_build(work, "lib-1.0-h1234567_0", "lib")
+    shutil.rmtree(ran.parent)
+    made = work / "lib-1.0-h1234567_0" / "out" / package
+    made.parent.mkdir()
+    made.touch()
+    return made
+
+
+@pytest.mark.parametrize("wanted", ["lib", "lib-1.0-h1234567_0"])
+def test_a_build_that_waits_for_its_place_in_the_channel_has_not_failed(tmp_path: Path, wanted: str) -> None:
+    folder = ended_build(tmp_path, "noarch/lib-1.0-h1234567_0.conda").parents[2]
+    (folder / FINISHED).write_text("{}")
+    with pytest.raises(UsageError, match=f"{wanted}: its build did not fail: .* waits for its place in the") as caught:
+        find_failed([tmp_path], wanted)
+    assert "run the same build again" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="liv: no failed build of it is kept") as other:
+        find_failed([tmp_path], "liv")
+    assert "lib" not in str(other.value.hint).removeprefix("run channel_tools build")
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ("noarch/lib-1.0-h1234567_0.conda", "its package did not enter the channel"),
+        ("broken/lib-1.0-h1234567_0.conda", "the recipe's test of its package failed"),
+    ],
+    ids=["refused", "test failed"],
+)
+def test_a_build_whose_script_ended_well_has_its_package_to_look_at(tmp_path: Path, package: str, message: str) -> None:
+    made = ended_build(tmp_path, package)
+    with pytest.raises(BuildError, match=f"the script ended well, and {message}: {made}") as caught:
+        work_folder_of(FailedBuild(name="lib", folder=tmp_path / "lib-1.0-h1234567_0"))
+    assert f"channel_tools audit {made}" in str(caught.value.hint)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from channel_tools.build.model import BuildJob, BuildPlaces
-from channel_tools.build.node import FINISHED, build_package
+from channel_tools.build.model import FINISHED, BuildJob, BuildPlaces
+from channel_tools.build.node import build_package
 from channel_tools.build.remote import (
     BUILDS_FILE,
     Outcome,
