@@ -8,6 +8,7 @@ and it packs only what it has seen being installed.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +100,7 @@ def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
 
 def _kept_in(work: Path) -> Iterator[FailedBuild]:
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if (folder / SPEC_FILE).is_file():
+        if os.access(folder, os.R_OK | os.X_OK) and (folder / SPEC_FILE).is_file():  # another user's may be closed
             recipe = read_yaml(folder / "recipe" / RECIPE_FILE).value
             package = recipe.get("package") if isinstance(recipe, dict) else None
             name = package.get("name") if isinstance(package, dict) else None

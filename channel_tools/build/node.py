@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from channel_tools.build.model import FINISHED, BuildOptions
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.resume import can_resume
-from channel_tools.build.worker import package_of, start_child, usage_of, was_killed
+from channel_tools.build.worker import left_where_denied, package_of, start_child, usage_of, was_killed
 from channel_tools.system.errors import BuildError, ChannelError, ChannelToolsError, UsageError
 from channel_tools.system.files import exclusive_lock
 from channel_tools.system.kernel import count_oom_kills
@@ -78,17 +78,21 @@ def lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def clear_builds(work: Path, *, keep: Collection[str], failed: Collection[str] = ()) -> None:
+def clear_builds(
+    work: Path, *, keep: Collection[str], failed: Collection[str] = (), needed: Collection[str] = ()
+) -> None:
     """Remove the build folders in ``work``, except those that a job still builds in.
 
-    Of ``keep`` the finished ones stay, and all of ``failed``, which builds go on in.
+    Of ``keep`` the finished ones stay, and all of ``failed``, which builds go on in. ``needed`` and what is raised are
+    as for left_where_denied.
     """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
         if folder.name in failed:
             continue
-        if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
-            with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
-                shutil.rmtree(folder)
+        with left_where_denied(folder, needed):
+            if folder.is_dir() and not (folder.name in keep and (folder / FINISHED).is_file()):
+                with contextlib.suppress(ChannelError), exclusive_lock(lock_of(folder), what=str(folder)):
+                    shutil.rmtree(folder)
 
 
 def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:

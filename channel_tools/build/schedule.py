@@ -77,7 +77,7 @@ def build_packages(
         return start_child(job, options, places=places, channels=channels_of(writer.channel), cores=share)
 
     resumed = resumable_builds(places.work, jobs, note=progress.note) if options.from_failed else []
-    clear_work(places.work, keep=[job.folder_name for job in resumed])
+    clear_work(places.work, keep=[job.folder_name for job in resumed], needed=[job.folder_name for job in jobs])
     results = []
 
     def enter(package: Path) -> Path:

@@ -10,7 +10,9 @@ the engine crash the interpreter's exit now and then.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import shutil
 import sys
 import time
@@ -33,14 +35,14 @@ from channel_tools.build.model import (
 )
 from channel_tools.build.resume import can_resume, set_aside
 from channel_tools.build.special_files import StuckEngine
-from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError
+from channel_tools.system.errors import BuildError, ChannelToolsError, ConfigError, UsageError
 from channel_tools.system.files import disk_full_reported, write_bytes_atomically
 from channel_tools.system.processes import start_command
 from channel_tools.system.workers import SIGNALLED, Consumption, supervise
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from channel_tools.build.model import BuildOptions
 
@@ -174,11 +176,35 @@ def usage_of(child: Child) -> BuildUsage | None:
         return None
 
 
-def clear_work(work: Path, *, keep: Collection[str] = ()) -> None:
-    """Remove the folders of earlier builds but ``keep``, failed or killed. Call it only while no build runs there."""
+def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str] = ()) -> None:
+    """Remove the folders of earlier builds but ``keep``, failed or killed. Call it only while no build runs there.
+
+    ``needed`` and what is raised are as for left_where_denied.
+    """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if (folder / SPEC_FILE).is_file() and folder.name not in keep:
-            shutil.rmtree(folder)
+        with left_where_denied(folder, needed):
+            if (folder / SPEC_FILE).is_file() and folder.name not in keep:
+                shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def left_where_denied(folder: Path, needed: Collection[str]) -> Iterator[None]:
+    """Leave ``folder`` as it is where the system denies the block to clear it: another user's stays.
+
+    Raises UsageError where a build needs it, whose name is among ``needed``.
+    """
+    try:
+        yield
+    except PermissionError:
+        if folder.name not in needed:
+            return
+        number = folder.lstat().st_uid
+        try:
+            owner = pwd.getpwuid(number).pw_name
+        except KeyError:
+            owner = f"user {number}"
+        message = f"{folder}: another build left it, and it cannot be removed: permission denied"
+        raise UsageError(message, hint=f"remove it as {owner}, or choose another folder with --output") from None
 
 
 def forget(child: Child) -> None:

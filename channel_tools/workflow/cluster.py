@@ -102,11 +102,9 @@ def write_cluster_workflow(
     check_paths(builds.jobs, builds.places)
     work = builds.places.work
     failed = resumable_builds(work, builds.jobs, note=note) if builds.from_failed else []
-    clear_builds(
-        work,
-        keep=() if force else [job.folder_name for job in builds.jobs],
-        failed=[job.folder_name for job in failed],
-    )
+    needed = [job.folder_name for job in builds.jobs]
+    failed_names = [job.folder_name for job in failed]
+    clear_builds(work, keep=() if force else needed, failed=failed_names, needed=needed)
     write_workflow(request.workflow_folder(settings), builds)
 
 

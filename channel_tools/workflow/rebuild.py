@@ -142,14 +142,14 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
     make_work_folder(settings.work)
     work = settings.work / "rebuild"
     with locked_builds(work), temporary_folder(work) as holder:
-        clear_work(work)
         recipe = holder / "recipe"
+        job = BuildJob(file_name=path.name, subdir=path.parent.name, recipe_folder=recipe)
+        clear_work(work, needed=[job.folder_name])
         store = _provide(settings, recorded, request, progress)
         notes = recorded.write_recipe(recipe, store)
         channels = recorded.link_environment(
             channel, holder, environ=request.environ, offline=request.offline, progress=progress
         )
-        job = BuildJob(file_name=path.name, subdir=path.parent.name, recipe_folder=recipe)
         places = BuildPlaces(work=work, logs=settings.logs / "rebuild", cache=settings.cache)
         rebuilt = _build(job, places, request, channels, progress)
     return Rebuilt(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -56,6 +57,50 @@ def test_only_build_folders_are_cleared(tmp_path: Path) -> None:
     assert not ours.exists()
     assert (theirs / "notes.txt").is_file()
     clear_work(tmp_path / "not there")
+
+
+_CLEAR = """
+import sys
+from pathlib import Path
+from channel_tools.build.node import clear_builds
+from channel_tools.build.worker import clear_work
+from channel_tools.system.errors import UsageError
+
+try:
+    if sys.argv[1] == "here":
+        clear_work(Path(sys.argv[2]), needed=sys.argv[3:])
+    else:
+        clear_builds(Path(sys.argv[2]), keep=sys.argv[3:], needed=sys.argv[3:])
+except UsageError as err:
+    sys.exit(f"{err.message}; {err.hint}")
+"""
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755], ids=["closed", "readable"])
+@pytest.mark.parametrize("where", ["here", "on a cluster"])
+def test_another_users_folder_stays_unless_a_build_needs_it(tmp_path: Path, where: str, mode: int) -> None:
+    work = tmp_path / "work"
+    for name in ("ours", "other"):
+        (work / name).mkdir(parents=True)
+        (work / name / "spec.json").touch()
+    if os.geteuid() == 0:
+        os.chown(work / "other", 65534, 65534)
+    (work / "other").chmod(mode if os.geteuid() == 0 else mode & 0o555)
+    # a root that may do no more than others with what is not its own
+    denied = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"] if os.geteuid() == 0 else []
+
+    def clear(*needed: str) -> subprocess.CompletedProcess[str]:
+        command = [*denied, sys.executable, "-c", _CLEAR, where, str(work), *needed]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    left = clear("ours")
+    assert (left.returncode, left.stderr) == (0, "")
+    assert not (work / "ours").exists()
+    assert (work / "other").is_dir()
+    refused = clear("ours", "other")
+    assert refused.returncode == 1
+    assert f"{work / 'other'}: another build left it, and it cannot be removed: permission denied" in refused.stderr
+    assert f"remove it as {(work / 'other').owner()}, or choose another folder with --output" in refused.stderr
 
 
 def test_the_previous_log_is_kept(tmp_path: Path) -> None:
