@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from channel_tools.system.errors import CommandError, JobError, UsageError
+from channel_tools.system.errors import CommandError, JobError, UsageError, signals_raised_afterwards
 from channel_tools.system.processes import Deadline, run_command
 
 if TYPE_CHECKING:
@@ -100,15 +100,19 @@ def run_job_script(
     What ends this process before, but for kill -9, cancels the job. Raises JobError for a job that ended in another
     way than by its command, and CommandError for a scheduler that does not answer for five minutes.
     """
-    job = scheduler.submit(script, options)
-    cancel = scheduler.cancel_command(job)
-    listener.note(f"job {job} of {scheduler.name} submitted, its log: {folder.log}; to cancel it: {shlex.join(cancel)}")
+    cancel: list[str] = []
     try:
+        with signals_raised_afterwards():  # a job whose id is not known yet could not be cancelled
+            job = scheduler.submit(script, options)
+            cancel = scheduler.cancel_command(job)
+        words = f"job {job} of {scheduler.name} submitted, its log: {folder.log}; to cancel it: {shlex.join(cancel)}"
+        listener.note(words)
         state = _Follower(scheduler, job, folder, listener).follow(ask_every_s)
     except BaseException:
-        with contextlib.suppress(CommandError):
-            run_command(cancel, env=environ, timeout_s=_CANCEL_LIMIT_S)
-            listener.note(f"job {job} cancelled")
+        if cancel:
+            with contextlib.suppress(CommandError):
+                run_command(cancel, env=environ, timeout_s=_CANCEL_LIMIT_S)
+                listener.note(f"job {job} cancelled")
         raise
     code = folder.exit_code()
     if code is None or state.failure:

@@ -213,6 +213,29 @@ def signals_raised() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextlib.contextmanager
+def signals_raised_afterwards() -> Iterator[None]:
+    """The first of the signals of signals_raised that comes while the block runs is raised at its end.
+
+    For what must not be left half done, and is soon over. Signals that are ignored or end the process stay so.
+    """
+    heard: list[int] = []
+    before = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if callable(handler := signal.getsignal(number))
+    }
+    for number in before:
+        signal.signal(number, lambda number, _frame: heard.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
 def _raise_terminated(number: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated(number)
 

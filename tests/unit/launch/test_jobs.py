@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
-from channel_tools.system.errors import CommandError, JobError
+from channel_tools.system.errors import CommandError, JobError, signals_raised
 from channel_tools.system.schedulers import JobState, Pbs, SchedulerName, Slurm, snakemake_status
 
 
@@ -135,9 +137,13 @@ class ToldScheduler:
     steps: list[object]
     name: SchedulerName = "slurm"
     options: list[str] = field(default_factory=list)
+    interrupted_by: signal.Signals | None = None
+    """What this process gets while it submits."""
 
     def submit(self, script: Path, options: object) -> str:
         del script, options
+        if self.interrupted_by is not None:
+            os.kill(os.getpid(), self.interrupted_by)
         return "7"
 
     def state(self, job: str) -> JobState:
@@ -167,12 +173,12 @@ def test_snakemake_hears_of_a_job_what_its_plugin_knows(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "no answer\n"
 
 
-def run(folder: Path, *steps: object) -> tuple[int, list[str], bytes]:
+def run(folder: Path, *steps: object, interrupted_by: signal.Signals | None = None) -> tuple[int, list[str], bytes]:
     notes: list[str] = []
     errors: list[bytes] = []
     listener = Listener(note=notes.append, output=errors.append, errors=errors.append)
     code = run_job_script(
-        ToldScheduler([*steps]), JobFolder(path=folder), folder / "job.sh",
+        ToldScheduler([*steps], interrupted_by=interrupted_by), JobFolder(path=folder), folder / "job.sh",
         options=(), environ={"PATH": "/usr/bin:/bin"}, listener=listener, ask_every_s=0.0,
     )  # fmt: skip
     return code, notes, b"".join(errors)
@@ -205,4 +211,14 @@ def test_an_interrupt_cancels_the_job(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, RUNNING, KeyboardInterrupt())
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_the_job_is_submitted_cancels_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with signals_raised(), pytest.raises(KeyboardInterrupt):
+        run(tmp_path, interrupted_by=number)
     assert (tmp_path / "cancelled").read_text() == "7\n"
