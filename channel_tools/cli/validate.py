@@ -60,7 +60,10 @@ class _ValidateOptions:
         typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed after"),
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")] = False
-    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the run after installing.")] = 600
+    timeout_s: Annotated[
+        float | None,
+        typer.Option("--timeout", min=1, help="Seconds for the run after installing.", show_default="600"),
+    ] = None
     history: Annotated[
         bool, typer.Option("--history", help="Keep the report beside earlier ones, and say what has become slower.")
     ] = False
@@ -78,7 +81,8 @@ class _ValidateOptions:
                 yield from (name, version)
         if self.prefix is not None:
             yield from ("--prefix", str(self.prefix))
-        yield from ("--timeout", f"{self.timeout_s:g}")
+        if self.timeout_s is not None:
+            yield from ("--timeout", str(self.timeout_s))
         flags = {
             "--all-variants": self.all_variants,
             "--keep": self.keep, "--history": self.history, "--fail-on-drop": self.fail_on_drop, "--json": self.as_json,
@@ -103,7 +107,11 @@ class _ClusterOptions(_ValidateOptions):
         int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")
     ] = None
     time: Annotated[
-        str | None, typer.Option(help="Limit of the job, HH:MM:SS.", show_default="00:30:00 for each variant")
+        str | None,
+        typer.Option(
+            help="Limit of the job, HH:MM:SS.",
+            show_default="for each variant 20 minutes and --timeout, at least 00:30:00",
+        ),
     ] = None
     local_scratch: Annotated[
         str | None,
@@ -156,6 +164,7 @@ class _ClusterOptions(_ValidateOptions):
             nodes=self.nodes or _DEFAULT_NODES,
             ranks_per_node=self.ranks_per_node or _DEFAULT_RANKS,
             time=self.time,
+            timeout_s=self.timeout_s,
             all_variants=self.all_variants,
             words=(*self.words(), *(("--local-scratch", self.local_scratch) if self.local_scratch else ())),
             folder=Path.cwd(),
@@ -225,6 +234,7 @@ def _written_to(stream: TextIO) -> Callable[[bytes], None]:
 
 
 def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> None:
+    from channel_tools.validate.runner import DEFAULT_TIMEOUT_S
     from channel_tools.workflow.environment import InstallRequest, ValidateRequest, built_requests
     from channel_tools.workflow.validation import raise_worst, validate_variants
 
@@ -235,7 +245,7 @@ def _run_here(settings: Settings, given: _ClusterOptions, ranks: int | None) -> 
         ranks=given.ranks if given.on else ranks or _DEFAULT_RANKS,
         prefix=given.prefix,
         keep=given.keep,
-        timeout_s=given.timeout_s,
+        timeout_s=DEFAULT_TIMEOUT_S if given.timeout_s is None else given.timeout_s,
         environ=os.environ,
         keeps_history=given.history,
         hosts=given.hosts(settings) if given.on else None,

@@ -161,7 +161,16 @@ class _Follower:
             time.sleep(ask_every_s)
 
 
-_TIME = re.compile(r"[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]")
+_TIME = re.compile(r"([0-9]{1,3}):([0-5][0-9]):([0-5][0-9])")
+LONGEST_TIME = "999:59:59"
+
+
+def seconds_of(time: str) -> int:
+    """A job's time limit of the form HH:MM:SS. Raises UsageError for another form."""
+    if (found := _TIME.fullmatch(time)) is None:
+        raise UsageError(f"--time: found {time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
+    hours, minutes, seconds = map(int, found.groups())
+    return (hours * 60 + minutes) * 60 + seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,8 +211,7 @@ def recorded_job_script(job: JobOptions, files: JobFolder, command: Sequence[str
 
 
 def _beginning(job: JobOptions, more: Sequence[str]) -> Iterator[str]:
-    if _TIME.fullmatch(job.time) is None:
-        raise UsageError(f"--time: found {job.time!r}, expected HH:MM:SS", hint="for example --time 02:00:00")
+    seconds_of(job.time)
     each, left = divmod(job.ranks, job.nodes)
     if left or not each:
         message = f"{job.ranks} ranks on {job.nodes} nodes: each node takes the same number"

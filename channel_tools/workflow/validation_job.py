@@ -7,6 +7,7 @@ validation on one machine; the command that submitted it hands them on.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import tempfile
@@ -16,14 +17,22 @@ from typing import TYPE_CHECKING
 
 from channel_tools.environments import user_variables
 from channel_tools.launch.hosts import address_towards, hosts_of_the_job
-from channel_tools.launch.jobs import JobFolder, JobOptions, job_script, recorded_job_script, run_job_script
+from channel_tools.launch.jobs import (
+    LONGEST_TIME,
+    JobFolder,
+    JobOptions,
+    job_script,
+    recorded_job_script,
+    run_job_script,
+    seconds_of,
+)
 from channel_tools.launch.launchers import pick_launcher
 from channel_tools.system.errors import UsageError
 from channel_tools.system.files import write_text_atomically
 from channel_tools.system.schedulers import scheduler_of
 from channel_tools.system.settings import CACHE_VARIABLE
 from channel_tools.validate.ranks import RankHosts
-from channel_tools.validate.runner import find_method
+from channel_tools.validate.runner import DEFAULT_TIMEOUT_S, find_method
 from channel_tools.workflow.cluster import check_work_is_shared
 from channel_tools.workflow.environment import built_requests, stack_to_validate
 from channel_tools.workflow.launch import method_options, uses_gpus
@@ -38,7 +47,7 @@ if TYPE_CHECKING:
 
 _JOBS = "jobs"
 _SCRIPT = "job.sh"
-_VARIANT_MINUTES = 30
+_INSTALL_MINUTES, _LEAST_MINUTES = 20, 30
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
 
@@ -48,8 +57,9 @@ class ValidationJob:
     """What a scheduler is asked for, and what the job runs.
 
     ``words`` are the options of ``validate`` that the job's own command gets, beside those of places and ranks;
-    ``folder`` is where it runs. ``time`` is the job's limit, HH:MM:SS, None half an hour for each variant: of those
-    that the channel has with ``all_variants``, else of the one. ``submit_options`` are words of sbatch or qsub.
+    ``folder`` is where it runs. ``timeout_s`` is what is asked for the run after the installation, None the default.
+    ``time`` is the job's limit, HH:MM:SS, None twenty minutes and the run for each variant, at least half an hour: of
+    those that the channel has with ``all_variants``, else of the one. ``submit_options`` are words of sbatch or qsub.
     """
 
     scheduler: SchedulerName
@@ -59,6 +69,7 @@ class ValidationJob:
     time: str | None
     words: tuple[str, ...]
     folder: Path
+    timeout_s: float | None = None
     all_variants: bool = False
     submit_options: tuple[str, ...] = ()
 
@@ -79,8 +90,8 @@ def run_validation_job(
 ) -> int:
     """Submit the validation, hand on what it says; returns its exit code. Its files stay in ``output/jobs``.
 
-    Raises UsageError for a stack without validation, a time of another form and a work folder that nodes do not see;
-    and what run_job_script raises.
+    Raises UsageError for a stack without validation, a time of another form or in which the run cannot end, and a work
+    folder that nodes do not see; and what run_job_script raises.
     """
     options, command = _options_and_command(settings, job)
     parent = settings.output / _JOBS
@@ -107,7 +118,7 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
         name=f"validate-{stack.name}",
         ranks=job.ranks,
         nodes=job.nodes,
-        time=job.time or _default_time(settings, job),
+        time=_time_for_the_run(settings, job),
         gpus=uses_gpus(stack),
         folder=job.folder,
         variables={CACHE_VARIABLE: str(settings.cache)},
@@ -120,10 +131,23 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
     return options, command
 
 
-def _default_time(settings: Settings, job: ValidationJob) -> str:
+def _time_for_the_run(settings: Settings, job: ValidationJob) -> str:
+    """The job's time limit. Raises UsageError for one that is over before the run's."""
+    if job.time is not None:
+        limit_s = seconds_of(job.time)
+        if job.timeout_s is not None and job.timeout_s >= limit_s:
+            message = f"--time {job.time} ends the job before its run's --timeout of {job.timeout_s:g} s"
+            raise UsageError(
+                message, hint="give a longer --time: the run begins after the installation; or leave it out"
+            )
+        return job.time
+    timeout_s = DEFAULT_TIMEOUT_S if job.timeout_s is None else job.timeout_s
     variants = len(built_requests(settings, job.stack)) if job.all_variants else 1
-    hours, minutes = divmod(variants * _VARIANT_MINUTES, 60)
-    return f"{hours:02}:{minutes:02}:00"
+    if variants * (timeout_s + _INSTALL_MINUTES * 60) > seconds_of(LONGEST_TIME):
+        each = f" for all {variants} variants" if job.all_variants else ""
+        raise UsageError(f"--timeout {timeout_s:g}: a job has at most {LONGEST_TIME}{each}", hint="give a shorter one")
+    minutes = variants * max(_LEAST_MINUTES, _INSTALL_MINUTES + math.ceil(timeout_s / 60))
+    return f"{minutes // 60:02}:{minutes % 60:02}:00"
 
 
 def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:

@@ -72,6 +72,42 @@ def test_one_job_validates_all_variants_and_has_time_for_each(root: Path) -> Non
     assert command.endswith(" --all-variants")
 
 
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ((), "00:30:00"),
+        (("--timeout", "90"), "00:30:00"),
+        (("--timeout", "3600"), "01:20:00"),
+        (("--timeout", "3600.5"), "01:21:00"),
+        (("--timeout", "3600", "--all-variants"), "02:40:00"),
+        (("--timeout", "3600", "--time", "01:30:00"), "01:30:00"),
+        (("--time", "00:05:00"), "00:05:00"),
+    ],
+)
+def test_a_job_has_time_for_its_run(root: Path, words: tuple[str, ...], limit: str) -> None:
+    written = run_tool("validate", "--emit", "slurm", *words, cwd=root)
+    assert written.returncode == 0, written.stderr
+    assert f"#SBATCH --time={limit}\n" in written.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--timeout", "3600", "--time", "01:00:00"),
+            "--time 01:00:00 ends the job before its run's --timeout of 3600 s",
+        ),
+        (("--timeout", "inf"), "--timeout inf: a job has at most 999:59:59"),
+        (("--timeout", "3600", "--time", "90"), "--time: found '90', expected HH:MM:SS"),
+    ],
+    ids=["shorter", "endless", "another form"],
+)
+def test_a_job_that_would_end_before_its_run_is_refused(root: Path, words: tuple[str, ...], message: str) -> None:
+    refused = run_tool("validate", "--emit", "slurm", *words, cwd=root)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert message in refused.stderr
+
+
 def test_a_job_runs_this_program_whatever_lies_in_the_folder(root: Path, tmp_path: Path) -> None:
     written = run_tool("validate", "--root", str(root), "--emit", "slurm", cwd=tmp_path)
     assert written.returncode == 0, written.stderr
