@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.failures import log_tail
 from channel_tools.system.errors import CommandError
+from channel_tools.system.schedulers import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,15 +46,16 @@ _NOT_DONE = (
 _ENTRY = re.compile(f"{_RULE}|{_SUBMITTED}|{_NOT_DONE}", re.MULTILINE)
 _LOST_JOB = re.compile(_NOT_DONE, re.MULTILINE)
 _ERROR = re.compile(r"^(?:sbatch: error|qsub): ", re.MULTILINE)
-_TOO_MANY = re.compile(r"SubmitJob|would exceed")
-_TOO_MUCH = re.compile(
-    r"Limit|PartitionConfig|BadConstraints|Per(Job|Node)|can not be satisfied|not available|exceeds|Can Never Run"
-)
 _FAILED = "FAILED"
-_FEWER = "; give fewer jobs at once by --jobs N"
-_LESS = (
-    "; state less under `resources` in variants/stacks.yaml, or another partition or queue in a profile (--on FOLDER)"
-)
+_ADVICE = {
+    "fewer jobs": "; give fewer jobs at once by --jobs N",
+    "less": (
+        "; state less under `resources` in variants/stacks.yaml, or another partition or queue in a profile"
+        " (--on FOLDER)"
+    ),
+    "": "",
+}
+"""By what lets a job begin (remedy_for)."""
 
 
 class Submissions:
@@ -93,8 +95,7 @@ class Submissions:
         if self._told.get((stem, what)) == words:
             return
         self._told[stem, what] = words
-        advice = _FEWER if _TOO_MANY.search(words) else _LESS if _TOO_MUCH.search(words) else ""
-        yield f"{stem}: its job {what}: {words}; it asks for {self._asks[stem]}{advice}"
+        yield f"{stem}: its job {what}: {words}; it asks for {self._asks[stem]}{_ADVICE[remedy_for(words)]}"
 
     def _refused(self) -> Iterator[tuple[str, str]]:
         """Take in what the log says since the last time; jobs that were refused, each with the scheduler's words."""

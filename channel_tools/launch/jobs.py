@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.system.errors import CommandError, JobError, UsageError, signals_raised_afterwards
 from channel_tools.system.processes import Deadline, run_command
+from channel_tools.system.schedulers import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,15 @@ ASK_EVERY_S = 2.0
 _SILENCE_LIMIT_S = 300.0
 _FILES_LIMIT_S = 60.0
 _CANCEL_LIMIT_S = 60.0
+_ADVICE = {
+    "fewer jobs": "; run it again when other jobs of yours have ended",
+    "less": (
+        "; give fewer --nodes or --ranks-per-node, less --time, or another partition or queue"
+        " (--submit-option=--partition=NAME, --submit-option=-q --submit-option=NAME)"
+    ),
+    "": "",
+}
+"""By what lets a job begin (remedy_for)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,23 +101,25 @@ def run_job_script(
     script: Path,
     *,
     options: Sequence[str],
+    asks: str,
     environ: Mapping[str, str],
     listener: Listener,
     ask_every_s: float = ASK_EVERY_S,
 ) -> int:
     """Submit the script and wait for its end; returns its command's exit code, its output handed on.
 
+    ``asks`` is what the script asks for, in words, for whoever has to ask for less.
     What ends this process before, but for kill -9, cancels the job. Raises JobError for a job that ended in another
     way than by its command, and CommandError for a scheduler that does not answer for five minutes.
     """
     cancel: list[str] = []
     try:
         with signals_raised_afterwards():  # a job whose id is not known yet could not be cancelled
-            job = scheduler.submit(script, options)
+            job = _submit(scheduler, script, options, asks)
             cancel = scheduler.cancel_command(job)
         words = f"job {job} of {scheduler.name} submitted, its log: {folder.log}; to cancel it: {shlex.join(cancel)}"
         listener.note(words)
-        state = _Follower(scheduler, job, folder, listener).follow(ask_every_s)
+        state = _Follower(scheduler, job, folder, listener, asks).follow(ask_every_s)
     except BaseException:
         if cancel:
             with contextlib.suppress(CommandError):
@@ -122,11 +134,20 @@ def run_job_script(
     return code
 
 
-class _Follower:
-    """Waits for a job's end; what it prints is handed on meanwhile."""
+def _submit(scheduler: Scheduler, script: Path, options: Sequence[str], asks: str) -> str:
+    try:
+        return scheduler.submit(script, options)
+    except CommandError as err:
+        advice = _ADVICE[remedy_for(err.message)]
+        raise CommandError(err.message, hint=f"it asks for {asks}{advice}" if advice else err.hint) from None
 
-    def __init__(self, scheduler: Scheduler, job: str, folder: JobFolder, listener: Listener) -> None:
+
+class _Follower:
+    """Waits for a job's end; what it prints is handed on meanwhile. ``asks`` is as in run_job_script."""
+
+    def __init__(self, scheduler: Scheduler, job: str, folder: JobFolder, listener: Listener, asks: str) -> None:
         self._scheduler, self._job, self._folder, self._listener = scheduler, job, folder, listener
+        self._asks = asks
         self._relays = (_Relay(folder.log, listener.errors), _Relay(folder.path / OUTPUT, listener.output))
         self._said = ""
 
@@ -144,11 +165,17 @@ class _Follower:
                     break
             elif state.words != self._said:
                 self._said = state.words
-                self._listener.note(f"job {self._job}: {state.words}")
+                self._listener.note(self._in_words(state))
             time.sleep(ask_every_s)
         for relay in self._relays:
             relay.look()
         return state
+
+    def _in_words(self, state: JobState) -> str:
+        if not state.stuck:
+            return f"job {self._job}: {state.words}"
+        advice = _ADVICE[remedy_for(state.stuck)]
+        return f"job {self._job} does not begin: {state.stuck}; it asks for {self._asks}{advice}; to cancel it: Ctrl-C"
 
     def _ask(self, ask_every_s: float) -> JobState:
         patience = Deadline.after(_SILENCE_LIMIT_S)
@@ -188,6 +215,12 @@ class JobOptions:
     gpus: bool
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def asks(self) -> str:
+        """What it asks for, in words."""
+        gpus = f", gpus: {self.ranks}" if self.gpus else ""
+        return f"nodes: {self.nodes}, ranks: {self.ranks}{gpus}, time: {self.time}"
 
 
 def job_script(job: JobOptions, command: Sequence[str], *, asked: Sequence[str] = ()) -> str:

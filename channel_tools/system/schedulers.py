@@ -52,6 +52,12 @@ _PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
 _PBS_COMMENT = re.compile(r"^Job Id: (\S+)\n(?:(?!Job Id:).*\n)*?    comment = (.*)$", re.MULTILINE)
 _PBS_NEVER = "Can Never Run"
 """What PBS's scheduler begins the comment of a job with that no node can take."""
+_TOO_MANY = re.compile(r"SubmitJob|would exceed")
+_TOO_MUCH = re.compile(
+    r"Limit|PartitionConfig|BadConstraints|Per(Job|Node)|can not be satisfied|not available|exceeds|"
+    + re.escape(_PBS_NEVER)
+)
+"""In a scheduler's reasons for jobs that are refused or stuck: what fewer jobs would change, or less for this one."""
 _PBS_RUNNING, _PBS_ENDED = frozenset("RE"), frozenset("FXCM")
 # PBS's own numbers for Exit_status (Administrator's Guide, Job Exit Status Codes); from 256 on a signal is added
 _PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
@@ -70,12 +76,14 @@ class BuildResources:
 class JobState:
     """Where a job stands; ``words`` are the scheduler's own.
 
-    ``failure`` is a sentence about a job that ended by something else than its script, "" for all others.
+    ``failure`` is a sentence about a job that ended by something else than its script, "" for all others; ``stuck`` the
+    reason of one that waits for something else than its turn.
     """
 
     phase: Literal["waiting", "running", "ended"]
     words: str
     failure: str = ""
+    stuck: str = ""
 
 
 class Scheduler(Protocol):
@@ -125,7 +133,7 @@ class Slurm:
         if state in _SLURM_ENDED:
             return JobState(phase="ended", words=state, failure=_SLURM_ENDS.get(state, ""))
         if state in _SLURM_WAITING:
-            return JobState(phase="waiting", words=f"{state} ({reason})")
+            return JobState(phase="waiting", words=f"{state} ({reason})", stuck=_stuck_in_slurm(reason))
         return JobState(phase="running", words=f"{state} on {nodes}")
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
@@ -135,7 +143,7 @@ class Slurm:
         if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
             raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
         found = [line.partition("|") for line in asked.stdout.splitlines()]
-        return {job: reason for job, _, reason in found if job in jobs and not _SLURM_TURN.fullmatch(reason)}
+        return {job: reason for job, _, reason in found if job in jobs and _stuck_in_slurm(reason)}
 
     def cancel_command(self, job: str) -> list[str]:
         """See Scheduler.cancel_command."""
@@ -165,9 +173,12 @@ class Pbs:
         state = attributes.get("job_state", "")
         if state in _PBS_ENDED:
             return JobState(phase="ended", words=state, failure=_pbs_end(attributes.get("Exit_status", "")))
-        where = attributes.get("exec_host") if state in _PBS_RUNNING else attributes.get("comment")
-        phase: Literal["waiting", "running"] = "running" if state in _PBS_RUNNING else "waiting"
-        return JobState(phase=phase, words=f"state {state}" + (f", {where}" if where else ""))
+        is_running = state in _PBS_RUNNING
+        where = attributes.get("exec_host" if is_running else "comment", "")
+        words = f"state {state}" + (f", {where}" if where else "")
+        if is_running:
+            return JobState(phase="running", words=words)
+        return JobState(phase="waiting", words=words, stuck=where if where.startswith(_PBS_NEVER) else "")
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
         """See Scheduler.stuck."""
@@ -179,6 +190,16 @@ class Pbs:
     def cancel_command(self, job: str) -> list[str]:
         """See Scheduler.cancel_command."""
         return ["qdel", job]
+
+
+def remedy_for(reason: str) -> Literal["fewer jobs", "less", ""]:
+    """What lets a job begin that a scheduler refuses or keeps waiting for this reason; "" where that is not known."""
+    return "fewer jobs" if _TOO_MANY.search(reason) else "less" if _TOO_MUCH.search(reason) else ""
+
+
+def _stuck_in_slurm(reason: str) -> str:
+    """The reason of a waiting job, unless it waits for its turn."""
+    return "" if _SLURM_TURN.fullmatch(reason) else reason
 
 
 def _job_id(client: str, pattern: re.Pattern[str], said: str) -> str:

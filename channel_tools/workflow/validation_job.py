@@ -104,6 +104,7 @@ def run_validation_job(
         folder,
         script,
         options=job.submit_options,
+        asks=options.asks,
         environ=environ,
         listener=listener,
     )

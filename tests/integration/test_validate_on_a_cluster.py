@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,17 +47,28 @@ class Job:
         self.printed = b""
         self.happening: list[str] = []
 
-    def run(self, command: str) -> int:
+    def run(self, command: str, *, nodes: int = 2) -> int:
         options = JobOptions(
-            scheduler="slurm", name="toy", ranks=4, nodes=2, time="00:05:00", gpus=False, folder=self.folder.path
+            scheduler="slurm",
+            name="toy",
+            ranks=2 * nodes,
+            nodes=nodes,
+            time="00:05:00",
+            gpus=False,
+            folder=self.folder.path,
         )
         script = self.folder.path / "job.sh"
         script.write_text(recorded_job_script(options, self.folder, ["bash", "-c", command]))
         return run_job_script(
             scheduler_of("slurm", self.environ), self.folder, script,
-            options=(), environ=self.environ, ask_every_s=0.2,
-            listener=Listener(note=self.notes.append, output=self._hear, errors=self._hear),
+            options=(), asks=options.asks, environ=self.environ, ask_every_s=0.2,
+            listener=Listener(note=self._note, output=self._hear, errors=self._hear),
         )  # fmt: skip
+
+    def _note(self, line: str) -> None:
+        self.notes.append(line)
+        if "does not begin" in line:
+            raise KeyboardInterrupt
 
     def _hear(self, data: bytes) -> None:
         self.printed += data
@@ -91,6 +103,30 @@ def test_a_job_that_is_ended_is_one_error(job: Job, happening: list[str], messag
     with pytest.raises(JobError, match=message) as raised:
         job.run("echo begun; sleep 1000")
     assert str(job.folder.log) in str(raised.value.hint)
+
+
+def test_a_job_that_no_node_can_take_is_told_with_what_to_change(job: Job, slurm: Slurm) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        job.run("true", nodes=5)
+    number = job.notes[0].split()[1]
+    told = f"job {number} does not begin: Partition(Config|NodeLimit); it asks for nodes: 5, ranks: 10, .*; give fewer"
+    assert [line for line in job.notes if re.match(told, line)]
+    assert job.notes[-1] == f"job {number} cancelled"
+    assert number not in slurm.run("squeue", "--noheader", "--format=%i").split()
+
+
+def test_an_interrupt_while_sbatch_runs_leaves_no_job(job: Job, slurm: Slurm, tmp_path: Path) -> None:
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(f'#!/bin/sh\nkill -INT $PPID\n"{slurm.bin}/sbatch" "$@" | tee "{tmp_path}/submitted"\n')
+    sbatch.chmod(0o755)
+    job.environ["PATH"] = f"{sbatch.parent}:{job.environ['PATH']}"
+    with pytest.raises(KeyboardInterrupt):
+        job.run("sleep 1000")
+    number = (tmp_path / "submitted").read_text().strip()
+    assert number.isdecimal()
+    state = slurm.run("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T").strip()
+    assert state in {"CANCELLED", "COMPLETING"}
 
 
 def validate(stack: str, scheduler: str, *words: str, path: Path, before: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -38,7 +38,11 @@ def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
         ("NODE_FAIL|NodeDown|n1", JobState(phase="ended", words="NODE_FAIL", failure="it lost a node")),
         (
             "a notice of the site\nPENDING|ReqNodeNotAvail, UnavailableNodes:n|1|",
-            JobState(phase="waiting", words="PENDING (ReqNodeNotAvail, UnavailableNodes:n|1)"),
+            JobState(
+                phase="waiting",
+                words="PENDING (ReqNodeNotAvail, UnavailableNodes:n|1)",
+                stuck="ReqNodeNotAvail, UnavailableNodes:n|1",
+            ),
         ),
         ("a notice of the site", JobState(phase="ended", words="not known any more")),
         ("", JobState(phase="ended", words="not known any more")),
@@ -84,6 +88,10 @@ def attributes(**values: str) -> str:
     ("said", "state"),
     [
         (attributes(job_state="Q", comment="Not enough"), JobState(phase="waiting", words="state Q, Not enough")),
+        (
+            attributes(job_state="Q", comment="Can Never Run: Not enough"),
+            JobState(phase="waiting", words="state Q, Can Never Run: Not enough", stuck="Can Never Run: Not enough"),
+        ),
         (attributes(job_state="R", exec_host="a/0*2+b/0*2"), JobState(phase="running", words="state R, a/0*2+b/0*2")),
         (attributes(job_state="F", Exit_status="0"), JobState(phase="ended", words="F")),
         (attributes(job_state="F", Exit_status="10"), JobState(phase="ended", words="F")),
@@ -137,6 +145,8 @@ class ToldScheduler:
     steps: list[object]
     name: SchedulerName = "slurm"
     options: list[str] = field(default_factory=list)
+    refusal: str = ""
+    """Why it does not take the job."""
     interrupted_by: signal.Signals | None = None
     """What this process gets while it submits."""
 
@@ -144,6 +154,8 @@ class ToldScheduler:
         del script, options
         if self.interrupted_by is not None:
             os.kill(os.getpid(), self.interrupted_by)
+        if self.refusal:
+            raise CommandError(self.refusal)
         return "7"
 
     def state(self, job: str) -> JobState:
@@ -173,13 +185,16 @@ def test_snakemake_hears_of_a_job_what_its_plugin_knows(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "no answer\n"
 
 
-def run(folder: Path, *steps: object, interrupted_by: signal.Signals | None = None) -> tuple[int, list[str], bytes]:
+def run(
+    folder: Path, *steps: object, refusal: str = "", interrupted_by: signal.Signals | None = None
+) -> tuple[int, list[str], bytes]:
     notes: list[str] = []
     errors: list[bytes] = []
     listener = Listener(note=notes.append, output=errors.append, errors=errors.append)
+    scheduler = ToldScheduler([*steps], refusal=refusal, interrupted_by=interrupted_by)
     code = run_job_script(
-        ToldScheduler([*steps], interrupted_by=interrupted_by), JobFolder(path=folder), folder / "job.sh",
-        options=(), environ={"PATH": "/usr/bin:/bin"}, listener=listener, ask_every_s=0.0,
+        scheduler, JobFolder(path=folder), folder / "job.sh",
+        options=(), asks="nodes: 5", environ={"PATH": "/usr/bin:/bin"}, listener=listener, ask_every_s=0.0,
     )  # fmt: skip
     return code, notes, b"".join(errors)
 
@@ -222,3 +237,30 @@ def test_an_interrupt_while_the_job_is_submitted_cancels_it(
     with signals_raised(), pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_by=number)
     assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("PartitionNodeLimit", "; give fewer --nodes or --ranks-per-node, less --time, or another"),
+        ("AssocMaxSubmitJobLimit", "; run it again when other jobs of yours have ended"),
+        ("JobHeldUser", ""),
+    ],
+)
+def test_a_job_that_does_not_begin_by_itself_is_told_with_what_to_change(
+    tmp_path: Path, reason: str, advice: str
+) -> None:
+    (tmp_path / "exit-code").write_text("0\n")
+    turn = JobState(phase="waiting", words="PENDING (Priority)")
+    stuck = JobState(phase="waiting", words=f"PENDING ({reason})", stuck=reason)
+    _, notes, _ = run(tmp_path, turn, stuck, stuck, RUNNING, DONE)
+    assert (notes[1], notes[3:]) == ("job 7: PENDING (Priority)", ["job 7: R"])
+    assert notes[2].startswith(f"job 7 does not begin: {reason}; it asks for nodes: 5{advice}")
+    assert notes[2].endswith("; to cancel it: Ctrl-C")
+
+
+def test_a_job_that_is_refused_is_an_error_with_what_to_change(tmp_path: Path) -> None:
+    refusal = "sbatch job.sh: exit status 1\nsbatch: error: Requested node configuration is not available"
+    with pytest.raises(CommandError, match="node configuration is not available") as raised:
+        run(tmp_path, refusal=refusal)
+    assert str(raised.value.hint).startswith("it asks for nodes: 5; give fewer --nodes or --ranks-per-node")
