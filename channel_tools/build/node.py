@@ -78,6 +78,13 @@ def lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
+def remove_build(folder: Path) -> None:
+    """Remove a build's folder and its lock: its package is in the channel."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
+        lock.unlink(missing_ok=True)
+
+
 def clear_builds(
     work: Path, *, keep: Collection[str], failed: Collection[str] = (), needed: Collection[str] = ()
 ) -> None:

@@ -12,10 +12,12 @@ import contextlib
 import graphlib
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from channel_tools.build.failures import raise_failures
 from channel_tools.build.model import BuildJob, BuildResult
+from channel_tools.build.node import finished_build, lock_of, remove_build
 from channel_tools.build.resume import resumable_builds
 from channel_tools.build.usage import record_usage
 from channel_tools.build.worker import Child, check_paths, clear_work, forget, package_of, start_child, usage_of
@@ -30,9 +32,9 @@ from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from channel_tools.build.model import BuildOptions, BuildPlaces
+    from channel_tools.build.remote import Outcome
     from channel_tools.channel.model import Channel, ChannelWriter
     from channel_tools.channel.records import CachedPackage
     from channel_tools.conda.archive import PackageInfo
@@ -92,6 +94,65 @@ def build_packages(
                 on_result(result)
     raise_failures(results)
     return results
+
+
+def take_over_finished(
+    nodes: Path,
+    jobs: Sequence[BuildJob],
+    *,
+    writer: ChannelWriter,
+    logs: Path,
+    admit: Callable[[Path], PackageInfo | None],
+    progress: Progress,
+    on_result: Callable[[BuildResult], None],
+) -> list[BuildResult]:
+    """Take into the channel those of ``jobs`` that a cluster's jobs have built in ``nodes``, and nobody has taken in.
+
+    For the caller of build_packages, which builds the others: what a job still builds, what waits for a package that is
+    to be built, and what ``admit`` or the channel refuses. Raises ConfigError as build_packages.
+    """
+    check_order(jobs)
+    left = {job.file_name: job for job in jobs}
+    order = graphlib.TopologicalSorter({job.file_name: job.waits_for for job in jobs}).static_order()
+    results = []
+    for job in [left[name] for name in order if name in left]:
+        if not left.keys().isdisjoint(job.waits_for):
+            continue
+        folder = nodes / job.folder_name
+        try:
+            if _finished_elsewhere(folder, job) is None:
+                continue
+            with exclusive_lock(lock_of(folder), what=f"the build folder {folder}"):
+                if (outcome := _finished_elsewhere(folder, job)) is None:
+                    continue
+                package = take_in(writer, Path(str(outcome.package)), admit=admit, progress=progress)
+        except PermissionError:  # another user's
+            continue
+        except ChannelToolsError as err:
+            progress.note(f"{job.stem}: what a job on the cluster had built is not taken over: {err.message}")
+            continue
+        remove_build(folder)
+        progress.note(f"{job.stem}: a job on the cluster had built it, and it is taken over")
+        del left[job.file_name]
+        if outcome.usage is not None:
+            record_usage(writer.channel, {job.stem: outcome.usage})
+        result = BuildResult(
+            job=job,
+            status="built",
+            log=logs / f"{job.stem}.log",
+            seconds=outcome.seconds,
+            package=package,
+            usage=outcome.usage,
+        )
+        results.append(result)
+        on_result(result)
+    return results
+
+
+def _finished_elsewhere(folder: Path, job: BuildJob) -> Outcome | None:
+    """What a cluster's job for this package left that ended well, if the package is there."""
+    outcome = finished_build(folder, job)
+    return outcome if outcome is not None and Path(str(outcome.package)).is_file() else None
 
 
 def channels_of(channel: Channel) -> tuple[str, ...]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from channel_tools.build.model import FINISHED
-from channel_tools.build.node import lock_of
+from channel_tools.build.node import remove_build
 from channel_tools.build.remote import Failure, Outcome, read_builds, read_outcome, results_of, write_outcome
 from channel_tools.build.schedule import admitted_row, enter_packages
 from channel_tools.build.usage import record_usage
@@ -80,14 +79,8 @@ def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
         return False
     results.entered.rename(results.admitted)
     for finished in entered:
-        _remove_build(finished.folder)
+        remove_build(finished.folder)
     return True
-
-
-def _remove_build(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    for lock in (lock_of(folder), lock_of(folder).with_suffix(".lock.owner")):
-        lock.unlink(missing_ok=True)
 
 
 def _take_in(

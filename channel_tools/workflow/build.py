@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from channel_tools.build.model import BuildJob, BuildOptions, BuildPlaces
 from channel_tools.build.remote import RemoteBuilds
-from channel_tools.build.schedule import build_packages, channels_of, locked_builds
+from channel_tools.build.schedule import build_packages, channels_of, locked_builds, take_over_finished
 from channel_tools.build.tools import find_tools
 from channel_tools.build.usage import read_usage, with_resources
 from channel_tools.channel import add_set, channel_writer, ensure_channel, prefer_packages
@@ -226,8 +226,21 @@ def _build_here(
     admit = package_gate(settings, writer.channel, cores=request.cores, progress=progress)
     if attester is not None:
         admit = attester.attesting(admit)
-    return build_packages(
-        jobs,
+    places = BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache)
+    taken: list[BuildResult] = []
+    if not request.plan.force:
+        taken = take_over_finished(
+            nodes_folder(settings),
+            jobs,
+            writer=writer,
+            logs=places.logs,
+            admit=admit,
+            progress=progress,
+            on_result=on_result,
+        )
+    there = {result.job.file_name for result in taken}
+    built = build_packages(
+        [job for job in jobs if job.file_name not in there],
         BuildOptions(
             platform=current_platform(),
             max_jobs=request.foundation.jobs,
@@ -237,11 +250,12 @@ def _build_here(
             from_failed=request.from_failed,
         ),
         writer=writer,
-        places=BuildPlaces(work=settings.work, logs=settings.logs, cache=settings.cache),
+        places=places,
         progress=progress,
         admit=admit,
         on_result=on_result,
     )
+    return [*taken, *built]
 
 
 def _remote_builds(

@@ -176,3 +176,24 @@ def test_an_emitted_workflow_builds_with_snakemake_alone_whatever_the_clocks_say
         assert made.returncode == 0, made.stderr
         assert expected in made.stderr
     assert tool.published() == ["base", "upper"]
+
+
+def test_a_build_here_takes_over_what_a_cluster_had_built(folder: Path) -> None:
+    built = folder / "built"
+    recipes: dict[str, Recipe] = {
+        "base": {"script": f"echo base >> {built}"},
+        "upper": {"script": f"echo upper >> {built}", "host": ("base",)},
+    }
+    tool = Tool(folder, None, recipes)
+    tool.build("--emit", "snakemake", "-o", folder / "workflow")
+    builds = folder / "workflow" / "builds.json"
+    (base,) = [job["stem"] for job in json.loads(builds.read_text())["jobs"] if job["stem"].startswith("base-")]
+    node = [sys.executable, "-m", "channel_tools.build.node", str(builds), base, "2"]
+    subprocess.run(node, cwd=folder, check=True, timeout=PATIENCE_S)
+    nodes = tool.tree / "output" / "work" / "nodes"
+    assert len(list(nodes.glob("*/finished.json"))) == 1
+    said = tool.build()
+    assert f"{base}: a job on the cluster had built it, and it is taken over" in said
+    assert built.read_text() == "base\nupper\n"
+    assert tool.published() == ["base", "upper"]
+    assert list(nodes.iterdir()) == []
