@@ -12,7 +12,6 @@ import contextlib
 import graphlib
 import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from channel_tools.build.failures import raise_failures
@@ -32,6 +31,7 @@ from channel_tools.system.work_folder import make_work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from channel_tools.build.model import BuildOptions, BuildPlaces
     from channel_tools.build.remote import Outcome
@@ -123,9 +123,10 @@ def take_over_finished(
             if _finished_elsewhere(folder, job) is None:
                 continue
             with exclusive_lock(lock_of(folder), what=f"the build folder {folder}"):
-                if (outcome := _finished_elsewhere(folder, job)) is None:
+                if (finished := _finished_elsewhere(folder, job)) is None:
                     continue
-                package = take_in(writer, Path(str(outcome.package)), admit=admit, progress=progress)
+                outcome, built = finished
+                package = take_in(writer, built, admit=admit, progress=progress)
         except PermissionError:  # another user's
             continue
         except ChannelToolsError as err:
@@ -149,10 +150,12 @@ def take_over_finished(
     return results
 
 
-def _finished_elsewhere(folder: Path, job: BuildJob) -> Outcome | None:
-    """What a cluster's job for this package left that ended well, if the package is there."""
+def _finished_elsewhere(folder: Path, job: BuildJob) -> tuple[Outcome, Path] | None:
+    """How a cluster's job for this package ended, if well, and its package, if that is there."""
     outcome = finished_build(folder, job)
-    return outcome if outcome is not None and Path(str(outcome.package)).is_file() else None
+    if outcome is None or outcome.package is None or not outcome.package.is_file():
+        return None
+    return outcome, outcome.package
 
 
 def channels_of(channel: Channel) -> tuple[str, ...]:

@@ -197,7 +197,7 @@ class Nodes:
         self.heard: list[BuildResult] = []
         for name in names:
             package = Toy(name=name, files={"share/toy": b"sound"}).write(self.folder(name) / "out")
-            write_outcome(self.folder(name) / FINISHED, Outcome(seconds=3.0, package=str(package)))
+            write_outcome(self.folder(name) / FINISHED, Outcome(seconds=3.0, package=package))
 
     def folder(self, name: str) -> Path:
         return self.nodes / f"{name}-1.0-{BUILD}"
@@ -216,7 +216,7 @@ class Nodes:
         assert [result.package for result in taken] == [
             self.channel.path / "linux-64" / result.job.file_name for result in taken
         ]
-        return [package.name for package in published_packages(self.channel)]
+        return [package.row.name for package in published_packages(self.channel)]
 
 
 def toy_job(name: str, *waits_for: str) -> BuildJob:
