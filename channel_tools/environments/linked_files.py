@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What py-rattler 0.28 leaves unsaid of the files that it links: that a cached one was cut short, that two clash."""
+"""What py-rattler 0.28 leaves unsaid of the files that it links.
+
+That a cached one was cut short, that two clash, and which were linked of a package that has no record yet.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 from channel_tools.conda.contents import read_path_rows
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from rattler import RepoDataRecord
@@ -17,6 +22,13 @@ if TYPE_CHECKING:
 _CLOBBERS = "__clobbers__"
 """Where rattler puts the files of a package that another package's stand in the place of, by the package's name."""
 _SHOWN = 5
+_NOARCH_PLACES = {"site-packages": "lib/python*/site-packages", "python-scripts": "bin"}
+"""Where the folders of a package of Python modules are linked to."""
+
+
+def cached_name(record: RepoDataRecord) -> str:
+    """``NAME-VERSION-BUILD``, the folder of a package in the cache."""
+    return f"{record.name.normalized}-{record.version}-{record.build}"
 
 
 def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cache: Path) -> bool:
@@ -24,10 +36,7 @@ def has_cached_file_of_other_size(records: Iterable[RepoDataRecord], package_cac
 
     A full disk or a program that wrote into an environment leaves such files; rattler asks only whether they are there.
     """
-    return any(
-        _has_file_of_other_size(package_cache / f"{record.name.normalized}-{record.version}-{record.build}")
-        for record in records
-    )
+    return any(_has_file_of_other_size(package_cache / cached_name(record)) for record in records)
 
 
 def _has_file_of_other_size(folder: Path) -> bool:
@@ -48,3 +57,40 @@ def clashing_files(prefix: Path) -> str:
         return ""
     shown = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
     return f"{prefix}: packages have files of the same name; left out, since another's is there: {shown}"
+
+
+def remove_unrecorded(prefix: Path, names: Iterable[str], package_cache: Path) -> None:
+    """Remove the files of packages (by cached_name) that were linked into ``prefix`` and have no record; nothing else.
+
+    Of a package that is no longer in the cache nobody knows its files: they stay.
+    """
+    home = prefix.resolve()
+    is_inside = functools.cache(lambda folder: folder.resolve().is_relative_to(home))
+    for name in names:
+        for path in _linked(prefix, package_cache / name):
+            if (path.is_file() or path.is_symlink()) and is_inside(path.parent):
+                path.unlink()
+                _remove_empty(path.parent, prefix)
+
+
+def _linked(prefix: Path, package: Path) -> Iterator[Path]:
+    """Where files of an unpacked package are in a prefix, and what Python compiled of them."""
+    try:
+        rows = read_path_rows((package / "info/paths.json").read_bytes(), package)
+    except (OSError, IntegrityError):
+        return
+    for row in rows:
+        first, _, rest = row.partition("/")
+        places = prefix.glob(_NOARCH_PLACES[first]) if first in _NOARCH_PLACES else [prefix / first]
+        for path in [place / rest for place in places]:
+            if path.suffix == ".py":
+                yield from (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")
+            yield path
+
+
+def _remove_empty(folder: Path, prefix: Path) -> None:
+    """Remove the folder, and those above it below the prefix, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        while folder != prefix:
+            folder.rmdir()
+            folder = folder.parent

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Brings a prefix to a set of packages, through py-rattler, and what its errors mean to a user.
 
-A marker file stands in ``conda-meta`` while packages are linked. A prefix that is found with it was left by an
-interrupted run: one that was being created is emptied and made again, one that was being updated gets all its packages
-linked anew, since py-rattler takes a package's record for proof of its files.
+A marker file stands in ``conda-meta`` while packages are linked, and names them. A prefix that is found with it was
+left by an interrupted run: it gets all its packages linked anew, since py-rattler takes a package's record for proof of
+its files, and what was linked of packages that have no record yet is removed. Other files are the user's, and stay.
 
 Its errors are one class per stage with the cause in the text only, so the text is read: the phrases below were seen
 with py-rattler 0.28 (tests provoke each with real channels). An unknown text keeps its words under a general error.
@@ -17,11 +17,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import rattler
 from rattler.exceptions import InstallerError, IoError
@@ -30,7 +29,12 @@ from rattler.package_cache import PackageCache, ValidationMode
 from channel_tools.conda.addresses import local_path
 from channel_tools.conda.solving import UNREACHABLE, one_line
 from channel_tools.environments.activation import check_prefix_path
-from channel_tools.environments.linked_files import clashing_files, has_cached_file_of_other_size
+from channel_tools.environments.linked_files import (
+    cached_name,
+    clashing_files,
+    has_cached_file_of_other_size,
+    remove_unrecorded,
+)
 from channel_tools.system.errors import (
     ChannelError,
     ChannelToolsError,
@@ -136,8 +140,6 @@ _META = "conda-meta"
 _LOCK = ".channel_tools.lock"
 _MARKER = ".channel_tools-unfinished"
 _STAT_BLOCK_BYTES = 512
-
-Unfinished = Literal["creating", "updating"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,22 +261,21 @@ def _check_removals(prefix: Path, wanted: set[str], progress: Progress) -> None:
 
 def _bring_to(solution: list[rattler.RepoDataRecord], target: Target, progress: Progress) -> int:
     """Make the prefix hold exactly ``solution``; the number of packages that had to change."""
-    unfinished = _unfinished(target.prefix)
-    if unfinished == "creating":
-        _empty(target.prefix)
+    marker = target.prefix / _META / _MARKER
+    unfinished = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else None
     installed = _installed_records(target.prefix, drop_unreadable=unfinished is not None)
     present = {_identity(record) for record in installed}
     wanted = {_identity(record) for record in solution}
     if unfinished is None and present == wanted:
         return 0
-    relinked = {record.name.normalized for record in solution} if unfinished == "updating" else set()
+    relinked = set() if unfinished is None else {record.name.normalized for record in solution}
     fresh = [record for record in solution if _identity(record) not in present or record.name.normalized in relinked]
     unchecked = fresh if target.hash_cached else asyncio.run(uncached(fresh, target.package_cache))
     check_local_archives(unchecked, locked=target.locked)
-    marker = target.prefix / _META / _MARKER
-    # only where all that comes to stand in the prefix is of this run may the next one empty it
-    is_new = not any(path.name != _META for path in target.prefix.iterdir())
-    marker.write_text("creating\n" if is_new else "updating\n", encoding="ascii")
+    if unfinished:
+        recorded = {cached_name(record) for record in installed}
+        remove_unrecorded(target.prefix, [name for name in unfinished if name not in recorded], target.package_cache)
+    marker.write_text("".join(f"{cached_name(record)}\n" for record in fresh), encoding="utf-8")
     asyncio.run(install_records(solution, target, installed=installed, relinked=relinked, progress=progress))
     _record_requested_specs(target)
     marker.unlink()
@@ -321,25 +322,6 @@ async def install_records(
             message = f"{target.prefix}: rattler gave up on these packages: {err}"
             hint = "one of them is not the package that its file name says; rattler's own words stand above"
             raise IntegrityError(message, hint=hint) from err
-
-
-def _unfinished(prefix: Path) -> Unfinished | None:
-    marker = prefix / _META / _MARKER
-    if not marker.is_file():
-        return None
-    # a marker cut short by the interruption stands at the very beginning of a creation or update: relink all
-    return "creating" if marker.read_text(encoding="ascii").strip() == "creating" else "updating"
-
-
-def _empty(prefix: Path) -> None:
-    for path in prefix.iterdir():
-        if path.name == _META:
-            for record in path.glob("*.json"):
-                record.unlink()
-        elif path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _installed_records(prefix: Path, *, drop_unreadable: bool) -> list[rattler.PrefixRecord]:

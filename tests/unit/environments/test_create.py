@@ -166,7 +166,9 @@ class TestExistingEnvironment:
         with exclusive_lock(lock, what="x"), pytest.raises(ChannelError, match="in use by process"):
             install("tool")
 
-    @pytest.mark.parametrize("how", ["creating", "updating", ""])
+    @pytest.mark.parametrize(
+        "how", ["library-2.0-0\ntool-1.0-0\n", "library-2.0", ""], ids=["marked", "marked in part", "begun"]
+    )
     def test_an_interrupted_one_is_made_whole(self, install: Installer, how: str) -> None:
         install("tool")
         (install.prefix / "conda-meta/.channel_tools-unfinished").write_text(how)
@@ -180,7 +182,7 @@ class TestExistingEnvironment:
 
     def test_leftovers_of_an_interrupted_creation_go(self, install: Installer) -> None:
         install("tool")
-        (install.prefix / "conda-meta/.channel_tools-unfinished").write_text("creating\n")
+        (install.prefix / "conda-meta/.channel_tools-unfinished").write_text("tool-1.0-0\n")
         (install.prefix / "conda-meta/tool-1.0-0.json").unlink()
         install("library")
         assert not (install.prefix / "bin/tool").exists()

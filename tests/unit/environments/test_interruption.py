@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,8 +73,8 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> ToyChannel:
     return toy
 
 
-def specs(version: str) -> list[str]:
-    return [f"p{number}=={version}" for number in range(PACKAGES)]
+def specs(version: str, packages: int = PACKAGES) -> list[str]:
+    return [f"p{number}=={version}" for number in range(packages)]
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +93,10 @@ def killed(channel: ToyChannel) -> Iterator[Kill]:
         yield kill
 
 
-def create(prefix: Path, channel: ToyChannel, version: str) -> int:
+def create(prefix: Path, channel: ToyChannel, version: str, *, packages: int = PACKAGES) -> int:
     return create_environment(
         prefix,
-        specs(version),
+        specs(version, packages),
         [channel.address],
         package_cache=prefix.with_name(prefix.name + "-pkgs"),
         subdir=SUBDIR,
@@ -122,6 +123,35 @@ def test_a_killed_creation_leaves_the_users_own_files(tmp_path: Path, channel: T
     assert create(prefix, channel, "1.0") == PACKAGES
     assert_whole(prefix, "1.0")
     assert own.read_text() == "of a month"
+
+
+def test_a_killed_creation_leaves_what_its_user_puts_there_meanwhile(
+    tmp_path: Path, channel: ToyChannel, killed: Kill
+) -> None:
+    prefix = tmp_path / "env"
+    killed(prefix, "1.0", after=4)
+    own = prefix / "results" / "own.txt"
+    own.parent.mkdir()
+    own.write_text("of a month")
+    assert create(prefix, channel, "1.0") == PACKAGES
+    assert_whole(prefix, "1.0")
+    assert own.read_text() == "of a month"
+
+
+def test_what_a_killed_run_had_begun_to_link_goes_where_the_next_has_no_use_for_it(
+    tmp_path: Path, channel: ToyChannel, killed: Kill
+) -> None:
+    prefix = tmp_path / "env"
+    create(prefix, channel, "1.0")  # what was linked is in the package cache
+    shutil.rmtree(prefix)
+    killed(prefix, "1.0", after=1)
+    begun = prefix / "lib" / "p11"  # of a package without a record
+    begun.mkdir(parents=True, exist_ok=True)
+    for name in ("3", "own"):
+        (begun / name).write_text("1.0 11 3")
+    assert create(prefix, channel, "1.0", packages=1) == 1
+    found = {str(path.relative_to(prefix / "lib")) for path in (prefix / "lib").rglob("*") if path.is_file()}
+    assert found == {"p11/own", *(f"p0/{file}" for file in range(FILES))}
 
 
 @pytest.mark.parametrize("after", [1, 4, PACKAGES])
