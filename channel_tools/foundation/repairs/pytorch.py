@@ -15,13 +15,12 @@ import os
 import posixpath
 import re
 import shutil
-from collections import defaultdict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.repairs.elf import dynamic_elf_files, write_rpath
+from channel_tools.foundation.repairs.elf import LIB, dynamic_elf_files, rpath_of, write_rpaths
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
-from channel_tools.foundation.repairs.wheels import LIB, own_folders, rpath_of, site_folder
+from channel_tools.foundation.repairs.wheels import own_folders, site_folder
 
 if TYPE_CHECKING:
     from channel_tools.foundation.model import Repair, RepairContext
@@ -111,29 +110,26 @@ def _add_vendored_headers(config: Path, context: RepairContext) -> None:
 
 def _move_libraries(libraries: list[Path], tree: Path) -> None:
     """Move libraries to ``lib``; what their rpaths named from the module folder, they name from there."""
-    rpaths: dict[str, list[Path]] = defaultdict(list)
-    wanted = set(libraries)
+    rpaths: list[tuple[Path, str]] = []
     for path, info in dynamic_elf_files(tree):
-        if path in wanted:
-            old = str(relative_to_tree(path, tree))
-            folders = [folder for folder in own_folders(old, info) if folder != posixpath.dirname(old)]
-            rpaths[rpath_of([LIB, *folders], f"{LIB}/{path.name}")].append(tree / LIB / path.name)
+        if path in libraries:
+            old, new = relative_to_tree(path, tree), f"{LIB}/{path.name}"
+            folders = [folder for folder in own_folders(str(old), info) if folder != str(old.parent)]
+            rpaths.append((tree / new, rpath_of([LIB, *folders], new)))
     for path in libraries:
         path.rename(tree / LIB / path.name)
-    for rpath, paths in sorted(rpaths.items()):
-        write_rpath(rpath, paths)
+    write_rpaths(rpaths)
 
 
 def _set_rpaths(tree: Path) -> None:
     """Everything in the module folder finds its libraries in ``lib`` itself, not through the links beside it."""
-    rpaths: dict[str, list[Path]] = defaultdict(list)
+    rpaths: list[tuple[Path, str]] = []
     for path, info in dynamic_elf_files(tree):
         where = str(relative_to_tree(path, tree))
         if posixpath.dirname(where) != LIB:
             folders = [folder for folder in own_folders(where, info) if "/torch" not in folder]
-            rpaths[rpath_of([LIB, *folders], where)].append(path)
-    for rpath, paths in sorted(rpaths.items()):
-        write_rpath(rpath, paths)
+            rpaths.append((path, rpath_of([LIB, *folders], where)))
+    write_rpaths(rpaths)
 
 
 def _recorded_names(tree: Path, site: str, context: RepairContext) -> dict[str, set[str]]:

@@ -11,21 +11,19 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from channel_tools.foundation.repairs.elf import dynamic_elf_files, write_rpath
+from channel_tools.foundation.repairs.elf import LIB, dynamic_elf_files, rpath_of, write_rpaths
 from channel_tools.foundation.repairs.layout import files_in, relative_to_tree, step_error
 from channel_tools.system.elf import GLIBC_LIBRARIES, search_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from channel_tools.foundation.model import Repair, RepairContext
     from channel_tools.system.elf import ElfInfo
 
-LIB = "lib"
 _TARGETS: Mapping[str, str] = {"linux-64": "x86_64-linux", "linux-aarch64": "sbsa-linux"}
 
 
@@ -40,13 +38,12 @@ def wheel_libraries(tree: Path, context: RepairContext) -> None:
     Its own folder is one of them: NVIDIA's wheels share one and rely on what was loaded before.
     """
     del context
-    by_rpath: dict[str, list[Path]] = defaultdict(list)
+    rpaths: list[tuple[Path, str]] = []
     for path, info in dynamic_elf_files(tree):
         where = str(relative_to_tree(path, tree))
         if set(info.needed) - GLIBC_LIBRARIES:
-            by_rpath[rpath_of([*own_folders(where, info), posixpath.dirname(where), LIB], where)].append(path)
-    for rpath, paths in sorted(by_rpath.items()):
-        write_rpath(rpath, paths)
+            rpaths.append((path, rpath_of([*own_folders(where, info), posixpath.dirname(where), LIB], where)))
+    write_rpaths(rpaths)
 
 
 def own_folders(where: str, info: ElfInfo) -> list[str]:
@@ -56,21 +53,11 @@ def own_folders(where: str, info: ElfInfo) -> list[str]:
     return list(dict.fromkeys(inside))
 
 
-def rpath_of(folders: Sequence[str], where: str) -> str:
-    """An rpath from the file at ``where`` to ``folders``, all relative to the prefix."""
-    ways = (posixpath.relpath(folder, posixpath.dirname(where)) for folder in folders)
-    return ":".join(dict.fromkeys("$ORIGIN" if way == "." else f"$ORIGIN/{way}" for way in ways))
-
-
 def wheel_program(tree: Path, context: RepairContext) -> None:
     """Keep a wheel's program and not its modules: ``<project>/data`` becomes the prefix, scripts that start it go."""
     site = tree / site_folder(context)
     for data in sorted(site.glob("*/data")):
-        for path in list(files_in(data)):
-            target = tree / path.relative_to(data)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            path.rename(target)
+        _move(data, tree)
     shutil.rmtree(site)
     programs = [path for path in files_in(tree) if path.parent == tree / "bin"]
     for path in programs:

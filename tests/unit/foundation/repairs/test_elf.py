@@ -11,6 +11,7 @@ from channel_tools.foundation.repairs.elf import (
     find_verbs_drivers,
     hide_host_plugins,
     link_sonames,
+    rpath_of,
     set_rpaths,
 )
 from channel_tools.system.elf import read_elf_file
@@ -33,6 +34,18 @@ def test_rpaths_lead_to_lib(tmp_path: Path, where: str, rpath: str) -> None:
     set_rpaths(tmp_path, context())
     assert read_elf_file(target).rpaths == (rpath,)
     assert read_elf_file(target).needed == read_elf_file(REAL_LIBRARY).needed
+
+
+@pytest.mark.parametrize(
+    ("folders", "where", "expected"),
+    [
+        (["lib"], "lib/libx.so", "$ORIGIN"),
+        (["lib"], "bin/x", "$ORIGIN/../lib"),
+        (["lib", "lib/a", "lib"], "lib/a/x.so", "$ORIGIN/..:$ORIGIN"),
+    ],
+)
+def test_rpaths_are_relative_and_name_a_folder_once(folders: list[str], where: str, expected: str) -> None:
+    assert rpath_of(folders, where) == expected
 
 
 def test_the_packages_own_folders_come_first(tmp_path: Path) -> None:

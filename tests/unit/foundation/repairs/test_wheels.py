@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from channel_tools.foundation.repairs.wheels import place_cuda, place_nccl, rpath_of, wheel_libraries, wheel_program
+from channel_tools.foundation.repairs.wheels import place_cuda, place_nccl, wheel_libraries, wheel_program
 from channel_tools.system.elf import read_elf_file
 from channel_tools.system.errors import FoundationError
 from tests.unit.foundation.elf_files import real_library, shared_library
@@ -32,18 +32,6 @@ def test_what_needs_only_glibc_is_left_as_it_is(tmp_path: Path) -> None:
     shutil.copyfile(real_library(), library)
     wheel_libraries(tmp_path, context())
     assert library.read_bytes() == real_library().read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("folders", "where", "expected"),
-    [
-        (["lib"], "lib/libx.so", "$ORIGIN"),
-        (["lib"], "bin/x", "$ORIGIN/../lib"),
-        (["lib", "lib/a", "lib"], "lib/a/x.so", "$ORIGIN/..:$ORIGIN"),
-    ],
-)
-def test_rpaths_are_relative_and_name_a_folder_once(folders: list[str], where: str, expected: str) -> None:
-    assert rpath_of(folders, where) == expected
 
 
 def test_a_program_moves_to_the_prefix_and_its_modules_go(tmp_path: Path) -> None:
