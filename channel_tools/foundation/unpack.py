@@ -9,34 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import gzip
-import lzma
 import re
 import shutil
 import stat
-import tarfile
-import zlib
-from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
-
-import zstandard
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Protocol
 
 from channel_tools.conda.archive import stream_component
 from channel_tools.system.archives import (
     AR_MAGIC,
-    ArMember,
+    TAR_FAULTS,
     UnsafeMemberError,
     ar_members,
     check_link,
     check_member_path,
+    open_tar,
 )
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import tarfile
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from channel_tools.system.archives import ArMember
 
 _CHUNK_BYTES = 1 << 20
 _FILE_MODE, _PROGRAM_MODE = 0o644, 0o755
+_DATA_SUFFIXES = frozenset({".xz", ".gz", ".zst", ".tar"})
 
 
 class ByteSource(Protocol):
@@ -135,16 +135,17 @@ def unpack_deb(archive: Path, root: Path, *, skip: Sequence[str] = ()) -> int:
     """
     writer = TreeWriter(root, archive, skip=skip)
     newest = 0
-    with _deb_errors(writer), _open_data(archive, writer) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
-        for member in tar:
-            name = PurePosixPath(member.name).as_posix().removeprefix("./")
-            if writer.is_skipped(name):
-                continue
-            _write_tar_member(tar, member, name, writer)
-            if member.isreg():
-                newest = max(newest, int(member.mtime))
-        while plain.read(_CHUNK_BYTES):  # the checksum stands behind the end of the archive
-            pass
+    try:
+        with open_tar(archive, part=_data_member(archive, writer)) as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).as_posix().removeprefix("./")
+                if writer.is_skipped(name):
+                    continue
+                _write_tar_member(tar, member, name, writer)
+                if member.isreg():
+                    newest = max(newest, int(member.mtime))
+    except TAR_FAULTS as err:
+        raise writer.damaged(f"no complete .deb: {str(err) or type(err).__name__}") from None
     return newest
 
 
@@ -177,60 +178,18 @@ def _write_tar_member(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, 
         raise writer.damaged(f"member {name} is neither file, folder nor link")
 
 
-@contextlib.contextmanager
-def _open_data(archive: Path, writer: TreeWriter) -> Iterator[IO[bytes]]:
-    with archive.open("rb") as raw:
-        member = _data_member(raw, writer)
-        with _decompressed(member.name, cast("IO[bytes]", _Part(raw, member)), writer) as plain:
-            yield plain
-
-
-def _data_member(raw: BinaryIO, writer: TreeWriter) -> ArMember:
+def _data_member(archive: Path, writer: TreeWriter) -> ArMember:
     """The one with the package's files. Raises IntegrityError when there is none or any member is cut short."""
-    if raw.read(len(AR_MAGIC)) != AR_MAGIC:
-        raise writer.damaged("no complete .deb: it does not begin as an ar archive")
-    try:
-        members = list(ar_members(raw))
-    except IntegrityError as err:
-        raise writer.damaged(f"no complete .deb: {err.message}") from None
-    for member in members:
-        if member.name.startswith("data.tar"):
-            return member
-    raise writer.damaged("the .deb holds no data.tar")
-
-
-class _Part:
-    """The content of one ``ar`` member as a stream that ends with it."""
-
-    def __init__(self, raw: BinaryIO, member: ArMember) -> None:
-        raw.seek(member.offset)
-        self._raw = raw
-        self._left_bytes = member.size_bytes
-
-    def read(self, size: int = -1, /) -> bytes:
-        """The next bytes."""
-        chunk = self._raw.read(self._left_bytes if size < 0 else min(size, self._left_bytes))
-        self._left_bytes -= len(chunk)
-        return chunk
-
-
-def _decompressed(name: str, stream: IO[bytes], writer: TreeWriter) -> contextlib.AbstractContextManager[IO[bytes]]:
-    match PurePosixPath(name).suffix:
-        case ".xz":
-            return contextlib.closing(cast("IO[bytes]", lzma.LZMAFile(stream)))
-        case ".gz":
-            return contextlib.closing(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
-        case ".zst":
-            return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
-        case ".tar":
-            return contextlib.nullcontext(stream)
-        case _:
-            raise writer.damaged(f"{name} is compressed in an unknown way; known: .xz, .gz, .zst or none")
-
-
-@contextlib.contextmanager
-def _deb_errors(writer: TreeWriter) -> Iterator[None]:
-    try:
-        yield
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError) as err:
-        raise writer.damaged(f"no complete .deb: {str(err) or type(err).__name__}") from None
+    with archive.open("rb") as raw:
+        if raw.read(len(AR_MAGIC)) != AR_MAGIC:
+            raise writer.damaged("no complete .deb: it does not begin as an ar archive")
+        try:
+            members = list(ar_members(raw))
+        except IntegrityError as err:
+            raise writer.damaged(f"no complete .deb: {err.message}") from None
+    found = next((member for member in members if member.name.startswith("data.tar")), None)
+    if found is None:
+        raise writer.damaged("the .deb holds no data.tar")
+    if PurePosixPath(found.name).suffix not in _DATA_SUFFIXES:
+        raise writer.damaged(f"{found.name} is compressed in an unknown way; known: .xz, .gz, .zst or none")
+    return found

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from channel_tools.mirror.format import COPY_AGAIN, METADATA_FOLDER, BundleRejectedError, is_safe_path
+from channel_tools.system.archives import Window
 from channel_tools.system.errors import DiskFullError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class BundleReader:
         """One file as a stream; links are not followed. Raises BundleRejectedError when it cannot be opened."""
         if self.offsets is not None:
             with self.path.open("rb", buffering=0) as stream:
-                yield io.BufferedReader(_Window(stream, self.offsets[name], self.sizes[name]))
+                yield io.BufferedReader(Window(stream, self.offsets[name], self.sizes[name]))
             return
         try:
             descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -64,23 +65,6 @@ class BundleReader:
             return stream.read(amount)
         except OSError as err:
             raise bundle_damaged(self.path, f"cannot be read: {err.strerror}") from err
-
-
-class _Window(io.RawIOBase):
-    """A part of a file as a stream of its own."""
-
-    def __init__(self, stream: IO[bytes], offset: int, size_bytes: int) -> None:
-        self._stream = stream
-        self._left = size_bytes
-        stream.seek(offset)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the only kind io hands over
-        count = self._stream.readinto(memoryview(buffer)[: self._left])  # type: ignore[attr-defined]
-        self._left -= count
-        return int(count)
 
 
 def bundle_damaged(where: Path, what: str) -> BundleRejectedError:

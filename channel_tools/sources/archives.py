@@ -7,24 +7,15 @@ with the member's name. What its name does not call an archive (a patch, a singl
 
 from __future__ import annotations
 
-import bz2
-import contextlib
-import gzip
-import lzma
 import stat
-import tarfile
 import zipfile
-import zlib
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import zstandard
-
-from channel_tools.system.archives import UnsafeMemberError, check_link, check_member_path
+from channel_tools.system.archives import TAR_FAULTS, UnsafeMemberError, check_link, check_member_path, open_tar
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _ZIP = (".zip",)
@@ -50,10 +41,7 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
             _check_zip(path)
         elif file_name.endswith(_TAR_SUFFIXES):
             _check_tar(path)
-    except (
-        tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error,
-        zstandard.ZstdError,
-    ) as err:  # fmt: skip
+    except (*TAR_FAULTS, zipfile.BadZipFile) as err:
         raise _refused(path, f"not a complete archive: {str(err) or type(err).__name__}") from None
     except UnsafeMemberError as err:
         raise _refused(path, str(err)) from None
@@ -62,32 +50,6 @@ def check_archive(path: Path, *, name: str | None = None) -> None:
 def is_zip(name: str) -> bool:
     """Whether a file of this name is a zip archive."""
     return name.lower().endswith(_ZIP)
-
-
-@contextlib.contextmanager
-def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """A tar archive as a stream, compressed in any way that it can be; read to its end, checksums included."""
-    with path.open("rb") as raw, contextlib.closing(_decompressed(raw)) as plain:
-        with tarfile.open(fileobj=plain, mode="r|", errors="surrogateescape") as tar:
-            yield tar
-        while plain.read(_CHUNK_BYTES):
-            pass
-
-
-def _decompressed(raw: IO[bytes]) -> IO[bytes]:
-    """By the first bytes, as the names of archives are sometimes wrong."""
-    head = raw.read(6)
-    raw.seek(0)
-    if head.startswith(b"\x1f\x8b"):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
-    if head.startswith(b"BZh"):
-        return cast("IO[bytes]", bz2.BZ2File(raw))
-    if head.startswith((b"\xfd7zXZ\x00", b"\x5d\x00\x00")):
-        return cast("IO[bytes]", lzma.LZMAFile(raw))
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=False)
-        return cast("IO[bytes]", stream)
-    return raw
 
 
 class _Members:

@@ -18,7 +18,6 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 import zstandard
 
-from channel_tools.sources.archives import open_tar
 from channel_tools.sources.git import (
     LINK_MODE,
     SUBMODULE_MODE,
@@ -30,6 +29,7 @@ from channel_tools.sources.git import (
     object_name,
     tree_name,
 )
+from channel_tools.system.archives import open_tar
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 

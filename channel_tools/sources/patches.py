@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from channel_tools.sources.archives import is_zip, open_tar
+from channel_tools.sources.archives import is_zip
 from channel_tools.sources.git import git_environment
-from channel_tools.system.archives import check_member_path
+from channel_tools.system.archives import check_member_path, open_tar
 from channel_tools.system.errors import ConfigError
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is common to archives of all kinds: which member paths are safe to unpack, and the members of ``ar`` files.
+"""What is common to archives of all kinds: safe paths of members, tar streams, and the members of ``ar`` files.
 
 ``MemberPaths`` follows links as a file system would, so a set of members that are each harmless cannot lead out of the
 folder together. ``ar`` is read here because Debian packages use its short names only, while static libraries use the
@@ -8,17 +8,29 @@ long ones of GNU and BSD.
 
 from __future__ import annotations
 
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
 import os
 import posixpath
+import tarfile
+import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+
+import zstandard
 
 from channel_tools.system.errors import IntegrityError
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Iterator
+    from pathlib import Path
 
+TAR_FAULTS = (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstandard.ZstdError)
+"""What reading a damaged tar archive raises, however it is compressed."""
+_CHUNK_BYTES = 1 << 20
 AR_MAGIC = b"!<arch>\n"
 _LINKS_DEEP = 40
 _NAME_BYTES = 255
@@ -125,6 +137,55 @@ def _stays_inside(name: str) -> bool:
         return False
     normal = posixpath.normpath(name)
     return normal != ".." and not normal.startswith("../")
+
+
+@contextlib.contextmanager
+def open_tar(path: Path, *, part: ArMember | None = None) -> Iterator[tarfile.TarFile]:
+    """A tar archive as a stream, compressed in any way that it can be; read to its end, checksums included.
+
+    It is the whole file, or a ``part`` of it. Whoever reads it gets TAR_FAULTS where it is damaged.
+    """
+    with path.open("rb") as raw:
+        packed = raw if part is None else io.BufferedReader(Window(raw, part.offset, part.size_bytes))
+        with contextlib.closing(_decompressed(packed)) as plain:
+            with tarfile.open(fileobj=plain, mode="r|", errors="surrogateescape") as tar:
+                yield tar
+            while plain.read(_CHUNK_BYTES):
+                pass
+
+
+def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes]:
+    """By the first bytes, as the names of archives are sometimes wrong."""
+    head = packed.peek(6)
+    if head.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=packed))
+    if head.startswith(b"BZh"):
+        return cast("IO[bytes]", bz2.BZ2File(packed))
+    if head.startswith((b"\xfd7zXZ\x00", b"\x5d\x00\x00")):
+        return cast("IO[bytes]", lzma.LZMAFile(packed))
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        stream = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False)
+        return cast("IO[bytes]", stream)
+    return packed
+
+
+class Window(io.RawIOBase):
+    """A part of a file as a stream of its own."""
+
+    def __init__(self, stream: IO[bytes], offset: int, size_bytes: int) -> None:
+        self._stream = stream
+        self._left = size_bytes
+        stream.seek(offset)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the only kind io hands over
+        """Read the next bytes into the buffer; how many there were."""
+        count = self._stream.readinto(memoryview(buffer)[: self._left])  # type: ignore[attr-defined]
+        self._left -= count
+        return int(count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 import zstandard
 
-from channel_tools.sources.archives import open_tar
 from channel_tools.sources.git import GitFetcher, GitRepository, exclusion, open_repository
 from channel_tools.sources.gitarchive import GitManifest, verify_archive
 from channel_tools.sources.store import MANIFEST, SourceStore, check_entry
+from channel_tools.system.archives import open_tar
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from tests.unit.sources.toys import git, git_need, make_repository
