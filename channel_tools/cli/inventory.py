@@ -13,7 +13,7 @@ from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_note, print_table, write_result
 
 if TYPE_CHECKING:
-    from channel_tools.provenance.inventory import Inventory
+    from channel_tools.provenance.components import Inventory
 
 _Target = Annotated[
     Path | None,

@@ -20,7 +20,7 @@ import yaml
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.contents import parsed_json
 from channel_tools.page.content import texts
-from channel_tools.provenance.statements import CERTIFICATES, PROVENANCE, Subject, read_statement
+from channel_tools.provenance.statements import PROVENANCE, Bundle, Subject, read_statement
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError
 from channel_tools.system.yamlfile import load_plain_yaml
@@ -158,33 +158,19 @@ class Claims:
     fault: str = ""
 
 
-class _Signature(msgspec.Struct):
-    keyid: str = ""
-
-
-class _Envelope(msgspec.Struct):
-    payload: str
-    signatures: list[_Signature]
-
-
-class _Bundle(msgspec.Struct):
-    material: dict[str, object] = msgspec.field(name="verificationMaterial", default_factory=dict)
-    envelope: _Envelope | None = msgspec.field(name="dsseEnvelope", default=None)
-
-
 def read_claims(content: bytes | None, build: Build) -> Claims:
     """What the file of attestations beside a build says (None: it is gone)."""
     if content is None:
         return Claims(fault="its file is gone")
     try:
-        bundles = decode_json(content, list[_Bundle])
-        envelopes = [bundle.envelope for bundle in bundles if bundle.envelope is not None]
+        bundles = decode_json(content, list[Bundle])
+        envelopes = [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
         statements = [read_statement(b64decode(one.payload, validate=True), where=build.file_name) for one in envelopes]
     except (msgspec.DecodeError, binascii.Error, IntegrityError):
         return Claims(fault="its file holds no attestations that can be read")
     return Claims(
         keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
-        by_sigstore=any(CERTIFICATES & one.material.keys() for one in bundles),
+        by_sigstore=any(bundle.is_certified for bundle in bundles),
         finished=max((one.finished.isoformat() for one in statements if one.finished is not None), default=""),
         fault=_fault(statements, build),
     )

@@ -18,9 +18,10 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError as BadSignatureError
 
 from channel_tools.provenance.statements import (
-    CERTIFICATES,
     PROVENANCE,
     PUBLISH,
+    Bundle,
+    SignedEnvelope,
     Statement,
     Subject,
     read_statement,
@@ -61,27 +62,6 @@ def _bundle(statement: JsonObject, signer: CryptoSigner) -> JsonObject:
         "verificationMaterial": {"publicKey": {"hint": signer.public_key.keyid}},
         "dsseEnvelope": envelope.to_dict(),
     }
-
-
-class _Signature(msgspec.Struct):
-    sig: str
-    keyid: str = ""
-
-
-class _Envelope(msgspec.Struct):
-    payload: str
-    payloadType: str  # noqa: N815 - DSSE's name
-    signatures: list[_Signature]
-
-
-class _Bundle(msgspec.Struct):
-    verificationMaterial: dict[str, object]  # noqa: N815 - Sigstore's name
-    dsseEnvelope: _Envelope | None = None  # noqa: N815 - Sigstore's name
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether Sigstore signed it."""
-        return not CERTIFICATES.isdisjoint(self.verificationMaterial)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,16 +161,16 @@ def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
     return statement
 
 
-def _read(content: bytes, where: str) -> list[tuple[bytes, _Bundle]]:
+def _read(content: bytes, where: str) -> list[tuple[bytes, Bundle]]:
     """Each bundle as it stands in the file, and what is read of it here."""
     try:
         raws = [bytes(raw) for raw in decode_json(content, list[msgspec.Raw])]
-        return [(raw, decode_json(raw, _Bundle)) for raw in raws]
+        return [(raw, decode_json(raw, Bundle)) for raw in raws]
     except msgspec.DecodeError as err:
         raise IntegrityError(f"{where}: holds no attestations (a JSON list of bundles): {err}", hint=_AGAIN) from None
 
 
-def _envelope(read: _Envelope, where: str) -> Envelope:
+def _envelope(read: SignedEnvelope, where: str) -> Envelope:
     if read.payloadType != PAYLOAD_TYPE:
         raise IntegrityError(f"{where}: signs {read.payloadType!r}; expected {PAYLOAD_TYPE!r}", hint=_AGAIN)
     try:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from channel_tools.conda.archive import read_info_files
 from channel_tools.conda.contents import info_object
-from channel_tools.provenance.statements import purl_of_taken, recorded_in
+from channel_tools.provenance.statements import Origin, origins_in, recorded_in
 from channel_tools.system.files import sha256_of_file
 
 if TYPE_CHECKING:
@@ -21,20 +22,7 @@ if TYPE_CHECKING:
 
 _FILES = frozenset({"index.json", "about.json"})
 _PATCHES = (".patch", ".diff")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """Something that a package was made from: upstream's archive or commit, a wheel, a Debian package.
-
-    ``sha256`` is None for a commit, ``address`` for what came from a registry by name, ``purl`` for what has none.
-    """
-
-    name: str
-    version: str
-    sha256: str | None = None
-    address: str | None = None
-    purl: str | None = None
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_OID, "channel_tools bill of materials")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,35 +80,13 @@ def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObje
         summary=_text(about.get("summary")),
         home=_text(about.get("home")),
         depends=tuple(sorted(names)),
-        origins=(*_sources(recorded.get("sources")), *_taken(recorded.get("taken"))),
+        origins=tuple(origins_in(recorded)),
         patches=tuple(_patches(recorded.get("inputs"))),
     )
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _sources(rows: object) -> Iterator[Origin]:
-    for row in rows if isinstance(rows, list) else ():
-        if "git" in row:
-            address = str(row["git"][0])
-            name = _last_part(address).removesuffix(".git")
-            yield Origin(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
-        else:
-            address = str(row["url"][0])
-            yield Origin(name=_last_part(address), version="", sha256=str(row["sha256"]), address=address)
-
-
-def _last_part(address: str) -> str:
-    return unquote(urlsplit(address).path.rstrip("/").rpartition("/")[2]) or address
-
-
-def _taken(rows: object) -> Iterator[Origin]:
-    for row in rows if isinstance(rows, list) else ():
-        yield Origin(
-            name=str(row["name"]), version=str(row["version"]), sha256=str(row["sha256"]), purl=purl_of_taken(row)
-        )
 
 
 def _patches(inputs: object) -> Iterator[PatchFile]:
@@ -136,3 +102,26 @@ def dependencies_among(components: Sequence[Component]) -> dict[str, tuple[str, 
         component.purl: tuple(sorted(by_name[name] for name in component.depends if name in by_name))
         for component in components
     }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inventory:
+    """What a bill of materials is of: a package, or the packages of one environment on one ``platform``.
+
+    ``components`` are in order of name; ``platform`` is None for a single package.
+    """
+
+    name: str
+    platform: str | None
+    components: tuple[Component, ...]
+
+    @property
+    def title(self) -> str:
+        """The name with the platform."""
+        return self.name if self.platform is None else f"{self.name} ({self.platform})"
+
+    @property
+    def uuid(self) -> uuid.UUID:
+        """The same for the same packages, so that documents of the same content are equal."""
+        text = "\n".join([self.title, *(f"{one.subdir}/{one.file_name} {one.sha256}" for one in self.components)])
+        return uuid.uuid5(_NAMESPACE, text)

@@ -33,8 +33,8 @@ from channel_tools.provenance.licenses import spdx_expression
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from channel_tools.provenance.components import Component, Origin
-    from channel_tools.provenance.inventory import Inventory
+    from channel_tools.provenance.components import Component, Inventory
+    from channel_tools.provenance.statements import Origin
 
 _SAFE = ":/?#[]@!$&'()*+,;=%-._~"
 """What may stand in a URI as it is."""

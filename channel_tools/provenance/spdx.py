@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.provenance.components import Component, Origin
-    from channel_tools.provenance.inventory import Inventory
+    from channel_tools.provenance.components import Component, Inventory
+    from channel_tools.provenance.statements import Origin
 
 _DOCUMENT = "SPDXRef-DOCUMENT"
 _UNKNOWN = "NOASSERTION"

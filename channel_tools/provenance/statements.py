@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 PUBLISH = "https://schemas.conda.org/attestations-publish-1.schema.json"
-CERTIFICATES = frozenset({"certificate", "x509CertificateChain"})
+_CERTIFICATES = frozenset({"certificate", "x509CertificateChain"})
 """What a bundle that Sigstore signed has one of, in its present form and an older one."""
 _RECIPE_BUILD = "urn:channel-tools:build:recipe:1"
 _FOUNDATION_BUILD = "urn:channel-tools:build:foundation:1"
@@ -86,6 +87,43 @@ def recorded_in(about: Mapping[str, object]) -> Mapping[str, Any]:
     return ours if isinstance(ours, Mapping) else {}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Something that a package was made from: upstream's archive or commit, a wheel, a Debian package.
+
+    ``sha256`` is None for a commit, ``address`` for what came from a registry by name, ``purl`` for what has none.
+    """
+
+    name: str
+    version: str
+    sha256: str | None = None
+    address: str | None = None
+    purl: str | None = None
+
+
+def origins_in(recorded: Mapping[str, Any]) -> Iterator[Origin]:
+    """Upstream's sources, and the wheels and Debian packages of the foundation, that a package records."""
+    for row in _rows(recorded.get("sources")):
+        if "git" in row:
+            address = str(row["git"][0])
+            name = _last_part(address).removesuffix(".git")
+            yield Origin(name=name, version=str(row["rev"]), address=f"git+{address}@{row['rev']}")
+        else:
+            address = str(row["url"][0])
+            yield Origin(name=_last_part(address), version="", sha256=str(row["sha256"]), address=address)
+    for row in _rows(recorded.get("taken")):
+        name, version = str(row["name"]), str(row["version"])
+        yield Origin(name=name, version=version, sha256=str(row["sha256"]), purl=_purl_of_taken(row))
+
+
+def _rows(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _last_part(address: str) -> str:
+    return unquote(urlsplit(address).path.rstrip("/").rpartition("/")[2]) or address
+
+
 def publish_statement(subject: Subject, *, channel: str | None = None) -> JsonObject:
     """That the package is published, to the channel at this address if it is known (CEP 27)."""
     predicate = None if channel is None else {"targetChannel": channel.rstrip("/")}
@@ -96,13 +134,14 @@ def provenance_statement(built: Built, run: Run) -> JsonObject:
     """How the package was built: its recipe, sources, foundation, environments, command and digest."""
     recorded = built.recorded
     parameters: JsonObject = {}
+    materials = [_material(origin) for origin in origins_in(recorded)]
     if "taken" in recorded:
-        kind, materials = _FOUNDATION_BUILD, list(_taken(recorded["taken"]))
+        kind = _FOUNDATION_BUILD
     else:
         inputs = _texts(recorded.get("inputs"))
         kind = _RECIPE_BUILD
         parameters = {"recipe": _of_kind(inputs, "recipe"), "variant": dict(built.variant)}
-        materials = [*_sources(recorded.get("sources")), *_inputs(inputs)]
+        materials += _inputs(inputs)
     definition: JsonObject = {
         "buildType": kind,
         "externalParameters": {
@@ -165,28 +204,43 @@ def _environment_package(environment: str, name: str, words: Sequence[str]) -> J
     return {"uri": uri, **digest, "annotations": {"environment": environment}}
 
 
-def _sources(value: object) -> Iterator[JsonObject]:
-    """``extra.channel_tools.sources``: upstream's archives by sha256, its repositories by commit."""
-    for row in value if isinstance(value, list) else ():
-        kind = "git" if "git" in row else "url"
-        address = str(row[kind][0])
-        if kind == "git":
-            yield {"uri": f"git+{address}@{row['rev']}", "digest": {"gitCommit": str(row["rev"])}}
-        else:
-            yield {"uri": address, "digest": {"sha256": str(row["sha256"])}}
+def _material(origin: Origin) -> JsonObject:
+    digest = {"gitCommit": origin.version} if origin.sha256 is None else {"sha256": origin.sha256}
+    return {"uri": origin.purl or origin.address, "digest": digest}
 
 
-def _taken(value: object) -> Iterator[JsonObject]:
-    """``extra.channel_tools.taken`` of a foundation's package: the wheels and Debian packages that it was made of."""
-    for row in value if isinstance(value, list) else ():
-        yield {"uri": purl_of_taken(row), "digest": {"sha256": str(row["sha256"])}}
-
-
-def purl_of_taken(row: Mapping[str, Any]) -> str:
+def _purl_of_taken(row: Mapping[str, Any]) -> str:
     """The package URL of a wheel or Debian package."""
     kind = "pypi" if row["kind"] == "wheel" else "deb/debian"
     version = str(row["version"]).replace("%", "%25").replace(":", "%3A").replace("+", "%2B").replace("~", "%7E")
     return f"pkg:{kind}/{row['name']}@{version}"
+
+
+class Signature(msgspec.Struct):
+    """A signature of an envelope, and the id of its key."""
+
+    sig: str
+    keyid: str = ""
+
+
+class SignedEnvelope(msgspec.Struct):
+    """A DSSE envelope: a statement in base64 and who signed it."""
+
+    payload: str
+    payloadType: str  # noqa: N815 - DSSE's name
+    signatures: list[Signature]
+
+
+class Bundle(msgspec.Struct):
+    """A bundle in a file of attestations, as far as it is read; nothing of it is verified yet."""
+
+    verificationMaterial: dict[str, object]  # noqa: N815 - Sigstore's name
+    dsseEnvelope: SignedEnvelope | None = None  # noqa: N815 - Sigstore's name
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether Sigstore signed it."""
+        return not _CERTIFICATES.isdisjoint(self.verificationMaterial)
 
 
 class _ReadSubject(msgspec.Struct):

@@ -9,8 +9,7 @@ from channel_tools.conda.addresses import channel_address, local_path
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
-from channel_tools.provenance.components import Component, read_component
-from channel_tools.provenance.inventory import Inventory
+from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.extras import needs_extra
 from channel_tools.system.files import sha256_of_file

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from channel_tools.provenance.components import Component, read_component
-from channel_tools.provenance.inventory import Inventory
+from channel_tools.provenance.components import Component, Inventory, read_component
 from channel_tools.provenance.licenses import license_row, spdx_expression
 from channel_tools.system.errors import CommandError, IntegrityError, UsageError
 from channel_tools.workflow.inventory import make_document, take_inventory
