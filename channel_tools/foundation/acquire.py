@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from channel_tools.foundation.apt import DEB_ARCHITECTURES, OTHER_FOUNDATION, Apt, complaints
+from channel_tools.foundation.model import reachable
 from channel_tools.foundation.plan import project_of
 from channel_tools.foundation.pypi import MACHINES, Pip, pip_error
 from channel_tools.system.errors import FoundationError, IntegrityError, NetworkError
@@ -211,15 +212,12 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArti
 
 def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
     """The projects that requirements lead to, as far as ``taken`` says what each requires."""
-    needed: set[str] = set()
-    waiting = [project_of(requirement) for requirement in requirements]
-    while waiting:
-        project = waiting.pop()
-        if project not in needed:
-            needed.add(project)
-            if (file := taken.get(("wheel", project))) is not None:
-                waiting += [project_of(requirement) for requirement in file.requires]
-    return needed
+
+    def required_by(project: str) -> Iterable[str]:
+        file = taken.get(("wheel", project))
+        return () if file is None else map(project_of, file.requires)
+
+    return reachable(map(project_of, requirements), required_by)
 
 
 def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress) -> None:

@@ -29,6 +29,7 @@ from channel_tools.foundation.acquire import (
 )
 from channel_tools.foundation.codes import engine_digest, step_digest
 from channel_tools.foundation.combinations import given_python, plan_combinations, resolve_combinations
+from channel_tools.foundation.model import names_in, reachable
 from channel_tools.foundation.plan import PYTHON, WHEEL_STEP, PackagePlan, plan_packages
 from channel_tools.foundation.record import (
     RECORD_NAME,
@@ -325,13 +326,7 @@ def _in_making_order(
     """What the table's python needs to run, that python, and the others."""
     own = [plan for plan in plans if plan.combination is None]
     by_name = {plan.entry.name: plan for plan in own}
-    needed: set[str] = set()
-    waiting = [PYTHON] if PYTHON in by_name else []
-    while waiting:
-        name = waiting.pop()
-        if name in by_name and name not in needed:
-            needed.add(name)
-            waiting += [spec.split()[0] for spec in by_name[name].depends]
+    needed = reachable([PYTHON], lambda name: names_in(by_name[name].depends if name in by_name else ()))
     needs = [plan for plan in own if plan.entry.name in needed - {PYTHON}]
     python = [plan for plan in own if plan.entry.name in needed & {PYTHON}]
     return needs, python, [plan for plan in plans if plan not in needs and plan not in python]

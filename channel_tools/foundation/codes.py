@@ -18,7 +18,7 @@ import zstandard
 import channel_tools
 from channel_tools.conda.writer import DEFAULT_LEVEL, WRITER_VERSION
 from channel_tools.foundation import repairs
-from channel_tools.foundation.model import DATA_FOLDER
+from channel_tools.foundation.model import DATA_FOLDER, reachable
 
 _PACKAGE = "channel_tools"
 _SHARED_MODULES = ("channel_tools.system.elf",)
@@ -52,14 +52,7 @@ def step_digest(step: str) -> str:
 
 def _with_imports(module: str) -> set[str]:
     """The module and those of channel_tools.foundation.repairs that it imports, in turn."""
-    found: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in found and _is_counted(name):
-            found.add(name)
-            waiting += _imported(name)
-    return found or {module}
+    return reachable([module], lambda name: _imported(name) if _is_counted(name) else [])
 
 
 def _imported(module: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from channel_tools.foundation.model import Combination, Entry, RunExports
+from channel_tools.foundation.model import Combination, Entry
 from channel_tools.foundation.plan import PYTHON, PackagePlan, plan_packages, project_of
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import FoundationError
@@ -154,12 +154,6 @@ def given_python(path: Path, index: Mapping[str, object], combination: Combinati
         version=version,
         build=build,
         subdir=str(index["subdir"]),
-        taken=(),
-        depends=(),
-        python_depends=(),
-        constrains=(),
-        run_exports=RunExports(),
         holds_bytecode=True,
-        digest="",
         combination=combination,
     )

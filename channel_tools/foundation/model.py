@@ -47,6 +47,23 @@ def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Ite
     return tuple(pair for pair in (Combination(python=a, pytorch=b) for a, b in pairs) if pair != default)
 
 
+def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
+    """The names in ``start`` and all that they lead to, in turn."""
+    found: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += leads_to(name)
+    return found
+
+
+def names_in(specs: Iterable[str]) -> list[str]:
+    """The names of the packages that MatchSpecs are on."""
+    return [spec.split()[0] for spec in specs]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableSummary:
     """What planning wants to know of the program's table."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from channel_tools.conda.package import NOARCH, PackageKey
-from channel_tools.foundation.model import Combination, Entry, RunExports
+from channel_tools.foundation.model import Combination, Entry, RunExports, names_in
 from channel_tools.foundation.table import FoundationTable, entry_value
 from channel_tools.foundation.wheel import is_pure_wheel
 from channel_tools.system.errors import ConfigError
@@ -49,15 +49,15 @@ class PackagePlan:
     version: str
     build: str
     subdir: str
-    taken: tuple[LockedArtifact, ...]
-    depends: tuple[str, ...]
-    python_depends: tuple[str, ...]
-    """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
-    constrains: tuple[str, ...]
-    run_exports: RunExports
     holds_bytecode: bool
     """Whether the table's python compiles its modules: it is a package of that one python, or python itself."""
-    digest: str
+    taken: tuple[LockedArtifact, ...] = ()
+    depends: tuple[str, ...] = ()
+    python_depends: tuple[str, ...] = ()
+    """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
+    constrains: tuple[str, ...] = ()
+    run_exports: RunExports = field(default_factory=RunExports)
+    digest: str = ""
     combination: Combination | None = None
     """What it was planned for; None: the table's own Python and PyTorch."""
 
@@ -108,8 +108,8 @@ def _required_names(table: FoundationTable, wheels: Mapping[str, LockedArtifact]
     first = {project_of(text): entry.name for entry in reversed(optional.values()) for text in entry.wheels}
     required = {first[project] for project in wheels if project in first}
     for name in list(required):
-        named = (spec.split()[0] for spec in optional[name].depends)
-        required.update(other for other in named if other in optional and not _has_files(optional[other]))
+        named = (other for other in names_in(optional[name].depends) if other in optional)
+        required.update(other for other in named if not _has_files(optional[other]))
     return required
 
 
@@ -185,7 +185,6 @@ class _Planner:
             subdir=NOARCH if entry.noarch else self._subdir,
             taken=files,
             depends=self._expanded(entry, entry.depends),
-            python_depends=(),
             constrains=self._expanded(entry, entry.constrains),
             run_exports=RunExports(
                 weak=self._expanded(entry, entry.run_exports.weak),
@@ -193,7 +192,6 @@ class _Planner:
                 noarch=self._expanded(entry, entry.run_exports.noarch),
             ),
             holds_bytecode=PYTHON in self.entries and (entry.name == PYTHON or "{py}" in self._template(entry, files)),
-            digest="",
         )
         self._check_depends(draft)
         draft = replace(

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from channel_tools.foundation.model import DATA_FOLDER, Combination, Entry, RunExports, combinations_of
+from channel_tools.foundation.model import (
+    DATA_FOLDER,
+    Combination,
+    Entry,
+    RunExports,
+    combinations_of,
+    names_in,
+    reachable,
+)
 from channel_tools.system.errors import ConfigError, UsageError, nearest_names_hint
 from channel_tools.system.yamlfile import YamlDocument, read_yaml
 
@@ -74,16 +82,11 @@ class FoundationTable:
                     f"the foundation's table has no package and no combination {name!r}",
                     hint=nearest_names_hint(name, [*rows, *combinations], what="name"),
                 )
-        waiting = [entry.name for entry in self.wanted] + sorted(rows.keys() & set(names))
-        reached: set[str] = set()
-        while waiting:
-            name = waiting.pop()
-            if name in rows and name not in reached:
-                reached.add(name)
-                waiting += [spec.split()[0] for spec in rows[name].depends]
+        wanted = {*(entry.name for entry in self.wanted), *(rows.keys() & set(names))}
+        reached = reachable(wanted, lambda name: names_in(rows[name].depends if name in rows else ()))
         return replace(
             self,
-            asked=frozenset(name for name in reached if rows[name].optional),
+            asked=frozenset(name for name in reached & rows.keys() if rows[name].optional),
             asked_combinations=tuple(one for name, one in sorted(combinations.items()) if name in names),
         )
 
@@ -102,6 +105,11 @@ class FoundationTable:
         if self.asked_combinations:
             value["combinations"] = [sorted(self.combined), [one.name for one in self.asked_combinations]]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _texts(description: str) -> Any:  # noqa: ANN401 - as Field
+    """A list of texts in the table, empty where it is left out."""
+    return Field(default_factory=list, description=description)
 
 
 class _Strict(BaseModel):
@@ -124,34 +132,21 @@ class _Row(_Strict):
 
     model_config = ConfigDict(title="Package")
 
-    debs: list[str] = Field(
-        default_factory=list, description="Debian binary packages, unpacked over each other in this order."
-    )
-    wheels: list[str] = Field(default_factory=list, description="Projects on PyPI, with an optional version specifier.")
+    debs: list[str] = _texts("Debian binary packages, unpacked over each other in this order.")
+    wheels: list[str] = _texts("Projects on PyPI, with an optional version specifier.")
     version: str | None = Field(
         default=None, description="The package's version; by default that of the first deb or wheel."
     )
-    depends: list[str] = Field(
-        default_factory=list, description="MatchSpecs on other rows; a wheel's own requirements are added."
-    )
-    constrains: list[str] = Field(
-        default_factory=list, description="MatchSpecs that hold where these packages are installed as well."
-    )
+    depends: list[str] = _texts("MatchSpecs on other rows; a wheel's own requirements are added.")
+    constrains: list[str] = _texts("MatchSpecs that hold where these packages are installed as well.")
     run_exports: _RunExportsRow = Field(default_factory=_RunExportsRow)
-    keep: list[str] = Field(
-        default_factory=list,
-        description="Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` "
-        "matches ``/``.",
+    keep: list[str] = _texts(
+        "Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` matches ``/``."
     )
-    drop: list[str] = Field(
-        default_factory=list, description="Globs on paths in the prefix, applied after the repairs: what to leave out."
-    )
-    skip: list[str] = Field(
-        default_factory=list, description="Globs on paths in the .deb or wheel that are never unpacked."
-    )
-    repairs: list[str] = Field(
-        default_factory=list,
-        description="Steps that make the unpacked tree work at any prefix, in order: the names in foundation/repairs.",
+    drop: list[str] = _texts("Globs on paths in the prefix, applied after the repairs: what to leave out.")
+    skip: list[str] = _texts("Globs on paths in the .deb or wheel that are never unpacked.")
+    repairs: list[str] = _texts(
+        "Steps that make the unpacked tree work at any prefix, in order: the names in foundation/repairs."
     )
     build: str = Field(
         default="h{hash}_0",
@@ -171,10 +166,8 @@ class _Combinations(_Strict):
 
     model_config = ConfigDict(title="Combinations")
 
-    python: list[_Minor] = Field(
-        default_factory=list, description="Pythons beside the header's, which a recipe builds."
-    )
-    pytorch: list[str] = Field(default_factory=list, description="Releases of PyTorch beside that of its row.")
+    python: list[_Minor] = _texts("Pythons beside the header's, which a recipe builds.")
+    pytorch: list[str] = _texts("Releases of PyTorch beside that of its row.")
     packages: list[str] = Field(description="The rows that are made anew for each.")
 
 
@@ -319,25 +312,6 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
             raise document.error(
                 message, *where, "repairs", index, hint=nearest_names_hint(step, known_repairs, what="repair step")
             )
-    return Entry(
-        name=name,
-        line=document.line_of(*where),
-        path=document.path,
-        debs=tuple(row.debs),
-        wheels=tuple(row.wheels),
-        version=row.version,
-        depends=tuple(row.depends),
-        constrains=tuple(row.constrains),
-        run_exports=RunExports(
-            weak=tuple(row.run_exports.weak),
-            strong=tuple(row.run_exports.strong),
-            noarch=tuple(row.run_exports.noarch),
-        ),
-        keep=tuple(row.keep),
-        drop=tuple(row.drop),
-        skip=tuple(row.skip),
-        repairs=tuple(row.repairs),
-        build=row.build,
-        noarch=row.noarch,
-        optional=row.optional,
-    )
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row}
+    values["run_exports"] = RunExports(**{kind: tuple(specs) for kind, specs in row.run_exports})
+    return Entry(name=name, line=document.line_of(*where), path=document.path, **values)

@@ -22,7 +22,7 @@ from channel_tools.system.errors import FoundationError
 from channel_tools.system.files import walk_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 UNKNOWN_LICENSE = "LicenseRef-see-license-files"
 _LICENSE_FILE = re.compile(r"(?:licen[cs]es?/.+|(?:licen[cs]e|copying|notice|copyright)[^/]*)", re.IGNORECASE)
@@ -54,16 +54,8 @@ def prune(tree: Path, *, keep: Sequence[str], drop: Sequence[str]) -> None:
             Path(folder).rmdir()
 
 
-def _matcher(globs: Sequence[str]) -> _Match:
-    return _Match(re.compile("|".join(f"(?:{fnmatch.translate(glob)[:-2]}(?:/.*)?\\Z)" for glob in globs) or r"(?!)"))
-
-
-class _Match:
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
-
-    def __call__(self, name: str) -> bool:
-        return self._pattern.match(name) is not None
+def _matcher(globs: Sequence[str]) -> Callable[[str], object]:
+    return re.compile("|".join(f"(?:{fnmatch.translate(glob)[:-2]}(?:/.*)?\\Z)" for glob in globs) or r"(?!)").match
 
 
 def deb_licenses(tree: Path, debs: Sequence[str], destination: Path) -> str:
@@ -116,8 +108,8 @@ def _from_classifiers(metadata: Mapping[str, object]) -> str:
     return names[0] if names else UNKNOWN_LICENSE
 
 
-def glibc_requirement(tree: Path) -> str | None:
-    """``__glibc >=2.34,<3.0.a0`` for the newest symbol version in ``tree``; None when nothing asks for glibc.
+def glibc_requirements(tree: Path) -> list[str]:
+    """``__glibc >=2.34,<3.0.a0`` for the newest symbol version in ``tree``; none when nothing asks for glibc.
 
     The sysroot's own libraries do not count: they are linked against, never loaded.
     """
@@ -126,6 +118,4 @@ def glibc_requirement(tree: Path) -> str | None:
         for path, info in dynamic_elf_files(tree)
         if _SYSROOT not in path.relative_to(tree).parts and (newest := newest_glibc(info.symbol_versions))
     ]
-    if not found:
-        return None
-    return f"__glibc >={'.'.join(str(part) for part in max(found))},<3.0.a0"
+    return [f"__glibc >={'.'.join(map(str, max(found)))},<3.0.a0"] if found else []

@@ -19,7 +19,7 @@ from channel_tools.foundation.bytecode import compile_modules
 from channel_tools.foundation.model import RepairContext
 from channel_tools.foundation.record import recorded
 from channel_tools.foundation.repairs import REPAIRS
-from channel_tools.foundation.tree import deb_licenses, glibc_requirement, prune, tree_files, wheel_licenses
+from channel_tools.foundation.tree import deb_licenses, glibc_requirements, prune, tree_files, wheel_licenses
 from channel_tools.foundation.unpack import unpack_deb
 from channel_tools.foundation.wheel import WheelContent, site_packages, unpack_wheel, write_record
 from channel_tools.system.errors import ChannelToolsError, FoundationError
@@ -56,11 +56,10 @@ class PackageJob:
 
 @dataclass(kw_only=True, slots=True)
 class _Unpacked:
-    """What the .debs and wheels of one package state: newest time, licenses, entry points."""
+    """What the .debs and wheels of one package state: times, licenses, and what the wheels do."""
 
-    newest_s: int = _EPOCH_S
+    times_s: list[int] = field(default_factory=list)
     licenses: list[str] = field(default_factory=list)
-    entry_points: list[str] = field(default_factory=list)
     wheels: list[WheelContent] = field(default_factory=list)
 
 
@@ -97,19 +96,16 @@ def make_package(job: PackageJob) -> RecordedPackage:
 def _unpack(job: PackageJob, tree: Path, licenses: Path) -> _Unpacked:
     entry = job.plan.entry
     unpacked = _Unpacked()
-    newest: list[int] = []
     for taken, source in zip(job.plan.taken, job.sources, strict=True):
         if taken.kind == "deb":
-            newest.append(unpack_deb(source, tree, skip=entry.skip))
+            unpacked.times_s.append(unpack_deb(source, tree, skip=entry.skip))
             continue
         content = unpack_wheel(source, tree, python=job.python, skip=entry.skip)
         unpacked.wheels.append(content)
-        unpacked.entry_points += content.entry_points
         unpacked.licenses.append(wheel_licenses(tree, content.dist_info, dict(content.metadata), licenses))
-        newest.append(content.newest_s)
+        unpacked.times_s.append(content.newest_s)
     if entry.debs:
         unpacked.licenses.append(deb_licenses(tree, entry.debs, licenses))
-    unpacked.newest_s = max(newest, default=_EPOCH_S)
     return unpacked
 
 
@@ -141,22 +137,16 @@ def _metadata(job: PackageJob, tree: Path, unpacked: _Unpacked) -> PackageMetada
         version=plan.version,
         build=plan.build,
         subdir=plan.subdir,
-        depends=tuple(sorted({*_depends(job, tree, unpacked), *_host_requirements(tree)})),
+        depends=tuple(sorted({*_depends(job, tree, unpacked), *glibc_requirements(tree)})),
         constrains=plan.constrains,
         license=" AND ".join(dict.fromkeys(unpacked.licenses)) or None,
-        timestamp_ms=unpacked.newest_s * 1000,
+        timestamp_ms=max(unpacked.times_s, default=_EPOCH_S) * 1000,
         noarch=_noarch(plan),
         python_site_packages_path=site_packages(job.python, is_pure=False) if entry.name == "python" else None,
         run_exports=dataclasses.asdict(plan.run_exports),
-        entry_points=tuple(unpacked.entry_points),
+        entry_points=tuple(point for content in unpacked.wheels for point in content.entry_points),
         about=_about(plan, unpacked),
     )
-
-
-def _host_requirements(tree: Path) -> tuple[str, ...]:
-    """The host's glibc, where the package's files ask for one."""
-    glibc = glibc_requirement(tree)
-    return () if glibc is None else (glibc,)
 
 
 def _noarch(plan: PackagePlan) -> Literal["python", "generic"] | None:
