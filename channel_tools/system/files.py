@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 TEMPORARY_PREFIX = ".tmp-"
-_CHUNK_BYTES = 1 << 20
 _TAIL_BYTES = 256 << 10
 _SYNC_EACH_LIMIT = 64
 _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -174,11 +173,8 @@ def _write_new(path: Path, content: bytes) -> Path:
 
 def sha256_of_file(path: Path) -> str:
     """The sha256 of a file's bytes in hexadecimal, read in chunks."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    with path.open("rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_first_line(path: Path, *, limit_bytes: int = 4096, wait_s: float = 10.0) -> bytes:

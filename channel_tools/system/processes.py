@@ -380,13 +380,18 @@ class ProcessEntry:
     """It has ended, and waits to be collected."""
 
 
+def stat_fields(process: int | str) -> list[str]:
+    """What /proc says of a process: its state, parent, group ... Raises OSError for one that has ended."""
+    text = Path("/proc", str(process), "stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()  # "pid (command) state ...": the command may hold spaces and brackets
+
+
 def all_processes() -> Iterator[ProcessEntry]:
     """Every process of the machine."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):  # it ended meanwhile
-                # "pid (command) state parent group ...": the command may hold spaces and brackets
-                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                fields = stat_fields(folder.name)
                 yield ProcessEntry(
                     number=int(folder.name), parent=int(fields[1]), group=int(fields[2]), is_zombie=fields[0] == "Z"
                 )

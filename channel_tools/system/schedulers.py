@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from channel_tools.system.processes import CommandResult
+
 SchedulerName = Literal["slurm", "pbs"]
 _LIMIT_S = 120.0
 # squeue's states of a job that has ended by something else than its script, as sentences about it
@@ -110,24 +112,19 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Slurm:
+class _Slurm:
     """sbatch, squeue, scancel."""
 
     environ: Mapping[str, str]
     name: SchedulerName = "slurm"
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
-        """See Scheduler.submit."""
         command = ["sbatch", "--parsable", *options, str(script)]
         return _job_id("sbatch", _SLURM_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
 
     def state(self, job: str) -> JobState:
-        """See Scheduler.state."""
         command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
-        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
-        if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
-            raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
-        if (said := _SLURM_STATE.search(asked.stdout)) is None:
+        if (said := _SLURM_STATE.search(_asked(command, self.environ).stdout)) is None:
             return JobState(phase="ended", words="not known any more")
         state, reason, nodes = said.groups()
         if state in _SLURM_ENDED:
@@ -137,37 +134,28 @@ class Slurm:
         return JobState(phase="running", words=f"{state} on {nodes}")
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        """See Scheduler.stuck."""
         command = ["squeue", "--noheader", "--states=PENDING", f"--jobs={','.join(jobs)}", "--format=%i|%r"]
-        asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
-        if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
-            raise CommandError(f"squeue: exit status {asked.returncode}\n{asked.tail()}")
-        found = [line.partition("|") for line in asked.stdout.splitlines()]
+        found = [line.partition("|") for line in _asked(command, self.environ).stdout.splitlines()]
         return {job: reason for job, _, reason in found if job in jobs and _stuck_in_slurm(reason)}
 
     def cancel_command(self, job: str) -> list[str]:
-        """See Scheduler.cancel_command."""
         return ["scancel", job]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pbs:
+class _Pbs:
     """qsub, qstat, qdel of OpenPBS and PBS Professional."""
 
     environ: Mapping[str, str]
     name: SchedulerName = "pbs"
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
-        """See Scheduler.submit."""
         command = ["qsub", *options, str(script)]
         return _job_id("qsub", _PBS_JOB, run_command(command, env=self.environ, timeout_s=_LIMIT_S).stdout)
 
     def state(self, job: str) -> JobState:
-        """See Scheduler.state."""
-        asked = run_command(["qstat", "-x", "-f", job], env=self.environ, timeout_s=_LIMIT_S, check=False)
+        asked = _asked(["qstat", "-x", "-f", job], self.environ)
         if asked.returncode:
-            if not _NOT_KNOWN.search(asked.stderr):
-                raise CommandError(f"qstat: exit status {asked.returncode}\n{asked.tail()}")
             return JobState(phase="ended", words="not known any more")
         attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(asked.stdout)))
         state = attributes.get("job_state", "")
@@ -181,14 +169,12 @@ class Pbs:
         return JobState(phase="waiting", words=words, stuck=where if where.startswith(_PBS_NEVER) else "")
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        """See Scheduler.stuck."""
         command = ["qstat", "-x", "-f", *jobs]  # it fails where one of them is not known any more
         asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
         comments = _PBS_COMMENT.findall(_unwrapped(asked.stdout))
         return {job: comment for job, comment in comments if job in jobs and comment.startswith(_PBS_NEVER)}
 
     def cancel_command(self, job: str) -> list[str]:
-        """See Scheduler.cancel_command."""
         return ["qdel", job]
 
 
@@ -200,6 +186,14 @@ def remedy_for(reason: str) -> Literal["fewer jobs", "less", ""]:
 def _stuck_in_slurm(reason: str) -> str:
     """The reason of a waiting job, unless it waits for its turn."""
     return "" if _SLURM_TURN.fullmatch(reason) else reason
+
+
+def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
+    """What the scheduler said of jobs. Raises CommandError where it failed for more than one that it does not know."""
+    asked = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
+    if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
+        raise CommandError(f"{command[0]}: exit status {asked.returncode}\n{asked.tail()}")
+    return asked
 
 
 def _job_id(client: str, pattern: re.Pattern[str], said: str) -> str:
@@ -234,7 +228,7 @@ def _pbs_end(status: str) -> str:
 
 def scheduler_of(name: SchedulerName, environ: Mapping[str, str]) -> Scheduler:
     """The scheduler of that name, its commands looked for on the PATH of ``environ``."""
-    return Slurm(environ=environ) if name == "slurm" else Pbs(environ=environ)
+    return _Slurm(environ=environ) if name == "slurm" else _Pbs(environ=environ)
 
 
 def status_command(name: SchedulerName) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from channel_tools.system.errors import ChannelToolsError
-from channel_tools.system.processes import PR_SET_PDEATHSIG, all_processes
+from channel_tools.system.processes import PR_SET_PDEATHSIG, all_processes, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -212,7 +212,7 @@ def _resident_bytes(process_id: int) -> int:
 def processor_ticks(process_id: int) -> int:
     """How much of a processor a process has used, in the kernel's ticks; 0 for one that has ended."""
     try:
-        fields = Path("/proc", str(process_id), "stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(process_id)
     except OSError:
         return 0
     return int(fields[11]) + int(fields[12])

@@ -25,6 +25,7 @@ from channel_tools.conda.repodata import encode_json
 from channel_tools.publish.store import NO_CONDITIONS_HINT, Served
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ChannelError, ChannelToolsError
+from channel_tools.system.processes import stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -258,8 +259,7 @@ def _machine() -> str:
 def _start_of(process: int) -> str:
     """When a process began, in the kernel's own words; empty when there is none."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = stat_fields(process)
     except OSError:
         return ""
-    fields = state.rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]

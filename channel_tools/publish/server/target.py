@@ -8,7 +8,6 @@ missing, each file from where it was cut off.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
@@ -33,6 +32,7 @@ from channel_tools.publish.server.protocol import (
 from channel_tools.system.errors import IntegrityError, NetworkError
 from channel_tools.system.files import sha256_of_file
 from channel_tools.system.progress import SilentProgress
+from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,17 +136,8 @@ class ServerTarget:
 
     def _send_all(self, files: list[PackageFile], job: JobResponse, progress: Progress) -> None:
         total = sum(file.size_bytes - job.missing[str(file.key)] for file in files)
-        with (
-            progress.task("upload", total=total, unit="bytes") as task,
-            ThreadPoolExecutor(_AT_ONCE) as threads,
-        ):
-            futures = [threads.submit(self._send, file, job, task) for file in files]
-            try:
-                for future in futures:
-                    future.result()
-            finally:
-                for future in futures:
-                    future.cancel()
+        with progress.task("upload", total=total, unit="bytes") as task:
+            run_in_threads(lambda file: self._send(file, job, task), files, threads=_AT_ONCE)
 
     def _send(self, file: PackageFile, job: JobResponse, task: Task) -> None:
         """Send one file, from where the server has it on, as often as that gets further."""

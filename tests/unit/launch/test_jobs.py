@@ -14,7 +14,7 @@ import pytest
 from channel_tools.launch.hosts import hosts_of_the_job
 from channel_tools.launch.jobs import JobFolder, Listener, run_job_script
 from channel_tools.system.errors import CommandError, JobError, signals_raised
-from channel_tools.system.schedulers import JobState, Pbs, SchedulerName, Slurm, snakemake_status
+from channel_tools.system.schedulers import JobState, SchedulerName, scheduler_of, snakemake_status
 
 
 def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
@@ -50,27 +50,27 @@ def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
     ],
 )
 def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
-    assert Slurm(environ=write_client(tmp_path, "squeue", said)).state("7") == state
+    assert scheduler_of("slurm", write_client(tmp_path, "squeue", said)).state("7") == state
 
 
 @pytest.mark.parametrize(
     ("client", "scheduler", "said", "job"),
     [
-        ("sbatch", Slurm, "a notice of the site\n7;cluster", "7"),
-        ("qsub", Pbs, "a notice of the site\n7[].server\n", "7[].server"),
+        ("sbatch", "slurm", "a notice of the site\n7;cluster", "7"),
+        ("qsub", "pbs", "a notice of the site\n7[].server\n", "7[].server"),
     ],
 )
 def test_a_submitted_jobs_id_is_found_among_a_sites_notices(
-    client: str, scheduler: type[Slurm | Pbs], said: str, job: str, tmp_path: Path
+    client: str, scheduler: SchedulerName, said: str, job: str, tmp_path: Path
 ) -> None:
-    assert scheduler(environ=write_client(tmp_path, client, said)).submit(tmp_path / "job.sh", []) == job
+    assert scheduler_of(scheduler, write_client(tmp_path, client, said)).submit(tmp_path / "job.sh", []) == job
     with pytest.raises(CommandError, match=f"{client}: names no job: found 'a notice'"):
-        scheduler(environ=write_client(tmp_path, client, "a notice")).submit(tmp_path / "job.sh", [])
+        scheduler_of(scheduler, write_client(tmp_path, client, "a notice")).submit(tmp_path / "job.sh", [])
 
 
 def test_slurms_reasons_are_told_of_the_jobs_that_were_asked_for_whatever_else_squeue_prints(tmp_path: Path) -> None:
     said = "a notice of the site\n6|PartitionTimeLimit\n7|ReqNodeNotAvail, UnavailableNodes:n|1\n8|Priority"
-    asked = Slurm(environ=write_client(tmp_path, "squeue", said)).stuck(["7", "8"])
+    asked = scheduler_of("slurm", write_client(tmp_path, "squeue", said)).stuck(["7", "8"])
     assert asked == {"7": "ReqNodeNotAvail, UnavailableNodes:n|1"}
 
 
@@ -111,14 +111,14 @@ def attributes(**values: str) -> str:
     ],
 )
 def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:
-    assert Pbs(environ=write_client(tmp_path, "qstat", said)).state("7.server") == state
+    assert scheduler_of("pbs", write_client(tmp_path, "qstat", said)).state("7.server") == state
 
 
 def test_only_jobs_that_will_not_have_their_turn_are_stuck(tmp_path: Path) -> None:
     turns = ("Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "QOSMaxCpuPerUserLimit")
     stuck = ("PartitionTimeLimit", "MaxMemPerLimit", "QOSMaxCpuPerJobLimit", "AssocMaxWallDurationPerJobLimit")
     lines = [f"{number}|{reason}" for number, reason in enumerate((*turns, *stuck))]
-    slurm = Slurm(environ=write_client(tmp_path, "squeue", "\n".join(lines)))
+    slurm = scheduler_of("slurm", write_client(tmp_path, "squeue", "\n".join(lines)))
     asked = [str(number) for number in range(len(lines))]
     assert slurm.stuck(asked) == {str(number): reason for number, reason in enumerate(stuck, start=len(turns))}
     said = [
@@ -126,16 +126,16 @@ def test_only_jobs_that_will_not_have_their_turn_are_stuck(tmp_path: Path) -> No
         "Job Id: 8.server\n    job_state = R\n    exec_host = a/0\n",
         "Job Id: 9.server\n    job_state = Q\n    comment = Can Never Run: Insufficient amount of resou\n\trce: mem\n",
     ]
-    pbs = Pbs(environ=write_client(tmp_path, "qstat", "\n".join(said)))
+    pbs = scheduler_of("pbs", write_client(tmp_path, "qstat", "\n".join(said)))
     asked = ["7.server", "8.server", "9.server"]
     assert pbs.stuck(asked) == {"9.server": "Can Never Run: Insufficient amount of resource: mem"}
 
 
-@pytest.mark.parametrize(("client", "scheduler"), [("squeue", Slurm), ("qstat", Pbs)])
-def test_a_scheduler_that_fails_is_no_end(tmp_path: Path, client: str, scheduler: type[Slurm | Pbs]) -> None:
+@pytest.mark.parametrize(("client", "scheduler"), [("squeue", "slurm"), ("qstat", "pbs")])
+def test_a_scheduler_that_fails_is_no_end(tmp_path: Path, client: str, scheduler: SchedulerName) -> None:
     environ = write_client(tmp_path, client, "!Unable to contact the controller")
     with pytest.raises(CommandError, match="Unable to contact"):
-        scheduler(environ=environ).state("7")
+        scheduler_of(scheduler, environ).state("7")
 
 
 @dataclass
