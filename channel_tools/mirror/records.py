@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
@@ -22,6 +22,7 @@ import zstandard
 from channel_tools.channel.content import make_channeldata
 from channel_tools.channel.records import recorded_package
 from channel_tools.conda.addresses import local_path, without_credentials
+from channel_tools.conda.package import OLD_SUFFIX
 from channel_tools.conda.repodata import (
     REPODATA,
     REPODATA_ZST,
@@ -54,6 +55,11 @@ _LARGE_PART = 4
 """The whole index is read for more than 200 shards that are more than a quarter of all."""
 
 
+SubdirRecords = dict[str, "JsonObject"]
+"""Records of one subdir by file name, whose ending says in which format the package is."""
+_Row = TypeVar("_Row")
+
+
 class _Index(msgspec.Struct):
     """repodata.json, its records undecoded."""
 
@@ -61,36 +67,20 @@ class _Index(msgspec.Struct):
     packages_conda: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict, name="packages.conda")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SubdirRecords:
-    """Records of one subdir, by file name: of ``.conda`` packages, and of those in the old format."""
-
-    conda: dict[str, JsonObject] = field(default_factory=dict)
-    old: dict[str, JsonObject] = field(default_factory=dict)
-
-    def __contains__(self, file_name: str) -> bool:
-        return file_name in self.conda or file_name in self.old
-
-    def get(self, file_name: str) -> JsonObject | None:
-        """The record of a file."""
-        return self.conda.get(file_name) or self.old.get(file_name)
-
-    def without(self, file_name: str) -> SubdirRecords:
-        """The records of all other files."""
-        conda, old = ({name: row for name, row in rows.items() if name != file_name} for rows in (self.conda, self.old))
-        return SubdirRecords(conda=conda, old=old)
-
-    @property
-    def all(self) -> dict[str, JsonObject]:
-        """All records by file name."""
-        return {**self.old, **self.conda}
+def _by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row]]:
+    """Those of ``.conda`` files, and those of packages in the old format: indexes list them apart."""
+    conda = {name: row for name, row in rows.items() if not name.endswith(OLD_SUFFIX)}
+    return conda, {name: row for name, row in rows.items() if name not in conda}
 
 
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
     """repodata.json and run_exports.json of a subdir, by name: all that the other indexes can be made from."""
+    conda, old = _by_format(records)
+    exports = {name: row["run_exports"] for name, row in records.items() if "run_exports" in row}
+    conda_exports, old_exports = _by_format(exports)
     return {
-        REPODATA: encode_repodata(subdir, records.conda, old=records.old),
-        RUN_EXPORTS: encode_run_exports(subdir, _run_exports(records.conda), old=_run_exports(records.old)),
+        REPODATA: encode_repodata(subdir, conda, old=old),
+        RUN_EXPORTS: encode_run_exports(subdir, conda_exports, old=old_exports),
     }
 
 
@@ -106,10 +96,10 @@ def derived_index(subdir: str, records: SubdirRecords, plain: Mapping[str, bytes
 
 def channeldata(subdirs: Mapping[str, SubdirRecords]) -> bytes:
     """channeldata.json, as far as records tell."""
-    rows = {
-        subdir: {name: recorded_package(row) for name, row in records.all.items()}
-        for subdir, records in subdirs.items()
-    }
+    rows = {}
+    for subdir, records in subdirs.items():
+        conda, old = _by_format(records)
+        rows[subdir] = {name: recorded_package(row) for name, row in (old | conda).items()}
     return make_channeldata(rows)
 
 
@@ -118,7 +108,7 @@ def read_plain(path: Path) -> SubdirRecords:
     try:
         return parse_index(path.read_bytes())
     except FileNotFoundError:
-        return SubdirRecords()
+        return {}
     except msgspec.MsgspecError as err:
         hint = "import the last bundle again"
         raise ChannelError(f"{path}: the index cannot be read: {err}", hint=hint) from None
@@ -127,24 +117,17 @@ def read_plain(path: Path) -> SubdirRecords:
 def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
     """The records of a repodata.json for these file names (None: all), others unread. Raises msgspec.MsgspecError."""
     index = decode_json(content, _Index)
-    return SubdirRecords(conda=_decoded(index.packages_conda, names), old=_decoded(index.packages, names))
-
-
-def _decoded(rows: Mapping[str, msgspec.Raw], names: Collection[str] | None) -> dict[str, JsonObject]:
+    rows = index.packages | index.packages_conda
     wanted = rows if names is None else [name for name in sorted(names) if name in rows]
     return {name: decode_json(rows[name], dict[str, object]) for name in wanted}
 
 
-def _run_exports(records: Mapping[str, JsonObject]) -> dict[str, object]:
-    return {name: row["run_exports"] for name, row in records.items() if "run_exports" in row}
-
-
 def _shard_contents(records: SubdirRecords) -> dict[str, bytes]:
-    by_name: defaultdict[str, tuple[dict[str, JsonObject], dict[str, JsonObject]]] = defaultdict(lambda: ({}, {}))
-    for number, rows in enumerate((records.conda, records.old)):
-        for file_name, row in rows.items():
-            by_name[str(row["name"])][number][file_name] = row
-    return {name: encode_shard(conda, old=old) for name, (conda, old) in sorted(by_name.items())}
+    by_name: defaultdict[str, SubdirRecords] = defaultdict(dict)
+    for file_name, row in records.items():
+        by_name[str(row["name"])][file_name] = row
+    parts = {name: _by_format(rows) for name, rows in sorted(by_name.items())}
+    return {name: encode_shard(conda, old=old) for name, (conda, old) in parts.items()}
 
 
 def _pack(content: bytes) -> bytes:
@@ -158,7 +141,7 @@ def read_records(address: str, subdir: str, names: Collection[str] | None, clien
     IntegrityError for a damaged index.
     """
     if names is not None and not names:
-        return SubdirRecords()
+        return {}
     local = local_path(address)
     if local is not None:
         return _select(_local_index(local / subdir), names, where=f"{local / subdir}")
@@ -238,9 +221,8 @@ def _whole_index(client: HttpClient, base: str) -> bytes | None:
 def _from_shards(client: HttpClient, shards: _Shards, names: Collection[str] | None) -> SubdirRecords:
     with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
         found = list(pool.map(lambda sha256: _shard(client, shards.folder, sha256), shards.hashes))
-    conda = {name: row for shard in found for name, row in shard.conda.items() if names is None or name in names}
-    old = {name: row for shard in found for name, row in shard.old.items() if names is None or name in names}
-    return SubdirRecords(conda=dict(sorted(conda.items())), old=dict(sorted(old.items())))
+    rows = {name: row for shard in found for name, row in shard.items() if names is None or name in names}
+    return dict(sorted(rows.items()))
 
 
 def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
@@ -251,7 +233,7 @@ def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
         raise IntegrityError(message, hint="run the same command again")
     try:
         rows = decode_msgpack(_unpack(packed, url))
-        return SubdirRecords(conda=_plain(rows.get("packages.conda", {})), old=_plain(rows.get("packages", {})))
+        return _plain({**rows.get("packages", {}), **rows.get("packages.conda", {})})
     except (msgspec.MsgspecError, AttributeError, TypeError) as err:
         message = f"{without_credentials(url)}: the shard cannot be read: {err}"
         raise IntegrityError(message, hint="index the channel again") from None

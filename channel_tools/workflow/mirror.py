@@ -251,7 +251,7 @@ def _find(
     file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
     for channel in channels:
         for subdir in (NOARCH, *platforms):
-            for file_name, record in read_records(channel.address, subdir, file_names, client).all.items():
+            for file_name, record in read_records(channel.address, subdir, file_names, client).items():
                 sha256, size_bytes = record.get("sha256"), record.get("size")
                 if isinstance(sha256, str) and sha256 in names and isinstance(size_bytes, int):
                     yield channel.shown, PackageKey(subdir, file_name).ref(sha256, size_bytes)

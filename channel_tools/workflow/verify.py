@@ -85,7 +85,7 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
     verdicts = [
         _listed_verdict(f"{channel}/{subdir}/{name}", record, trust, client, now)
         for subdir in subdirs
-        for name, record in read_records(channel, subdir, names, client).all.items()
+        for name, record in read_records(channel, subdir, names, client).items()
     ]
     if not verdicts:
         raise UsageError(f"{without_credentials(address)}: no .conda file is listed there", hint="check the address")

@@ -254,7 +254,7 @@ def _plan_channel(
         record = records[key.subdir].get(key.file_name)
         if key not in wanted and record is not None and record.get("sha256") != received[key]:
             # replaced in the channel: the site's file is not the one that this record is of
-            records[key.subdir] = records[key.subdir].without(key.file_name)
+            del records[key.subdir][key.file_name]
             record = None
         if record is None:
             removed.append(key)

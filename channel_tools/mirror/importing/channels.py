@@ -33,7 +33,7 @@ from channel_tools.system.errors import UsageError
 from channel_tools.system.files import link_or_copy, sha256_of_file, write_bytes_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
@@ -98,10 +98,11 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
     for subdir in channel.subdirs:
         before = read_plain(folder / subdir / REPODATA)
         removed = {key.file_name for key in channel.removed if key.subdir == subdir}
-        listed[subdir] = _merged(before, read_plain(channel.incoming / subdir / REPODATA), removed=removed)
+        merged = sorted({**before, **read_plain(channel.incoming / subdir / REPODATA)}.items())
+        listed[subdir] = {name: row for name, row in merged if name not in removed}
         plain = plain_index(subdir, listed[subdir])
         derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
-        if before.all != listed[subdir].all or not (folder / subdir / REPODATA).is_file():
+        if before != listed[subdir] or not (folder / subdir / REPODATA).is_file():
             for name, content in {**derived, **plain}.items():  # shards and their index before the index of all
                 _write_if_changed(folder / subdir / name, content)
     _write_if_changed(folder / CHANNELDATA, channeldata(listed))
@@ -114,13 +115,6 @@ def put_in_place(source: Path, destination: Path) -> None:
             return
         destination.unlink()
     link_or_copy(source, destination)
-
-
-def _merged(before: SubdirRecords, new: SubdirRecords, *, removed: Collection[str]) -> SubdirRecords:
-    return SubdirRecords(
-        conda={name: row for name, row in sorted({**before.conda, **new.conda}.items()) if name not in removed},
-        old={name: row for name, row in sorted({**before.old, **new.old}.items()) if name not in removed},
-    )
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:
@@ -219,8 +213,8 @@ def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: Maintaine
     """Hotfix and yank where the bundle's index says otherwise than the target's."""
     patches = {}
     for subdir in channel.subdirs:
-        wanted = read_plain(channel.incoming / subdir / REPODATA).conda
-        found = read_records(how.address, subdir, wanted.keys(), how.client).conda
+        wanted = read_plain(channel.incoming / subdir / REPODATA)
+        found = read_records(how.address, subdir, wanted.keys(), how.client)
         patch = Patch(records={name: changes for name in found if (changes := _changes(found[name], wanted[name]))})
         if patch.records:
             patches[subdir] = patch

@@ -63,7 +63,7 @@ def read(address: str, names: set[str]) -> SubdirRecords:
 def test_few_records_come_from_their_shards(channel: Path) -> None:
     with served(channel) as (address, asked):
         found = read(address, {"toy-1.0-0.conda", "none-1.0-0.conda"})
-    assert list(found.all) == ["toy-1.0-0.conda"]
+    assert list(found) == ["toy-1.0-0.conda"]
     assert asked[0] == "repodata_shards.msgpack.zst"
     assert not [name for name in asked if name.startswith("repodata.json")]
     assert len(set(asked)) == 2
@@ -80,7 +80,7 @@ def test_many_records_come_from_one_index_and_are_the_same(channel: Path, monkey
         assert read(address, FILES) == from_shards
         (channel / SUBDIR / "repodata.json").unlink()
         assert read(address, FILES) == from_shards
-    assert set(from_shards.conda) == FILES
+    assert set(from_shards) == FILES
 
 
 def test_a_channel_without_any_index_is_named(channel: Path) -> None:
