@@ -33,10 +33,12 @@ from rattler.networking import (
 from channel_tools.conda.addresses import parse_address, without_credentials
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError
-from channel_tools.system.http import HttpClient, Retry, Timeouts, basic_authorization, netrc_authorization
+from channel_tools.system.http.client import HttpClient, basic_authorization, netrc_authorization
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from channel_tools.system.http.pace import Retry, Timeouts
 
 _TOKEN = re.compile(r"/t/([^/]+)(?=/|$)")
 _WEB_SCHEMES = frozenset({"http", "https"})

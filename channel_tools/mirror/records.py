@@ -38,14 +38,14 @@ from channel_tools.conda.repodata import (
 )
 from channel_tools.system.document import decode_json, decode_msgpack
 from channel_tools.system.errors import ChannelError, IntegrityError
-from channel_tools.system.http import MissingError
+from channel_tools.system.http.client import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from channel_tools.conda.contents import JsonObject
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
 
 _INDEX_LIMIT_BYTES = 4 << 30
 _SHARD_LIMIT_BYTES = 256 << 20

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Listing, Patch
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.page import PagedChannel
+    from channel_tools.page.write import PagedChannel
     from channel_tools.publish.model import PackageFile, PackageSet
     from channel_tools.system.progress import Progress
 

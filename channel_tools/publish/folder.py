@@ -18,7 +18,7 @@ from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.state import read_listing, read_state, subdirs_of
 from channel_tools.conda.addresses import local_path, parse_address
 from channel_tools.conda.package import PackageKey, sidecar_of
-from channel_tools.page import SETTINGS, follow_change, paged_folder
+from channel_tools.page.write import SETTINGS, follow_change, paged_folder
 from channel_tools.publish.channels import ChannelTarget, compare
 from channel_tools.publish.model import LABEL_FOLDER, MAIN_LABEL, label_path
 from channel_tools.system.errors import ChannelError, UsageError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
     from channel_tools.channel.state import SubdirState
-    from channel_tools.page import PagedChannel
+    from channel_tools.page.write import PagedChannel
     from channel_tools.publish.channels import Change, Comparison
     from channel_tools.system.progress import Progress
 

@@ -28,7 +28,8 @@ from channel_tools.sources.git import GitFetcher
 from channel_tools.sources.model import SUPPLY_HINT
 from channel_tools.system.errors import ChannelToolsError, CommandError, FoundationError, IntegrityError, NetworkError
 from channel_tools.system.files import disk_full_reported, exclusive_lock
-from channel_tools.system.http import Cancelled, Download, Retry, download
+from channel_tools.system.http.download import Cancelled, Download, download
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.processes import run_command
 from channel_tools.system.work_folder import temporary_folder
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from channel_tools.sources.model import NeededSource
     from channel_tools.sources.store import SourceStore
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress, Task
 
 _HELPER = "/usr/lib/apt/apt-helper"

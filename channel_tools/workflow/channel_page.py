@@ -10,18 +10,8 @@ from channel_tools.channel.results import read_builds
 from channel_tools.conda.addresses import channel_address, has_credentials, without_credentials
 from channel_tools.conda.package import PACKAGE_SUFFIX
 from channel_tools.matrix.load import read_stacks
-from channel_tools.page import (
-    PagedChannel,
-    PageReport,
-    ShownBandwidth,
-    ShownCheck,
-    ShownRun,
-    ShownStack,
-    TreeRecords,
-    add_page,
-    remember_records,
-)
-from channel_tools.page.model import INDEX_PAGE
+from channel_tools.page.model import INDEX_PAGE, ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
+from channel_tools.page.write import PagedChannel, PageReport, add_page, remember_records
 from channel_tools.publish.channels import ChannelTarget
 from channel_tools.publish.model import MAIN_LABEL
 from channel_tools.publish.target import open_target

@@ -34,7 +34,7 @@ from channel_tools.pins.files import read_lock
 from channel_tools.plan import current_platform
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import UsageError
-from channel_tools.system.http import RateLimit
+from channel_tools.system.http.pace import RateLimit
 from channel_tools.system.keys import read_passphrase
 from channel_tools.workflow.environment import InstallRequest, install_channels, variants_of
 from channel_tools.workflow.plan import PlanRequest, plan_request
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.exporting.plan import ChannelPackage, ExtraFile
     from channel_tools.mirror.format import Received, ToolWheels
     from channel_tools.pins import Lock
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress
     from channel_tools.system.settings import Settings
 

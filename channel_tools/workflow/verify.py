@@ -25,7 +25,7 @@ from channel_tools.plan import current_platform
 from channel_tools.provenance.statements import Subject
 from channel_tools.system.errors import ChannelToolsError, UsageError, VerificationError
 from channel_tools.system.files import sha256_of_file
-from channel_tools.system.http import MissingError
+from channel_tools.system.http.client import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from channel_tools.provenance.attestations import Verified
     from channel_tools.provenance.trust import Trust, TrustedKey
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
     from channel_tools.system.settings import Settings
 
 UNATTESTED_HINT = "ask those who build it for an attestation (channel_tools attest sign)"

@@ -21,7 +21,7 @@ from channel_tools.channel import channel_writer
 from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
-from channel_tools.page import ShownStack
+from channel_tools.page.model import ShownStack
 from tests.support.processes import PATIENCE_S
 from tests.support.programs import program
 from tests.unit.channel.toys import make_conda, new_channel, own

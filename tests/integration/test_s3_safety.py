@@ -19,7 +19,7 @@ from channel_tools.channel.maintenance import Retention
 from channel_tools.conda.repodata import encode_json
 from channel_tools.publish.bucket.lease import LeaseRecord, Owner
 from channel_tools.system.errors import ChannelError, ChannelToolsError, IntegrityError, NetworkError, UsageError
-from channel_tools.system.http import Timeouts
+from channel_tools.system.http.pace import Timeouts
 from tests.support.processes import PATIENCE_S
 from tests.support.s3 import ACCESS_KEY, ERROR, SECRET_KEY, After, Answer, Bucket, Request, Watch, publish, serve_s3
 from tests.unit.channel.toys import make_conda

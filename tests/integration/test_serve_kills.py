@@ -27,7 +27,7 @@ from channel_tools.publish.server.connection import SERVER_TIMEOUTS, ServerAddre
 from channel_tools.publish.server.target import ServerTarget
 from channel_tools.serve.uploads.store import JobStore, jobs_folder
 from channel_tools.system.errors import NetworkError
-from channel_tools.system.http import Retry
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.support.processes import RANDOM_KILLS
 from tests.support.readers import reader_faults

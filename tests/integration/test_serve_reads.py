@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from channel_tools.channel import add_set, channel_writer, create_channel
-from channel_tools.page import add_page, paged_folder
+from channel_tools.page.write import add_page, paged_folder
 from channel_tools.serve.access.tokens import default_tokens_file, revoke_token
 from tests.support.processes import PATIENCE_S, wait_for
 from tests.support.serving import Answer, Server, make_token, running

@@ -24,7 +24,7 @@ from channel_tools.plan import current_platform
 from channel_tools.sources.fetch import DebianSources, fetch_sources
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import FoundationError, NetworkError
-from channel_tools.system.http import Retry
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.integration.conftest import Served, build_into_output
 from tests.support.command_line import run_tool

@@ -36,7 +36,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.publish.s3.address import connect, open_s3, parse_bucket_address
-from channel_tools.system.http import Timeouts
+from channel_tools.system.http.pace import Timeouts
 from channel_tools.system.progress import SilentProgress
 
 ACCESS_KEY = "AKIATOYTOYTOYTOYTOY"

@@ -17,14 +17,15 @@ from channel_tools.conda.addresses import local_path
 from channel_tools.mirror.format import BundleFile
 from channel_tools.system.errors import ChannelError, IntegrityError
 from channel_tools.system.files import disk_full_reported, sha256_of_file
-from channel_tools.system.http import Cancelled, Download, download
+from channel_tools.system.http.download import Cancelled, Download, download
 from channel_tools.system.workers import run_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from channel_tools.system.http import HttpClient, RateLimit
+    from channel_tools.system.http.client import HttpClient
+    from channel_tools.system.http.pace import RateLimit
     from channel_tools.system.progress import Progress, Task
 
 PART_SUFFIX = ".part"

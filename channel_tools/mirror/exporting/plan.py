@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from channel_tools.conda.contents import JsonObject
     from channel_tools.mirror.format import ToolWheels
     from channel_tools.pins import Lock
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
 
 _log = logging.getLogger(__name__)
 

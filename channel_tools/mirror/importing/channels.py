@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.format import BundleChannel, BundleFile
     from channel_tools.publish.model import LabelPackage
     from channel_tools.publish.target import MaintainedTarget, Target
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress
 
 GONE = "not listed any more where the bundle comes from"

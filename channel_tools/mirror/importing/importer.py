@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from channel_tools.mirror.importing.site import ImportState, ImportTarget
     from channel_tools.mirror.metadata import TrustedBundle
     from channel_tools.pins import Lock
-    from channel_tools.system.http import HttpClient
+    from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.page import SETTINGS, PagedChannel
+from channel_tools.page.write import SETTINGS, PagedChannel
 from channel_tools.publish.store import ASK_AGAIN, Served, in_parallel
 from channel_tools.system.errors import IntegrityError
 

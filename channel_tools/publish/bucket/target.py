@@ -20,7 +20,7 @@ import msgspec
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.channel.records import Stamp
 from channel_tools.conda.package import RECORD_FIELD, SUFFIX, hashed_name, read_sidecar, sidecar_of
-from channel_tools.page import follow_change
+from channel_tools.page.write import follow_change
 from channel_tools.publish.bucket.label import LabelPlace, LabelWriter
 from channel_tools.publish.bucket.lease import DEFAULT_LEASE_S, DEFAULT_WAIT_S, Incoming, hold_lease, read_lease
 from channel_tools.publish.bucket.page import has_page, paged_label
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from channel_tools.channel.listing import Listing
     from channel_tools.channel.maintenance import Retention, RetentionPlan
     from channel_tools.channel.records import CachedPackage
-    from channel_tools.page import PagedChannel
+    from channel_tools.page.write import PagedChannel
     from channel_tools.publish.bucket.lease import Lease
     from channel_tools.publish.bucket.records import LabelRecords
     from channel_tools.publish.channels import Change

@@ -21,7 +21,7 @@ from channel_tools.publish.bucket.target import BucketTarget
 from channel_tools.publish.s3.client import S3Store
 from channel_tools.publish.store import CONNECTIONS
 from channel_tools.system.errors import UsageError
-from channel_tools.system.http import Timeouts
+from channel_tools.system.http.pace import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,12 +17,13 @@ from channel_tools.conda.clients import RATTLER_FILE, RATTLER_VARIABLE, split_cr
 from channel_tools.publish.server.protocol import ErrorResponse, encode, from_error_response
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, NetworkError, UsageError
-from channel_tools.system.http import TEMPORARY_STATUSES, Timeouts, TransientError, retry_after_s
+from channel_tools.system.http.client import TEMPORARY_STATUSES
+from channel_tools.system.http.pace import Timeouts, TransientError, retry_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from channel_tools.system.http import HttpClient, Response
+    from channel_tools.system.http.client import HttpClient, Response
 
 TOKEN_VARIABLE = "CHANNEL_TOOLS_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE_VARIABLE = "CHANNEL_TOOLS_TOKEN_FILE"  # noqa: S105

@@ -31,7 +31,8 @@ from channel_tools.mirror.importing.site import ImportTarget, VerifyReport, veri
 from channel_tools.mirror.keys import KeyFolder, Signing, create_keys, fingerprint, open_signing
 from channel_tools.pins import Lock, LockedPackage, PlatformLock
 from channel_tools.system.files import sha256_of_file
-from channel_tools.system.http import HttpClient, Retry, Timeouts
+from channel_tools.system.http.client import HttpClient
+from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.progress import SilentProgress
 from tests.unit.channel.toys import make_conda, new_channel, own
 

@@ -16,7 +16,8 @@ import pytest
 from channel_tools.conda.clients import ChannelCredentials
 from channel_tools.mirror.exporting.fetch import FetchOptions, RemoteFile, fetch_files
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
-from channel_tools.system.http import HttpClient, RateLimit, Timeouts
+from channel_tools.system.http.client import HttpClient
+from channel_tools.system.http.pace import RateLimit, Timeouts
 from channel_tools.system.progress import SilentProgress
 from tests.unit.mirror.bundles import http_client
 from tests.unit.sources.server import Served, serving

@@ -12,17 +12,8 @@ from types import MappingProxyType
 from channel_tools.channel import add_set, channel_writer
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
-from channel_tools.page import (
-    PageReport,
-    ShownBandwidth,
-    ShownCheck,
-    ShownRun,
-    ShownStack,
-    TreeRecords,
-    add_page,
-    follow_change,
-    paged_folder,
-)
+from channel_tools.page.model import ShownBandwidth, ShownCheck, ShownRun, ShownStack, TreeRecords
+from channel_tools.page.write import PageReport, add_page, follow_change, paged_folder
 from tests.unit.channel.toys import make_conda, own
 
 RECIPE = {

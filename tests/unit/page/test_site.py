@@ -22,7 +22,8 @@ from channel_tools.channel.maintenance import relist
 from channel_tools.channel.model import Channel
 from channel_tools.channel.results import BuildRecord
 from channel_tools.conda.package import write_sidecar
-from channel_tools.page import ShownStack, TreeRecords, follow_change, paged_folder, remember_records
+from channel_tools.page.model import ShownStack, TreeRecords
+from channel_tools.page.write import follow_change, paged_folder, remember_records
 from channel_tools.provenance.statements import Built, Run, Subject, provenance_statement
 from channel_tools.system.errors import ChannelError
 from channel_tools.system.files import sha256_of_file

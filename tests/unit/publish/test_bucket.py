@@ -20,7 +20,7 @@ from channel_tools.channel.maintenance import Retention
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import write_sidecar
-from channel_tools.page import add_page
+from channel_tools.page.write import add_page
 from channel_tools.publish.bucket import target as target_module
 from channel_tools.publish.bucket.lease import _myself
 from channel_tools.publish.bucket.records import (

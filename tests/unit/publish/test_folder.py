@@ -11,7 +11,7 @@ from channel_tools.channel import channel_writer, index_channel, open_channel, v
 from channel_tools.channel.publish import check_package
 from channel_tools.channel.records import CachedPackage
 from channel_tools.conda.package import sidecar_of, write_sidecar
-from channel_tools.page import add_page, paged_folder
+from channel_tools.page.write import add_page, paged_folder
 from channel_tools.publish.folder import FolderTarget
 from channel_tools.publish.model import PackageSet, PublishReport
 from channel_tools.system.errors import ChannelError, FoundationError, IntegrityError, UsageError

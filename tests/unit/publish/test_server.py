@@ -25,7 +25,7 @@ from channel_tools.system.errors import (
     UsageError,
     VerificationError,
 )
-from channel_tools.system.http import Retry, Timeouts
+from channel_tools.system.http.pace import Retry, Timeouts
 from channel_tools.system.progress import SilentProgress
 from tests.support.processes import PATIENCE_S
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted

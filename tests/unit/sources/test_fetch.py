@@ -14,7 +14,8 @@ from channel_tools.sources.fetch import SOURCE_RETRY, ByHash, DebianFile, fetch_
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import DiskFullError, IntegrityError, NetworkError
-from channel_tools.system.http import Cancelled, Download, Retry, download
+from channel_tools.system.http.download import Cancelled, Download, download
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.unit.sources.server import Served, serving
 from tests.unit.sources.toys import file_need, tar_gz

@@ -13,17 +13,9 @@ import pytest
 
 from channel_tools.conda.clients import make_http_client
 from channel_tools.system.errors import NetworkError
-from channel_tools.system.http import (
-    Download,
-    HttpClient,
-    MissingError,
-    RateLimit,
-    Retry,
-    TransientError,
-    download,
-    proxy_of,
-    retry_after_s,
-)
+from channel_tools.system.http.client import HttpClient, MissingError, proxy_of
+from channel_tools.system.http.download import Download, download
+from channel_tools.system.http.pace import RateLimit, Retry, TransientError, retry_after_s
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
 CONTENT = bytes(range(256)) * 1000

@@ -19,7 +19,8 @@ from channel_tools.sources.fetch import fetch_sources
 from channel_tools.sources.model import NeededSource
 from channel_tools.sources.store import SourceStore
 from channel_tools.system.errors import ChannelToolsError, NetworkError
-from channel_tools.system.http import HttpClient, Retry
+from channel_tools.system.http.client import HttpClient
+from channel_tools.system.http.pace import Retry
 from channel_tools.system.progress import SilentProgress
 from tests.support.scripted_server import Asked, Reply, ScriptedServer, scripted
 
