@@ -230,7 +230,7 @@ class _Run:
         self._end_if_stopped()
         with disk_full_reported(self.store.folder):
             self.store.incoming.mkdir(parents=True, exist_ok=True)
-        with self.store.locked(need):
+        with self.store.locked_entry(self.store.entry(need)):
             if self.store.find(need) is not None:  # another process has brought it meanwhile
                 return None
             return self._fetch_commit(need) if need.kind == "git" else self._fetch_file(need)

@@ -50,23 +50,16 @@ from channel_tools.system.files import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
     from channel_tools.sources.gitarchive import FindRepository
     from channel_tools.system.progress import Progress
 
 MANIFEST = "manifest.json"
 ORIGIN = ".origin.json"
+"""Beside a file: where it came from."""
 _LOCK_WAIT_S = 3600.0
 _SHORT = 12
 _FILE_MODE = 0o644
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """Where a file came from, beside it in the store."""
-
-    origin: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,13 +96,9 @@ class SourceStore:
         suffix = "-" + hashlib.sha256("\0".join(words).encode()).hexdigest()[:_SHORT] if words else ""
         return self.commits / f"{need.identity}{suffix}"
 
-    def locked(self, need: NeededSource) -> AbstractContextManager[None]:
-        """Hold the right to make or change a source's entry; others wait for it."""
-        return self.locked_entry(self.entry(need))
-
     @contextlib.contextmanager
     def locked_entry(self, entry: Path) -> Iterator[None]:
-        """Hold the right to make or change the entry in this folder."""
+        """Hold the right to make or change the entry in this folder; others wait for it."""
         lock_file = self.folder / ".locks" / f"{entry.name}.lock"
         with (
             disk_full_reported(self.folder),
@@ -141,13 +130,13 @@ class SourceStore:
             return self.manifest(need).origin
         path = self.entry(need) / ORIGIN
         try:
-            return decode_json(path.read_bytes(), Origin).origin
-        except (FileNotFoundError, msgspec.DecodeError):
+            return decode_json(path.read_bytes(), dict[str, str])["origin"]
+        except (FileNotFoundError, msgspec.DecodeError, KeyError):
             return "unknown"
 
     def add_file(self, file: Path, need: NeededSource, *, origin: str) -> StoredSource:
         """Copy a file in. Raises IntegrityError when its bytes are others, or an archive that must not be unpacked."""
-        with self.locked(need):
+        with self.locked_entry(self.entry(need)):
             return self.put_file(file, need, origin=origin)
 
     def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
@@ -168,12 +157,12 @@ class SourceStore:
             temporary.chmod(_FILE_MODE)
             for name in need.names:
                 check_archive(temporary, name=name)
-            write_bytes_atomically(entry / ORIGIN, msgspec.json.encode(Origin(origin=origin)))
+            write_bytes_atomically(entry / ORIGIN, msgspec.json.encode({"origin": origin}))
         return self.known(need)
 
     def add_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
         """Take a git source from local repositories, as write_archive finds them; its archive is proved before use."""
-        with self.locked(need):
+        with self.locked_entry(self.entry(need)):
             return self.put_commit(need, find, origin=origin)
 
     def put_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:

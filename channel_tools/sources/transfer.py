@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from channel_tools.sources.store import SourceStore, check_entry, files_in
+from channel_tools.sources.store import SourceStore, check_entry, files_in, stored_entries
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import IntegrityError, UsageError
 from channel_tools.system.files import atomic_path, disk_full_reported, sha256_of_file
@@ -97,7 +97,7 @@ def import_file(store: SourceStore, file: Path, *, dry_run: bool, progress: Prog
                 _unpack(source, staged, progress)
             except tarfile.TarError as err:
                 raise _refused(source, f"not a complete export: {err}") from None
-            entries = _staged_entries(staged)
+            entries = stored_entries(staged)
             for entry in entries:
                 check_entry(staged, entry)
             return _take_in(store, staged, entries, dry_run=dry_run)
@@ -121,10 +121,6 @@ def _take_in(
                     place.rmdir()  # empty: what is left of an entry that was never finished
                 entry.rename(place)
     return added, known
-
-
-def _staged_entries(staged: SourceStore) -> list[Path]:
-    return sorted(path for folder in (staged.files, staged.commits) if folder.is_dir() for path in folder.iterdir())
 
 
 def _unpack(source: Path, staged: SourceStore, progress: Progress) -> None:
