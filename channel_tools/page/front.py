@@ -19,8 +19,7 @@ from channel_tools.page.render import (
     render_page,
 )
 from channel_tools.page.stacks import is_installable, is_of_present_builds, stack_charts, stack_table, stack_variants
-from channel_tools.system.charts import chart_style
-from channel_tools.system.pages import shared_style
+from channel_tools.system.pages import chart_style, shared_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

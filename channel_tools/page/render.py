@@ -21,9 +21,8 @@ from channel_tools.conda.addresses import without_credentials
 from channel_tools.page.content import field_lines, machine_needs, texts, variant_table, web_link
 from channel_tools.page.details import Details, read_claims, read_details, readable_log
 from channel_tools.page.model import INDEX_PAGE, PAGE_FOLDER, log_file, name_page, stack_page
-from channel_tools.system.charts import chart_style, size_in_words
 from channel_tools.system.errors import IntegrityError
-from channel_tools.system.pages import page_templates, render, shared_style
+from channel_tools.system.pages import chart_style, page_templates, shared_style, size_in_words
 from channel_tools.system.progress import format_amount
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def render_page(template: str, site: Site, path: str, **values: object) -> str:
         "index_page": INDEX_PAGE,
         "list_page": list_page(1),
     }
-    return render(_TEMPLATES, template, {**shared, **values})
+    return _TEMPLATES.get_template(template).render({**shared, **values})
 
 
 def list_page(number: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from channel_tools.channel.results import last_built
 from channel_tools.page.content import as_numbers, variant_value
 from channel_tools.page.render import duration
-from channel_tools.system.charts import Line, line_chart, size_in_words
+from channel_tools.system.pages import Line, line_chart, size_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

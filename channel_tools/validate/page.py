@@ -10,9 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channel_tools.system.charts import Bar, BarGroup, Line, bar_chart, line_chart, size_in_words
 from channel_tools.system.files import write_text_atomically
-from channel_tools.system.pages import page_templates
+from channel_tools.system.pages import Bar, BarGroup, Line, bar_chart, line_chart, page_templates, size_in_words
 from channel_tools.validate.model import Verdict
 from channel_tools.validate.report import ReportTable, report_tables, spread_in_words
 

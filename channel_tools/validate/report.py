@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from channel_tools.system.charts import size_in_words
 from channel_tools.system.errors import ValidationError
 from channel_tools.system.files import write_text_atomically
+from channel_tools.system.pages import size_in_words
 from channel_tools.validate.model import SCHEMA_VERSION, Verdict
 
 if TYPE_CHECKING:
