@@ -20,7 +20,7 @@ from channel_tools.conda.solving import one_line
 from channel_tools.publish.channels import checked_row, other_bytes
 from channel_tools.publish.model import PublishPlan, PublishReport
 from channel_tools.publish.third_party.services import ServiceReader, parse_service_address
-from channel_tools.publish.third_party.worker import UploadJob, UploadOutcome
+from channel_tools.publish.third_party.worker import UploadJob
 from channel_tools.system.errors import ChannelError, ChannelToolsError, NetworkError, UsageError
 from channel_tools.system.processes import run_command
 
@@ -124,14 +124,13 @@ class ThirdPartyTarget:
         worker = [sys.executable, "-m", "channel_tools.publish.third_party.worker"]
         done = run_command(worker, content=msgspec.json.encode(job), check=False)
         if done.returncode == 0:
-            outcome = msgspec.json.decode(done.stdout, type=UploadOutcome)
-            return None if outcome.error is None else self._error(file, outcome.error)
+            said = msgspec.json.decode(done.stdout, type=str | None)
+            return None if said is None else self._error(file, said)
         where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
             return NetworkError(f"{where} was not taken within {limit_s} s", hint="run the same command again")
-        return NetworkError(
-            f"{where}: the upload ended with status {done.returncode}", hint="run the same command again"
-        )
+        message = f"{where}: the upload ended with status {done.returncode}"
+        return NetworkError(message, hint="run the same command again")
 
     def _error(self, file: PackageFile, said: str) -> ChannelToolsError:
         """What the engine's words mean; a key never stands in the message."""

@@ -27,28 +27,21 @@ class UploadJob:
     limit_s: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UploadOutcome:
-    """What the engine said was wrong, None when the upload was taken."""
-
-    error: str | None
-
-
 def main() -> None:
-    """Do what the input asks for; prints the outcome."""
+    """Do what the input asks for; prints what the engine said was wrong, null when the upload was taken."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=UploadJob)
     signal.alarm(job.limit_s)  # its default action ends the process, whatever the engine does
     sys.stdout.buffer.write(msgspec.json.encode(_upload(job)))
 
 
-def _upload(job: UploadJob) -> UploadOutcome:
+def _upload(job: UploadJob) -> str | None:
     from rattler_build import upload  # noqa: PLC0415 - after the limit of time was set
 
     try:
         getattr(upload, job.function)([job.path], **job.arguments)
     except Exception as err:  # noqa: BLE001 - the engine has one class for everything; the parent tells it apart
-        return UploadOutcome(error=str(err))
-    return UploadOutcome(error=None)
+        return str(err)
+    return None
 
 
 if __name__ == "__main__":

@@ -91,17 +91,9 @@ class _Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Labelled:
-    """What every request has."""
+    """What every request has; the rest of it can be large."""
 
     label: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Summary:
-    """request.json without most of its content, which can be large."""
-
-    kind: JobKind
-    body: _Labelled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,13 +217,14 @@ class JobStore:
             return None
         folder = self.folder / channel / job_id
         try:
-            recorded = decode_json((folder / "request.json").read_bytes(), _Summary)
+            recorded = decode_json((folder / "request.json").read_bytes(), _Recorded)
+            label = decode_json(recorded.body, _Labelled).label
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as err:
             self._put_aside(folder, str(err))
             return None
-        return Job(id=job_id, kind=recorded.kind, channel=channel, label=recorded.body.label, folder=folder)
+        return Job(id=job_id, kind=recorded.kind, channel=channel, label=label, folder=folder)
 
     def _put_aside(self, folder: Path, reason: str) -> None:
         """Keep a damaged job for who runs the server to see, under a name that no request finds."""
