@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import zstandard
 
 from channel_tools.foundation.table import FoundationTable, load_table
 
@@ -34,6 +37,13 @@ class Member:
     mode: int = 0o644
 
 
+_COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "xz": lzma.compress,
+    "gz": gzip.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+
+
 def write_deb(
     folder: Path,
     name: str,
@@ -46,7 +56,7 @@ def write_deb(
     members = [_plain(*item) for item in files.items()] if isinstance(files, Mapping) else files
     path = folder / f"{name}_{version}_amd64.deb"
     data = _data_archive(members)
-    compressed = lzma.compress(data) if data_name.endswith(".xz") else data
+    compressed = _COMPRESS.get(data_name.rpartition(".")[2], bytes)(data)
     parts = {"debian-binary": b"2.0\n", "control.tar.xz": lzma.compress(_data_archive([])), data_name: compressed}
     with path.open("wb") as stream:
         stream.write(b"!<arch>\n")

@@ -23,7 +23,7 @@ def _unpack(tmp_path: Path, files: dict[str, str | bytes] | list[Member], **opti
     return root
 
 
-@pytest.mark.parametrize("data_name", ["data.tar.xz", "data.tar"])
+@pytest.mark.parametrize("data_name", ["data.tar.xz", "data.tar.gz", "data.tar.zst", "data.tar"])
 def test_files_come_out_with_their_bytes_and_permission_to_run(tmp_path: Path, data_name: str) -> None:
     root = _unpack(tmp_path, {"usr/bin/tool": "#!/bin/sh\n", "usr/lib/x.so": b"\x7fELF"}, data_name=data_name)
     assert (root / "usr/bin/tool").read_text() == "#!/bin/sh\n"
@@ -106,6 +106,17 @@ def test_a_deb_cut_short_is_an_integrity_error_that_names_it(tmp_path: Path, sha
     deb.write_bytes(content[: int(len(content) * share)])
     (tmp_path / "root").mkdir()
     with pytest.raises(IntegrityError, match=r"toy_1\.0-1_amd64\.deb"):
+        unpack_deb(deb, tmp_path / "root")
+
+
+@pytest.mark.parametrize("data_name", ["data.tar.gz", "data.tar.zst"])
+def test_a_checksum_that_does_not_fit_is_an_integrity_error(tmp_path: Path, data_name: str) -> None:
+    deb = write_deb(tmp_path, "toy", {"usr/a": "1"}, data_name=data_name)
+    content = bytearray(deb.read_bytes().removesuffix(b"\n"))
+    content[-5] ^= 1  # the last but four: of the sum in gzip, of the data in zstd
+    deb.write_bytes(content + b"\n" * (len(content) % 2))
+    (tmp_path / "root").mkdir()
+    with pytest.raises(IntegrityError, match=r"toy_1\.0-1_amd64\.deb: no complete \.deb"):
         unpack_deb(deb, tmp_path / "root")
 
 
