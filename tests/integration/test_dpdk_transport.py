@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libswitchml's dpdk transport against the software switch: two workers over DPDK's af_packet driver and veth pairs.
 
-Runs with the packages that ``channel_tools build --variant dpdk`` has put into the channel, and skips without them:
-DPDK alone takes minutes to build.
+DPDK alone takes minutes to build, so heavy runs alone build the stack. Others take what ``channel_tools build --variant
+dpdk`` has put into the channel, and skip where that is nothing.
 """
 
 from __future__ import annotations
@@ -22,22 +22,42 @@ from channel_tools.environments import activated_environment
 from channel_tools.system.processes import run_command
 from channel_tools.system.settings import Settings
 from tests.support.processes import PATIENCE_S
-from tests.support.stacks import install
-from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_interface
+from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install_stack
+from tests.support.switch import SWITCH_ADDRESS, Cluster, cluster_of, worker_address, worker_interface
 
 pytestmark = pytest.mark.integration
 
+STACK = "dpdk"
+PACKAGES = ["libswitchml", "switchml-switch", "pytorch-switchml"]
 TIMED_OUT = 6  # SWITCHML_ETIMEDOUT
 WORKER = Path(__file__).with_name("switchml_worker.py")
+_REDUCES_IN_PYTORCH = """
+import json, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+report = {}
+for dtype in (torch.float32, torch.int32):
+    values = torch.arange(1, int(sys.argv[1]) + 1, dtype=dtype)
+    sums = values * (dist.get_rank() + 1)
+    dist.all_reduce(sums)
+    report[str(dtype)] = torch.allclose(sums, values * 3, rtol=1e-4, atol=0)
+print(json.dumps({"right": report, "stats": sys.modules["torch_switchml"].stats()}))
+dist.destroy_process_group()
+"""
 
 
 @pytest.fixture(scope="module")
 def prefix(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     channel = own_settings.channel
-    if not list((channel / "linux-64").glob("libswitchml-*-dpdk_h*.conda")):
-        pytest.skip("libswitchml's dpdk variant is not in the channel; channel_tools build --variant dpdk makes it")
-    prefix = tmp_path_factory.mktemp("dpdk") / "env"
-    return install(own_settings, channel, prefix, ["libswitchml=*=dpdk_h*", "switchml-switch"])
+    if os.environ.get(HEAVY_VARIABLE):
+        for package in PACKAGES:
+            build_from_upstream(own_settings, STACK, package, heavy=True)
+    elif not list((channel / "linux-64").glob("libswitchml-*-dpdk_h*.conda")):
+        pytest.skip(
+            "libswitchml's dpdk variant is not in the channel: `channel_tools build --variant dpdk` makes it, as does "
+            f"{HEAVY_VARIABLE}=1"
+        )
+    return install_stack(own_settings, channel, tmp_path_factory.mktemp(STACK) / "env", STACK)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +152,23 @@ def test_smaller_packets_and_windows_work(prefix: Path, cluster: Cluster) -> Non
     with running_switch(prefix, cluster):
         reports = reports_of(prefix, cluster, "--numel", "20001", "--iterations", "3", "--in-place", **settings)
     assert [report["wrong"] for report in reports] == [0, 0]
+
+
+def test_a_stock_pytorch_reduces_over_it(prefix: Path, cluster: Cluster) -> None:
+    """With the torch-switchml that was built over ``udp``: the transport changes, and nothing of PyTorch."""
+    numel, window = 300_000, 256
+    python = [str(prefix / "bin" / "python"), "-c", _REDUCES_IN_PYTORCH, str(numel)]
+    commands = [["env", f"RANK={rank}", f"GLOO_SOCKET_IFNAME={worker_interface(rank)}", *python] for rank in range(2)]
+    settings = {"WORLD_SIZE": "2", "MASTER_ADDR": worker_address(0), "MASTER_PORT": "29500", "SWITCHML_REQUIRE": "1"}
+    with running_switch(prefix, cluster) as stats:
+        reports = [json.loads(output) for output in run_workers(cluster, commands, **settings)]
+    packets = -(-numel // 256)
+    for report in reports:
+        assert report["right"] == {"torch.float32": True, "torch.int32": True}
+        assert report["stats"]["library"]["transport"] == "dpdk"
+        jobs = {dtype: sums["jobs"] for dtype, sums in report["stats"]["delegated"].items()}
+        assert jobs == {"float32": 1, "int32": 1}
+    assert stats["slots_completed"] == 2 * packets + window
 
 
 # Around the window of 256 packets: fewer, not a divisor of it, as many, more.

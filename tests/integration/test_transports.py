@@ -2,7 +2,7 @@
 """libswitchml's transports: alike to whoever links them, whatever is inside.
 
 Every variant that the channel has is looked at. The dummy one is built first where the source store has what it is made
-from; the others take a DPDK or nothing that a test could use, and are looked at where somebody has built them.
+from; the others, which take a DPDK or nothing that a test could use, in heavy runs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from channel_tools.system.elf import read_elf_file
 from channel_tools.system.settings import Settings
 from tests.integration.conftest import ROOT, build_into_output
 from tests.support.processes import PATIENCE_S
-from tests.support.stacks import install
+from tests.support.stacks import HEAVY_VARIABLE, build_from_upstream, install
 from tests.support.switch import running_switch
 
 pytestmark = pytest.mark.integration
 
 TRANSPORTS = ["udp", "dummy", "dpdk", "dpdk_mlx5", "dpdk_mlx4", "rdma"]
+BUILT_ANYWAY = {"udp", "dummy"}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,8 @@ def channel(stack_channel: Path) -> Path:
 
 
 def installed(channel: Path, settings: Settings, transport: str, prefix: Path) -> Path:
+    if os.environ.get(HEAVY_VARIABLE) and transport not in BUILT_ANYWAY:
+        build_from_upstream(settings, transport.replace("_", "-"), "libswitchml", heavy=True)
     if not list((channel / "linux-64").glob(f"libswitchml-*-{transport}_h*.conda")):
         pytest.skip(f"libswitchml's {transport} variant is not in the channel")
     return install(settings, channel, prefix, [f"libswitchml=*={transport}_h*"])
