@@ -65,8 +65,11 @@ def _patched(version: str, target: Path) -> Path:
     source = _folder("CHANNEL_TOOLS_PYTORCH_SOURCES", version)
     for patch in _patches(version):
         names = names_in(patch)
-        if not all((source / name).is_file() for name in names):
+        lacking = sorted(name for name in names if not (source / name).is_file())
+        if len(lacking) == len(names):  # of a part of PyTorch that is not looked at
             continue
+        if lacking:  # files that are not patched would compile as well
+            pytest.skip(f"{source / lacking[0]} does not exist")
         for name in names:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             if not (target / name).exists():
