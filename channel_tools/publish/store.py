@@ -33,7 +33,6 @@ packages can be yanked there, ``MaintainedTarget``), as ``server/`` and ``third_
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -196,21 +195,15 @@ def copy_package(store: Store, source: str, key: str, sha256: str) -> None:
 
 
 def in_parallel(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Call ``function`` with each item, a few at a time; the first error in order is raised, the rest not begun."""
-    with request_threads() as pool:
-        return [future.result() for future in [pool.submit(function, item) for item in items]]
+    """Call ``function`` with each item, a few at a time; the first error in order is raised, the rest not begun.
 
-
-@contextlib.contextmanager
-def request_threads() -> Iterator[ThreadPoolExecutor]:
-    """Threads that have ended when the block has; but an interrupt does not wait for what is on the way."""
+    All threads have ended then; but an interrupt does not wait for what is on the way.
+    """
     pool = ThreadPoolExecutor(CONNECTIONS)
     try:
-        yield pool
-    except Exception:
-        pool.shutdown(wait=True, cancel_futures=True)
+        results = [future.result() for future in [pool.submit(function, item) for item in items]]
+    except BaseException as err:
+        pool.shutdown(wait=isinstance(err, Exception), cancel_futures=True)
         raise
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown(wait=True)
+    pool.shutdown()
+    return results

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from channel_tools.channel.records import stamp_of
 from channel_tools.publish.s3.errors import ConditionFailedError, NotThereError, reported
-from channel_tools.publish.store import ObjectHead, in_parallel, request_threads, require_bytes, served_package
+from channel_tools.publish.store import ObjectHead, in_parallel, require_bytes, served_package
 from channel_tools.system.errors import ChannelError, IntegrityError, NetworkError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from concurrent.futures import Future, ThreadPoolExecutor
     from contextlib import AbstractContextManager
 
     from types_boto3_s3.client import S3Client
@@ -141,17 +140,59 @@ class S3Store:
 
     def send(self, uploads: Sequence[Upload], task: Task, *, resume: Collection[str]) -> None:
         """Send package files, big ones in parts, and only the parts that are missing; memory is bounded by a few."""
-        sending = _Sending(store=self, task=task)
         again = [upload.key for upload in uploads if upload.key in resume]
         unfinished = dict(zip(again, in_parallel(self.uploads, again), strict=True))
-        with request_threads() as pool:
+        parts = [part for upload in uploads for part in self._begin(upload, unfinished.get(upload.key, ()))]
+        etags = in_parallel(lambda part: self._send_part(part, task), parts)
+        for (upload, upload_id), sent in groupby(zip(parts, etags, strict=True), key=lambda pair: pair[0].whole):
+            if upload_id is not None:
+                self._finish(upload, upload_id, [etag for _part, etag in sent])
+
+    def _begin(self, upload: Upload, unfinished: Sequence[str]) -> list[_Part]:
+        """What is to be sent of a package; ``unfinished`` uploads of it, of which the furthest goes on."""
+        size_bytes = upload.stamp.size_bytes
+        if size_bytes <= PART_BYTES:
+            return [_Part(upload=upload, upload_id=None, number=1, size_bytes=size_bytes)]
+        arrived = {upload_id: self.parts(upload.key, upload_id) for upload_id in unfinished}
+        chosen = max(arrived, key=lambda upload_id: len(arrived[upload_id]), default=None)
+        for upload_id in arrived:
+            if upload_id != chosen:
+                self.abort_upload(upload.key, upload_id)
+        etags = {} if chosen is None else arrived[chosen]
+        upload_id = chosen or self.begin_upload(upload.key, served=served_package(upload.sha256))
+        part_bytes = max(PART_BYTES, -(-size_bytes // _PARTS_LIMIT))
+        return [
+            _Part(
+                upload=upload, upload_id=upload_id, number=number, size_bytes=part_bytes, arrived=etags.get(number, "")
+            )
+            for number in range(1, -(-size_bytes // part_bytes) + 1)
+        ]
+
+    def _send_part(self, part: _Part, task: Task) -> str:
+        """Send a part unless its bytes have arrived; returns its ETag."""
+        upload, etag = part.upload, part.arrived
+        with upload.path.open("rb") as stream:
+            stream.seek((part.number - 1) * part.size_bytes)
+            body = stream.read(part.size_bytes)
+        if part.upload_id is None:
+            _require_unchanged(upload)
+            if self.put(upload.key, body, served=served_package(upload.sha256), replaces=None) is None:
+                require_bytes(self, upload.key, upload.sha256)
+        elif etag.strip('"') != hashlib.md5(body, usedforsecurity=False).hexdigest():
             try:
-                begun = [_begin(sending, upload, pool, unfinished.get(upload.key, ())) for upload in uploads]
-                for upload, (upload_id, parts) in zip(uploads, begun, strict=True):
-                    _finish(self, upload, upload_id, [part.result() for part in parts])
-            except BaseException:
-                sending.stopped.set()
-                raise
+                etag = self.put_part(upload.key, part.upload_id, part.number, body)
+            except NotThereError:
+                message = f"{self.url(upload.key)}: its upload was ended by somebody else"
+                raise ChannelError(message, hint="run the same command again") from None
+        task.advance(len(body), detail=upload.path.name)
+        return etag
+
+    def _finish(self, upload: Upload, upload_id: str, etags: Sequence[str]) -> None:
+        """Make the parts the object, when the file is still the one that was checked."""
+        _require_unchanged(upload)
+        if not self.complete_upload(upload.key, upload_id, etags):
+            self.abort_upload(upload.key, upload_id)
+            require_bytes(self, upload.key, upload.sha256)
 
     def copy(self, source: tuple[str, ObjectHead], key: str, *, served: Served) -> bool:
         """Have the server make ``key`` from another object; False when there is one."""
@@ -286,77 +327,21 @@ def _head_of(response: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> Obje
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Sending:
-    """What the threads of an upload share."""
+class _Part:
+    """So many bytes of a package; without ``upload_id`` all of it. ``arrived`` is the ETag of those that are there."""
 
-    store: S3Store
-    task: Task
-    stopped: threading.Event = field(default_factory=threading.Event)
+    upload: Upload
+    upload_id: str | None
+    number: int
+    size_bytes: int
+    arrived: str = ""
 
-    def whole(self, upload: Upload) -> str:
-        """Send a small package at once."""
-        body = _read(upload, 0, upload.stamp.size_bytes)
-        _require_unchanged(upload)
-        etag = self.store.put(upload.key, body, served=served_package(upload.sha256), replaces=None)
-        if etag is None:
-            require_bytes(self.store, upload.key, upload.sha256)
-        self.task.advance(len(body), detail=upload.path.name)
-        return etag or ""
-
-    def part(self, upload: Upload, upload_id: str, number: int, size_bytes: int, arrived: str | None) -> str:
-        """Send a part unless its bytes have ``arrived`` (their ETag)."""
-        if self.stopped.is_set():
-            return ""
-        body = _read(upload, (number - 1) * size_bytes, size_bytes)
-        etag = arrived
-        if arrived is None or arrived.strip('"') != hashlib.md5(body, usedforsecurity=False).hexdigest():
-            try:
-                etag = self.store.put_part(upload.key, upload_id, number, body)
-            except NotThereError:
-                message = f"{self.store.url(upload.key)}: its upload was ended by somebody else"
-                raise ChannelError(message, hint="run the same command again") from None
-        self.task.advance(len(body), detail=upload.path.name)
-        return str(etag)
-
-
-def _begin(
-    sending: _Sending, upload: Upload, pool: ThreadPoolExecutor, unfinished: Sequence[str]
-) -> tuple[str | None, list[Future[str]]]:
-    """Start sending; returns the id of the upload in parts (None: sent at once) and what the threads will return."""
-    size_bytes = upload.stamp.size_bytes
-    if size_bytes <= PART_BYTES:
-        return None, [pool.submit(sending.whole, upload)]
-    store = sending.store
-    arrived = {upload_id: store.parts(upload.key, upload_id) for upload_id in unfinished}
-    chosen = max(arrived, key=lambda upload_id: len(arrived[upload_id]), default=None)
-    for upload_id in arrived:
-        if upload_id != chosen:
-            store.abort_upload(upload.key, upload_id)
-    etags = {} if chosen is None else arrived[chosen]
-    upload_id = chosen or store.begin_upload(upload.key, served=served_package(upload.sha256))
-    part_bytes = max(PART_BYTES, -(-size_bytes // _PARTS_LIMIT))
-    return upload_id, [
-        pool.submit(sending.part, upload, upload_id, number, part_bytes, etags.get(number))
-        for number in range(1, -(-size_bytes // part_bytes) + 1)
-    ]
-
-
-def _finish(store: S3Store, upload: Upload, upload_id: str | None, etags: list[str]) -> None:
-    """Make the parts the object, when the file is still the one that was checked."""
-    if upload_id is None:
-        return
-    _require_unchanged(upload)
-    if not store.complete_upload(upload.key, upload_id, etags):
-        store.abort_upload(upload.key, upload_id)
-        require_bytes(store, upload.key, upload.sha256)
+    @property
+    def whole(self) -> tuple[Upload, str | None]:
+        """What it is a part of."""
+        return self.upload, self.upload_id
 
 
 def _require_unchanged(upload: Upload) -> None:
     if stamp_of(upload.path) != upload.stamp:
         raise IntegrityError(f"{upload.path}: changed while it was published", hint="run the same command again")
-
-
-def _read(upload: Upload, start: int, size_bytes: int) -> bytes:
-    with upload.path.open("rb") as stream:
-        stream.seek(start)
-        return stream.read(size_bytes)
