@@ -120,6 +120,10 @@ class SwitchMLBackend : public c10d::Backend {
     // Counts the fallback; throws where none is allowed.
     void fall_back(Fallback reason) const;
     void count_left(Collective collective) const;
+    // A collective of the wrapped backend; its place among the session's jobs over
+    // the same memory is that of the call. Messages have none, as with NCCL.
+    template <typename Call>
+    WorkPtr leave(const Tensors &tensors, Call call);
     WorkPtr delegate(const Tensors &tensors, const c10d::ReduceOp &op);
 
     const bool named_;

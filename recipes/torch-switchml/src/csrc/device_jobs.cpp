@@ -29,15 +29,17 @@ std::string message_of(const std::exception_ptr &error) {
 
 }  // namespace
 
-void Session::use_lane(Job &job, c10::Device device) {
-    {
-        const std::lock_guard<std::mutex> lock(lanes_mutex_);
-        std::shared_ptr<DeviceLane> &lane = lanes_[device];
-        if (!lane) {
-            lane = std::make_shared<DeviceLane>(device);
-        }
-        job.lane = lane;
+std::shared_ptr<DeviceLane> Session::lane_of(c10::Device device) {
+    const std::lock_guard<std::mutex> lock(lanes_mutex_);
+    std::shared_ptr<DeviceLane> &lane = lanes_[device];
+    if (!lane) {
+        lane = std::make_shared<DeviceLane>(device);
     }
+    return lane;
+}
+
+void Session::use_lane(Job &job, c10::Device device) {
+    job.lane = lane_of(device);
     job.ready.emplace(job.lane->mark_current());
     for (const at::Tensor &tensor : job.tensors) {
         job.lane->hold(tensor);
@@ -45,7 +47,7 @@ void Session::use_lane(Job &job, c10::Device device) {
 }
 
 void Session::hand_to_feeder(std::unique_ptr<Job> job) {
-    const Job &entered = *job;
+    Job &entered = *job;
     std::unique_ptr<CompletionPool::Task> task = std::make_unique<Feeding>(std::move(job));
     enter(entered);
     add_busy(1);
@@ -55,10 +57,7 @@ void Session::hand_to_feeder(std::unique_ptr<Job> job) {
     const std::string reason = entered.describe() + " failed: the system gives no thread to copy to the host";
     fail(reason);
     add_busy(-1);
-    {
-        const std::lock_guard<std::mutex> lock(jobs_mutex_);
-        pending_.erase(entered.work);
-    }
+    settle(entered.number);
     counters_->count_failed();
     TORCH_CHECK_WITH(DistBackendError, false, reason);
 }
@@ -69,16 +68,15 @@ void Session::Feeding::run() noexcept {
     session->add_busy(-1);
 }
 
+// Those ahead of it never wait for this thread: they have passed it.
 void Session::feed(std::unique_ptr<Job> job) noexcept {
-    if (!job->lane) {  // it came after one of a device
-        std::unique_lock<std::mutex> lock(entry_mutex_);
-        const bool sent = send(*job);
-        lock.unlock();
-        if (sent) {
-            (void)job.release();
-        } else {
-            run_on_pool(std::move(job));
-        }
+    {
+        const Access access = job->access();
+        std::unique_lock<std::mutex> lock(jobs_mutex_);
+        settled_.wait(lock, [&] { return !has_to_wait(access, job->number); });
+    }
+    if (!job->lane) {
+        feed_from_host(std::move(job));
         return;
     }
     try {
@@ -89,6 +87,25 @@ void Session::feed(std::unique_ptr<Job> job) noexcept {
     Job *const shared = job.release();
     if (close_part(*shared)) {
         run_on_pool(std::unique_ptr<Transfer>(shared));
+    }
+}
+
+// What came after a device's tensors, or had to wait for its memory.
+void Session::feed_from_host(std::unique_ptr<Job> job) noexcept {
+    bool sent = false;
+    try {
+        if (!job->wire.defined()) {
+            job->prepare();
+        }
+        const std::lock_guard<std::mutex> lock(entry_mutex_);
+        sent = send(*job);
+    } catch (...) {
+        fail_copy(*job, std::current_exception());
+    }
+    if (sent) {
+        (void)job.release();
+    } else {
+        run_on_pool(std::move(job));
     }
 }
 
@@ -159,6 +176,22 @@ void Session::fail_copy(Job &job, std::exception_ptr error) noexcept {
     }
     job.add_error(error);
     abort();
+}
+
+// On the thread that ended the work, which is complete but for its streams.
+void Session::settle_on_devices(const std::shared_ptr<const Memory> &memory, c10d::Work &work) noexcept {
+    try {
+        for (const c10::Device device : memory->devices()) {
+            if (has_lane(device.type())) {
+                const std::shared_ptr<DeviceLane> lane = lane_of(device);
+                const c10::StreamGuard guard(lane->back());
+                work.synchronize();
+                lane->note_written(memory);
+            }
+        }
+    } catch (const std::exception &error) {
+        fail(std::string("the wrapped backend's work cannot be waited for: ") + error.what());
+    }
 }
 
 }  // namespace torch_switchml

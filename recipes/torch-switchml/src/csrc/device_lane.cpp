@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "device_lane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -83,6 +84,24 @@ void DeviceLane::copy_back(const at::Tensor &host, const at::Tensor &part, Chunk
     if (part.numel() > 0) {
         at::Tensor(part).copy_(host, /*non_blocking=*/true);
         chunk.emptied.record(back_);
+    }
+}
+
+void DeviceLane::note_written(std::shared_ptr<const Memory> memory) {
+    Written written{std::move(memory), c10::Event(impl_.type())};
+    written.done.record(back_);
+    const std::lock_guard<std::mutex> lock(written_mutex_);
+    const auto is_done = [](const Written &one) { return one.done.query(); };
+    written_.erase(std::remove_if(written_.begin(), written_.end(), is_done), written_.end());
+    written_.push_back(std::move(written));
+}
+
+void DeviceLane::await_written(const Memory &memory, const c10::Stream &stream) {
+    const std::lock_guard<std::mutex> lock(written_mutex_);
+    for (const Written &written : written_) {
+        if (written.memory->overlaps(memory)) {
+            written.done.block(stream);
+        }
     }
 }
 

@@ -16,6 +16,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "memory.h"
+
 namespace torch_switchml {
 
 // Whether tensors of such a device can take this way.
@@ -69,7 +71,17 @@ class DeviceLane {
     // Has the back stream copy the same to the device; returns at once.
     void copy_back(const at::Tensor &host, const at::Tensor &part, Chunk &chunk);
 
+    // What the back stream has been given so far is all that is written there. Until
+    // it has come to that, await_written() has streams wait that are to read it.
+    void note_written(std::shared_ptr<const Memory> memory);
+    void await_written(const Memory &memory, const c10::Stream &stream);
+
   private:
+    struct Written {
+        std::shared_ptr<const Memory> memory;
+        c10::Event done;
+    };
+
     const c10::impl::VirtualGuardImpl impl_;
     const c10::Stream out_;
     const c10::Stream back_;
@@ -77,6 +89,8 @@ class DeviceLane {
     std::condition_variable returned_;
     std::vector<std::unique_ptr<Chunk>> free_;  // has room for all
     std::size_t made_ = 0;
+    std::mutex written_mutex_;
+    std::vector<Written> written_;
 };
 
 }  // namespace torch_switchml

@@ -73,6 +73,7 @@ Session::Job::Job(std::shared_ptr<Session> owner, std::vector<at::Tensor> addend
     session = std::move(owner);
     dtype = type;
     is_copy = !travels_as_it_is(tensors, dtype, reduction);
+    memory = std::make_shared<const Memory>(tensors);
 }
 
 uint64_t Session::Job::total() const {
@@ -82,6 +83,8 @@ uint64_t Session::Job::total() const {
     }
     return static_cast<uint64_t>(numel);
 }
+
+Session::Access Session::Job::access() const { return {memory, work, !is_copy && !reduction.average && !lane}; }
 
 std::string Session::Job::describe() const {
     return "SwitchML allreduce of " + std::to_string(total()) + " " + dtype_name(dtype) + " elements";
@@ -95,6 +98,7 @@ void Session::Job::prepare() {
     }
     const c10::StreamGuard guard(lane->out());
     ready->block(lane->out());
+    lane->await_written(*memory, lane->out());
     flat = is_copy ? flatten(tensors, dtype, reduction) : tensors.front().view({-1});
     lane->hold(flat);
 }

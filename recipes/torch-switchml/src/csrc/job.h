@@ -39,6 +39,8 @@ struct Session::Job final : Transfer {
     std::vector<at::Tensor> tensors;
     Reduction reduction;
     bool is_copy = false;  // `wire` or `flat` is, of the tensors
+    std::shared_ptr<const Memory> memory;
+    uint64_t number = 0;  // among the session's calls
 
     // Of a device's tensors alone:
     std::shared_ptr<DeviceLane> lane;
@@ -51,6 +53,7 @@ struct Session::Job final : Transfer {
     void run() noexcept override { session->complete(*this); }
     std::string describe() const override;
     uint64_t total() const;
+    Access access() const;
 
     // Makes `wire`, or on the lane's stream `flat`, of the tensors.
     void prepare();

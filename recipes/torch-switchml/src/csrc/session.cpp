@@ -3,13 +3,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "gil.h"
 #include "host_reduction.h"
 #include "job.h"
 #include "wire.h"
@@ -135,15 +138,15 @@ c10::intrusive_ptr<c10d::Work> Session::submit(const std::vector<at::Tensor> &te
     auto job = std::make_unique<Job>(shared_from_this(), tensors, wire, reduction);
     const c10::Device device = tensors.front().device();
     job->work = c10::make_intrusive<DelegatedWork>(options_.rank, tensors, sequence_number, title);
-    if (device.is_cpu()) {
-        job->prepare();
-    } else {
+    if (!device.is_cpu()) {
         use_lane(*job, device);
+    } else if (!has_to_wait(job->access())) {
+        job->prepare();
     }
     c10::intrusive_ptr<c10d::Work> work = job->work;
     const std::lock_guard<std::mutex> lock(entry_mutex_);
     check_usable();
-    if (job->lane || feeder_->busy()) {
+    if (!job->wire.defined() || feeder_->busy()) {
         hand_to_feeder(std::move(job));
     } else {
         hand_over(std::move(job));
@@ -160,13 +163,81 @@ void Session::check_usable() const {
                      reason.value_or(""), "); destroy the process group on all ranks and initialise it again");
 }
 
-void Session::enter(const Job &job) {
+bool Session::Access::comes_before(const Access &later) const {
+    return !(is_the_carriers && later.is_the_carriers) && memory->overlaps(*later.memory);
+}
+
+uint64_t Session::enter(Access access) {
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    if (access.work) {
+        ++submitted_;
+    }
+    pending_.emplace(next_access_, std::move(access));
+    return next_access_++;
+}
+
+void Session::enter(Job &job) {
     if (job.is_copy) {
         counters_->count_copied();
     }
+    job.number = enter(job.access());
+}
+
+// For one of the calls before that of this number. With jobs_mutex_ held.
+bool Session::has_to_wait(const Access &access, uint64_t number) const {
+    return std::any_of(pending_.begin(), pending_.lower_bound(number),
+                       [&access](const auto &one) { return one.second.comes_before(access); });
+}
+
+bool Session::has_to_wait(const Access &access) const {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    pending_.insert(job.work);
-    ++submitted_;
+    return has_to_wait(access, next_access_);
+}
+
+void Session::settle(uint64_t number) noexcept {
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    pending_.erase(number);
+    settled_.notify_all();
+}
+
+void Session::await_jobs(const Memory &memory) {
+    if (owner_ != getpid()) {
+        return;  // what would end the jobs is in the parent only
+    }
+    const GilReleased released;
+    {
+        std::unique_lock<std::mutex> lock(jobs_mutex_);
+        settled_.wait(lock, [&] {
+            return std::none_of(pending_.begin(), pending_.end(), [&memory](const auto &one) {
+                return one.second.work && one.second.memory->overlaps(memory);
+            });
+        });
+    }
+    for (const c10::Device device : memory.devices()) {
+        if (has_lane(device.type())) {
+            lane_of(device)->await_written(memory, c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+        }
+    }
+}
+
+void Session::keep_behind(std::shared_ptr<const Memory> memory, const c10::intrusive_ptr<c10d::Work> &work) {
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    try {
+        future = work->getFuture();
+    } catch (const c10::Error &) {
+        return;
+    }
+    const bool is_on_device = !memory->devices().empty();
+    const uint64_t number = enter({memory, nullptr, false});
+    future->addCallback([session = weak_from_this(), memory = std::move(memory), number,
+                         work = is_on_device ? work : nullptr](c10::ivalue::Future & /*future*/) {
+        if (const auto open = session.lock()) {
+            if (work) {
+                open->settle_on_devices(memory, *work);
+            }
+            open->settle(number);
+        }
+    });
 }
 
 void Session::hand_over(std::unique_ptr<Job> job) {
@@ -176,10 +247,7 @@ void Session::hand_over(std::unique_ptr<Job> job) {
         return;
     }
     counters_->count_failed();
-    {
-        const std::lock_guard<std::mutex> lock(jobs_mutex_);
-        pending_.erase(job->work);
-    }
+    settle(job->number);
     std::rethrow_exception(job->error);
 }
 
@@ -275,6 +343,9 @@ void Session::complete(Job &job) noexcept {
         if (!job.error) {
             job.write_back();
         }
+        if (job.lane) {
+            job.lane->note_written(job.memory);
+        }
     } catch (...) {
         job.error = std::current_exception();
     }
@@ -289,17 +360,19 @@ void Session::complete(Job &job) noexcept {
             counters_->count_reduced_in_host(job.total());
         }
     }
-    {
-        // Before its callbacks run: one that calls barrier() must not wait for itself.
-        const std::lock_guard<std::mutex> lock(jobs_mutex_);
-        pending_.erase(job.work);
-    }
+    settle(job.number);  // before its callbacks run: one that calls barrier() must not wait for itself
     job.work->complete(job.error);
 }
 
 std::vector<c10::intrusive_ptr<c10d::Work>> Session::pending() const {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    return {pending_.begin(), pending_.end()};
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (const auto &[number, access] : pending_) {
+        if (access.work) {
+            works.emplace_back(access.work);
+        }
+    }
+    return works;
 }
 
 uint64_t Session::submitted() const {

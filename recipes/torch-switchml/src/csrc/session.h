@@ -9,12 +9,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -26,6 +26,7 @@
 #include "device_lane.h"
 #include "host_board.h"
 #include "library.h"
+#include "memory.h"
 #include "work.h"
 
 namespace torch_switchml {
@@ -69,13 +70,24 @@ class Session : public std::enable_shared_from_this<Session> {
     // Reduces `tensors` (dense, on the CPU or one device that has_lane knows, of
     // one dtype that travels as `wire`) over all
     // ranks in place, as one job. Jobs reach the wire in the order of these
-    // calls. Tensors that are not one contiguous buffer of the wire's type go
+    // calls, and take what the calls before them over the same memory left there.
+    // Tensors that are not one contiguous buffer of the wire's type go
     // through a copy rather than to the wrapped backend, because another rank's
     // may be contiguous. `title` names the work for the profiler. Throws
     // c10::DistBackendError when the session failed before or is closed; a job
     // that fails later fails its work.
     c10::intrusive_ptr<c10d::Work> submit(const std::vector<at::Tensor> &tensors, Dtype wire,
                                           const Reduction &reduction, uint64_t sequence_number, const char *title);
+
+    // For calls of the wrapped backend, which takes its tensors at the call: waits
+    // until no job has any of `memory` still to write, and has the calling thread's
+    // current streams wait for what is copied there. Jobs do not wait for it in turn
+    // until keep_behind() says so.
+    void await_jobs(const Memory &memory);
+
+    // Has jobs that are submitted from now on wait for the wrapped backend's work
+    // where they share its memory; for none that has no future.
+    void keep_behind(std::shared_ptr<const Memory> memory, const c10::intrusive_ptr<c10d::Work> &work);
 
     // Works whose tensors are not final yet.
     std::vector<c10::intrusive_ptr<c10d::Work>> pending() const;
@@ -106,13 +118,26 @@ class Session : public std::enable_shared_from_this<Session> {
     struct Feeding;
     struct Opening;
 
+    // A call whose tensors are not final yet.
+    struct Access {
+        std::shared_ptr<const Memory> memory;
+        c10::intrusive_ptr<DelegatedWork> work;  // null: the wrapped backend's
+        bool is_the_carriers = false;            // the carrier itself, which keeps its jobs over one memory in order
+
+        bool comes_before(const Access &later) const;
+    };
+
     Session(std::shared_ptr<Library> library, std::shared_ptr<Counters> counters, const SessionOptions &options,
             std::function<void()> on_closed);
 
     std::unique_ptr<Carrier> open_wire(const std::function<void()> &check_signals);
     void open_carrier(const std::function<void()> &check_signals);
     void check_usable() const;
-    void enter(const Job &job);
+    uint64_t enter(Access access);
+    void enter(Job &job);
+    bool has_to_wait(const Access &access, uint64_t number) const;
+    bool has_to_wait(const Access &access) const;
+    void settle(uint64_t number) noexcept;
     void hand_over(std::unique_ptr<Job> job);
     bool send(Transfer &transfer);
     void add_busy(int change) noexcept;
@@ -124,9 +149,12 @@ class Session : public std::enable_shared_from_this<Session> {
     void complete(Job &job) noexcept;
 
     // Tensors of devices: device_jobs.cpp.
+    std::shared_ptr<DeviceLane> lane_of(c10::Device device);
     void use_lane(Job &job, c10::Device device);
+    void settle_on_devices(const std::shared_ptr<const Memory> &memory, c10d::Work &work) noexcept;
     void hand_to_feeder(std::unique_ptr<Job> job);
     void feed(std::unique_ptr<Job> job) noexcept;
+    void feed_from_host(std::unique_ptr<Job> job) noexcept;
     void send_parts(Job &job);
     void send_part(Job &job, int64_t offset, int64_t numel);
     void complete_part(Part &part) noexcept;
@@ -141,8 +169,8 @@ class Session : public std::enable_shared_from_this<Session> {
     const pid_t owner_;
     std::function<void()> on_closed_;
     std::unique_ptr<CompletionPool> pool_;
-    // Waits for devices' copies and hands the jobs on in the callers' order; idle
-    // where all tensors are on the CPU.
+    // Waits for devices' copies, and for calls over the same memory, and hands the
+    // jobs on in the callers' order; idle where there are neither.
     std::unique_ptr<CompletionPool> feeder_;
     std::mutex lanes_mutex_;
     std::unordered_map<c10::Device, std::shared_ptr<DeviceLane>> lanes_;
@@ -159,7 +187,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Guards what the library's threads change. Innermost.
     mutable std::mutex jobs_mutex_;
     std::condition_variable drained_;
-    std::unordered_set<c10::intrusive_ptr<DelegatedWork>> pending_;
+    std::condition_variable settled_;
+    std::map<uint64_t, Access> pending_;  // in the order of the calls
+    uint64_t next_access_ = 0;
     int64_t busy_ = 0;  // jobs in the library and on the feeder
     uint64_t submitted_ = 0;
     std::optional<std::string> failure_;

@@ -134,6 +134,71 @@ def order_among_cpu_and_device() -> None:
 
 
 @check
+def sums_of_sums() -> None:
+    """Calls over one tensor that nobody waits for in between are made one after the other, as NCCL's."""
+    for dtype, numel, op in (
+        (torch.int32, 2 * devices.CHUNK_NUMEL + 3, dist.ReduceOp.SUM),
+        (torch.bfloat16, 100_000, dist.ReduceOp.SUM),
+        (torch.float32, 100_000, dist.ReduceOp.AVG),
+    ):
+        tensor = enqueue(torch.full((numel,), rank() + 1, dtype=dtype))
+        works = [dist.all_reduce(tensor, op=op, async_op=True), *(dist.all_reduce(tensor, async_op=True) for _ in "23")]
+        for work in works:
+            work.wait()
+        first = sum(range(1, size() + 1)) / (1 if op == dist.ReduceOp.SUM else size())
+        assert torch.allclose(tensor.cpu().double(), torch.full((numel,), first * size() ** 2).double())
+
+
+@check
+def sums_of_parts_that_overlap() -> None:
+    """Also coalesced ones; what shares no memory goes on between them."""
+    whole = enqueue(torch.ones(60_000, dtype=torch.int32))
+    other = enqueue(torch.ones(60_000, dtype=torch.int32))
+    works = [
+        dist.all_reduce_coalesced([whole[::2], other[:10]], async_op=True),
+        dist.all_reduce(whole[:40_000], async_op=True),
+        dist.all_reduce(other, async_op=True),
+        dist.all_reduce(whole[20_000:], async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    expected = torch.full((60_000,), size(), dtype=torch.int32)
+    expected[20_000:40_000] *= size()
+    expected[::2] *= size()
+    assert torch.equal(whole.cpu(), expected)
+    assert other.cpu()[:10].eq(size() ** 2).all()
+    assert other.cpu()[10:].eq(size()).all()
+
+
+@check
+def sums_after_one_that_is_complete_and_not_waited_for() -> None:
+    """Its host's part is over while the sum is still on its way to the device."""
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = enqueue(torch.ones(100_000, dtype=dtype))
+        first = dist.all_reduce(tensor, async_op=True)
+        while not first.is_completed():
+            time.sleep(0.0001)
+        dist.all_reduce(tensor, async_op=True).wait()
+        assert tensor.cpu().eq(size() ** 2).all()
+
+
+@check
+def calls_return_before_others_come() -> None:
+    """Whether they are over one tensor or not: here the other ranks call only when the first has called them all."""
+    tensors = [enqueue(torch.ones(1000)) for _ in range(2)]
+    if rank() > 0:
+        dist.recv(torch.empty(1), src=0)
+    works = [dist.all_reduce(tensors[index], async_op=True) for index in (0, 0, 1)]
+    if rank() == 0:
+        for other in range(1, size()):
+            dist.send(torch.empty(1), dst=other)
+    for work in works:
+        work.wait()
+    assert tensors[0].cpu().eq(size() ** 2).all()
+    assert tensors[1].cpu().eq(size()).all()
+
+
+@check
 def through_a_copy() -> None:
     """Not contiguous, of 16 bits, several, averaged, multiplied before."""
     before = torch_switchml.stats()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Many checks of single operations in one launch (operations.py, collectives.py, device_operations.py)."""
+"""Many checks of single operations in one launch (operations.py, collectives.py, order_ and device_operations.py)."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ from scenario import Value, leave, ones, stats
 
 
 def all_operations() -> Value:
-    return run_checks("operations", "collectives", backend="gloo")
+    return run_checks("operations", "collectives", "order_operations", backend="gloo")
 
 
 def device_operations() -> Value:
@@ -35,6 +35,7 @@ def device_operations_of_hosts() -> Value:
         "tensors_freed_while_under_way",
         "another_stream_than_the_default_one",
         "order_among_cpu_and_device",
+        "sums_of_sums",
         "through_a_copy",
     }
     return run_checks("device_operations", backend=f"cpu:gloo,{name}:switchml", only=chosen)

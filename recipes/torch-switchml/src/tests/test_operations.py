@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every operation of a group over the plugin; the checks themselves are in operations.py and collectives.py."""
+"""Every operation of a group over the plugin; the checks are in operations.py, collectives.py, order_operations.py."""
 
 import ast
 from pathlib import Path
@@ -29,7 +29,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return launcher.run("all_operations", ranks=len(request.param), rank_environment=on_hosts(request.param))
 
 
-@pytest.mark.parametrize("name", check_names("operations.py", "collectives.py"))
+@pytest.mark.parametrize("name", check_names("operations.py", "collectives.py", "order_operations.py"))
 def test_operation(name: str, results: list[RankResult]) -> None:
     for result in results:
         assert result.value is not None, result.stderr

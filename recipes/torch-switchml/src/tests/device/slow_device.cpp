@@ -110,6 +110,12 @@ Queue &queue(c10::StreamId id) {
     return queues->at(static_cast<std::size_t>(id));
 }
 
+// Overwrites what no stream uses any more, while all streams go on.
+Queue &cleaner() {
+    static auto *const queue = new Queue;
+    return *queue;
+}
+
 thread_local c10::StreamId t_current = 0;
 
 c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), id); }
@@ -164,11 +170,9 @@ struct Block {
     c10::StreamId made_on;
     std::mutex mutex;
     std::set<c10::StreamId> used_on;
-    std::vector<MarkPtr> awaited;
+    MarkPtr overwritten;
 
-    bool reusable() const {
-        return std::all_of(awaited.begin(), awaited.end(), [](const MarkPtr &mark) { return mark->reached(); });
-    }
+    bool reusable() const { return !overwritten || overwritten->reached(); }
 
     static void free(void *context);
 };
@@ -189,7 +193,7 @@ struct FreeBlocks {
         Block *const block = *found;
         blocks.erase(found);
         block->used_on.clear();
-        block->awaited.clear();
+        block->overwritten.reset();
         return block;
     }
 };
@@ -201,15 +205,23 @@ FreeBlocks &free_blocks() {
 
 void Block::free(void *context) {
     auto *const block = static_cast<Block *>(context);
-    for (const c10::StreamId id : block->used_on) {
-        block->awaited.push_back(queue(id).mark());
-    }
-    queue(block->made_on).push([block, awaited = block->awaited] {
-        for (const MarkPtr &mark : awaited) {
-            mark->wait();
+    const auto overwrite = [block] { std::memset(block->data, kOverwritten, block->size); };
+    if (block->used_on.empty()) {
+        queue(block->made_on).push(overwrite);
+    } else {
+        block->used_on.insert(block->made_on);
+        std::vector<MarkPtr> users;
+        for (const c10::StreamId id : block->used_on) {
+            users.push_back(queue(id).mark());
         }
-        std::memset(block->data, kOverwritten, block->size);
-    });
+        cleaner().push([users, overwrite] {
+            for (const MarkPtr &user : users) {
+                user->wait();
+            }
+            overwrite();
+        });
+        block->overwritten = cleaner().mark();
+    }
     FreeBlocks &free = free_blocks();
     const std::lock_guard<std::mutex> lock(free.mutex);
     free.blocks.push_back(block);
@@ -319,7 +331,8 @@ at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool non_bloc
         const c10::InferenceMode plain;
         at::Tensor(target).copy_(source);
     });
-    if (!non_blocking || !may_wait(from) || !may_wait(to)) {
+    const bool meets_the_host = from.is_cpu() || to.is_cpu();
+    if (meets_the_host && (!non_blocking || !may_wait(from) || !may_wait(to))) {
         queue(t_current).mark()->wait();
     }
     return to;
