@@ -179,6 +179,10 @@ Operation MpiBackend::make_operation(c10d::OpType type, const char *title, Tenso
     operation.outputs = std::move(outputs);
     operation.timeout = opts.timeout == c10d::kUnsetTimeout ? timeout_ : opts.timeout;
     operation.is_waited_for = opts.is_waited_for && !is_coalescing_;
+    if (!operation.is_message()) {
+        operation.access = std::make_shared<const Access>(Access{Memory(operation.inputs), Memory(operation.outputs)});
+        Engine::get().await_settled(*group_, *operation.access);
+    }
     return operation;
 }
 

@@ -100,6 +100,9 @@ class MpiBackend final : public c10d::Backend {
 
   private:
     // The operation of a call, but for what it does. `title` is "mpi:" and a name.
+    // Waits for the collectives before it over the same memory, so that its buffers
+    // are to be made afterwards. Who asks for them in a row without waiting has
+    // what PyTorch's own MPI backend keeps by a queue; MPI itself forbids two such.
     Operation make_operation(c10d::OpType type, const char *title, Tensors inputs, Tensors outputs,
                              CallOptions opts = {}) const;
     WorkPtr start(Operation operation);

@@ -83,10 +83,38 @@ Engine::WorkPtr Engine::start(const std::shared_ptr<Group> &group, Operation ope
     work->is_promised_ = work->operation_.is_waited_for;
     work->waiters_ = work->is_promised_ ? 1 : 0;
     in_flight_.push_back(work);
+    if (work->operation_.access) {
+        group->unsettled.push_back(work->operation_.access);
+    }
     if (!work->is_promised_) {
         call_thread();
     }
     return work;
+}
+
+// Whoever waits for them drives them, or a thread of ours does.
+void Engine::await_settled(const Group &group, const Access &access) {
+    require_library();
+    const GilReleased released;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto is_free = [&] {
+        return std::none_of(group.unsettled.begin(), group.unsettled.end(),
+                            [&access](const auto &other) { return other->meets(access); });
+    };
+    while (!settled_.wait_for(lock, kSignalInterval, is_free)) {
+        lock.unlock();
+        check_python_signals();
+        lock.lock();
+    }
+}
+
+void Engine::settle(Group &group, const std::shared_ptr<const Access> &access) noexcept {
+    if (!access) {
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    group.unsettled.erase(std::remove(group.unsettled.begin(), group.unsettled.end(), access), group.unsettled.end());
+    settled_.notify_all();
 }
 
 // What MPI has begun when it refuses the next call, it goes on with; the group's

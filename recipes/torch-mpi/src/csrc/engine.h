@@ -52,6 +52,13 @@ class Engine {
     // failed before or MPI refuses it; what fails later fails the work.
     WorkPtr start(const std::shared_ptr<Group> &group, Operation operation);
 
+    // Until no collective of the group that is under way writes what `access` is to
+    // read, or is in the way of what it is to write.
+    void await_settled(const Group &group, const Access &access);
+
+    // The tensors of a collective are final.
+    void settle(Group &group, const std::shared_ptr<const Access> &access) noexcept;
+
     // Until the work has ended, or throws: the work's error, or that `timeout`
     // passed (0: none but the work's own), or what a signal's handler raised.
     void wait(MpiWork &work, std::chrono::milliseconds timeout);
@@ -111,6 +118,7 @@ class Engine {
 
     std::mutex mutex_;
     std::condition_variable changed_;
+    std::condition_variable settled_;
     Works in_flight_;
     std::vector<std::thread> threads_;
     int idle_ = 0;

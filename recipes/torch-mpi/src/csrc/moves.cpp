@@ -123,8 +123,8 @@ at::Tensor concatenated(const Tensors &tensors) {
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) {
     const at::Tensor &tensor = only(tensors);
     const int root = static_cast<int>(opts.rootRank);
-    const Buffer buffer = root == rank_ ? Buffer::input(tensor) : Buffer::output(tensor);
     Operation operation = make_operation(c10d::OpType::BROADCAST, "mpi:broadcast", tensors, tensors, opts);
+    const Buffer buffer = root == rank_ ? Buffer::input(tensor) : Buffer::output(tensor);
     operation.start = [buffer, type = moved_as(tensor), root, comm = group_->comm](Requests &requests) {
         torch_mpi::broadcast(buffer.data(), buffer.numel(), type, root, comm, requests);
     };
@@ -136,11 +136,11 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors &tensors, const c10d::Broadcas
 
 MpiBackend::WorkPtr MpiBackend::allgather(TensorLists &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) {
     const at::Tensor &tensor = only(inputs);
-    const Buffer input = Buffer::input(tensor);
     const Flat flat = flat_outputs(only_list(outputs, size_), tensor.scalar_type());
     TORCH_CHECK_VALUE(flat.parts.counts[rank_] == tensor.numel(), "torch-mpi: all_gather of ", tensor.numel(),
                       " elements into ", flat.parts.counts[rank_]);
     Operation operation = make_operation(c10d::OpType::ALLGATHER, "mpi:all_gather", inputs, outputs.front(), opts);
+    const Buffer input = Buffer::input(tensor);
     operation.start = [input, flat, type = moved_as(tensor), comm = group_->comm](Requests &requests) {
         if (flat.is_even()) {
             torch_mpi::allgather(input.data(), input.numel(), flat.data(), type, comm, requests);
@@ -191,7 +191,6 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(TensorLists &outputs, Tensor
 MpiBackend::WorkPtr MpiBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &opts) {
     const at::Tensor &tensor = only(inputs);
     const int root = static_cast<int>(opts.rootRank);
-    const Buffer input = Buffer::input(tensor);
     Flat flat;
     if (root == rank_) {
         flat = flat_outputs(only_list(outputs, size_), tensor.scalar_type());
@@ -199,6 +198,7 @@ MpiBackend::WorkPtr MpiBackend::gather(TensorLists &outputs, Tensors &inputs, co
                           "torch-mpi: gather takes tensors of one size");
     }
     Operation operation = make_operation(c10d::OpType::GATHER, "mpi:gather", inputs, flat.tensors, opts);
+    const Buffer input = Buffer::input(tensor);
     operation.start = [input, flat, type = moved_as(tensor), root, comm = group_->comm](Requests &requests) {
         void *const output = flat.memory.defined() ? flat.data() : nullptr;
         torch_mpi::gather(input.data(), input.numel(), output, type, root, comm, requests);
@@ -210,8 +210,6 @@ MpiBackend::WorkPtr MpiBackend::gather(TensorLists &outputs, Tensors &inputs, co
 MpiBackend::WorkPtr MpiBackend::scatter(Tensors &outputs, TensorLists &inputs, const c10d::ScatterOptions &opts) {
     const at::Tensor &tensor = only(outputs);
     const int root = static_cast<int>(opts.rootRank);
-    const Buffer output = Buffer::output(tensor);
-    std::optional<Buffer> input;
     if (root == rank_) {
         const Tensors &parts = only_list(inputs, size_);
         TORCH_CHECK_VALUE(std::all_of(parts.begin(), parts.end(),
@@ -220,10 +218,14 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors &outputs, TensorLists &inputs, c
                                                  part.scalar_type() == tensor.scalar_type();
                                       }),
                           "torch-mpi: scatter takes tensors of one size and type");
-        input = Buffer::input(concatenated(parts));
     }
     Operation operation =
-        make_operation(c10d::OpType::SCATTER, "mpi:scatter", input ? inputs.front() : Tensors(), outputs, opts);
+        make_operation(c10d::OpType::SCATTER, "mpi:scatter", root == rank_ ? inputs.front() : Tensors(), outputs, opts);
+    const Buffer output = Buffer::output(tensor);
+    std::optional<Buffer> input;
+    if (root == rank_) {
+        input = Buffer::input(concatenated(inputs.front()));
+    }
     operation.start = [input, output, type = moved_as(tensor), root, comm = group_->comm](Requests &requests) {
         torch_mpi::scatter(input ? input->data() : nullptr, output.numel(), output.data(), type, root, comm, requests);
     };
@@ -242,12 +244,12 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor &output, at::Tensor &in
     const bool is_even = input_split_sizes.empty() && output_split_sizes.empty();
     TORCH_CHECK_VALUE(!is_even || input.numel() == output.numel(), "torch-mpi: all_to_all_single of ", input.numel(),
                       " elements into ", output.numel(), ": without split sizes tensors have one size");
+    Operation operation = make_operation(c10d::OpType::ALLTOALL_BASE, "mpi:all_to_all", {input}, {output}, opts);
     Buffer from = Buffer::input(input);
     const Buffer into = Buffer::output(output);
     if (from.overlaps(into)) {
         from.separate();
     }
-    Operation operation = make_operation(c10d::OpType::ALLTOALL_BASE, "mpi:all_to_all", {input}, {output}, opts);
     operation.start = [from, into, sent, received, is_even, type = moved_as(input),
                        comm = group_->comm](Requests &requests) {
         if (is_even) {
@@ -270,8 +272,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors &outputs, Tensors &inputs, cons
         counts.push_back(tensor.numel());
     }
     const Parts sent = Parts::of(std::move(counts));
-    const Buffer from = Buffer::input(concatenated(inputs));
     Operation operation = make_operation(c10d::OpType::ALLTOALL, "mpi:all_to_all", inputs, outputs, opts);
+    const Buffer from = Buffer::input(concatenated(inputs));
     operation.start = [from, into, sent, words = moved_as(inputs.front()), comm = group_->comm](Requests &requests) {
         alltoallv(from.data(), sent, into.data(), into.parts, words, comm, requests);
     };

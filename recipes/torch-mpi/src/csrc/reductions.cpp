@@ -119,8 +119,9 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors &tensors, const c10d
 MpiBackend::WorkPtr MpiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts) {
     const int root = static_cast<int>(opts.rootRank);
     const bool is_root = root == rank_;
-    const InPlace one = prepare(only(tensors), opts.reduceOp);
+    only(tensors);
     Operation operation = make_operation(c10d::OpType::REDUCE, "mpi:reduce", tensors, tensors, opts);
+    const InPlace one = prepare(tensors.front(), opts.reduceOp);
     operation.start = [one, root, is_root, comm = group_->comm](Requests &requests) {
         torch_mpi::reduce(one.buffer.data(), one.buffer.numel(), one.reduction.type, one.reduction.op, root, is_root,
                           comm, requests);
@@ -164,10 +165,10 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors &outputs, TensorLists &in
     TORCH_CHECK_VALUE(places.counts[rank_] == output.numel(), "torch-mpi: reduce_scatter of parts of ",
                       places.counts[rank_], " elements into one of ", output.numel());
     const Reduction reduction = reduction_of(opts.reduceOp, output.scalar_type());
+    Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER, "mpi:reduce_scatter", parts, outputs, opts);
     Buffer input = Buffer::input(concatenated(parts));
     apply_factor(input, reduction);
     const Buffer result = Buffer::output(output);
-    Operation operation = make_operation(c10d::OpType::REDUCE_SCATTER, "mpi:reduce_scatter", parts, outputs, opts);
     operation.start = [input, result, places, reduction, comm = group_->comm](Requests &requests) {
         reduce_scatterv(input.data(), result.data(), places, reduction.type, reduction.op, comm, requests);
     };

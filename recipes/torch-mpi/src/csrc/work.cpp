@@ -31,6 +31,10 @@ MpiWork::MpiWork(std::shared_ptr<Group> group, Operation operation)
       deadline_(Clock::now() + operation_.timeout),
       future_(make_future(operation_.outputs)) {}
 
+bool Access::meets(const Access &other) const {
+    return written.overlaps(other.written) || written.overlaps(other.read) || read.overlaps(other.written);
+}
+
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
     Engine::get().wait(*this, timeout);
     return true;
@@ -77,6 +81,7 @@ void MpiWork::complete() noexcept {
     } catch (...) {
         error_ = std::current_exception();
     }
+    Engine::get().settle(*group_, operation_.access);  // before callbacks, which may ask for more of it
     Counters::get().add(operation_.name, operation_.elements, operation_.bytes, error_ != nullptr);
     try {
         end_profile();

@@ -18,10 +18,19 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "calls.h"
+#include "memory.h"
 
 namespace torch_mpi {
 
 using Clock = std::chrono::steady_clock;
+
+// What a collective reads and writes.
+struct Access {
+    Memory read;
+    Memory written;
+
+    bool meets(const Access &other) const;
+};
 
 // A communicator and its end. Its fields are guarded by the engine's lock.
 struct Group {
@@ -30,6 +39,8 @@ struct Group {
     int size = 1;
     std::optional<std::string> failure;  // why it takes no more calls
     bool has_lost = false;               // operations that failed while MPI still had them
+    // Of the collectives whose tensors are not final yet.
+    std::vector<std::shared_ptr<const Access>> unsettled;
 };
 
 // One collective: what MPI is to do, and what is done before and after.
@@ -39,9 +50,10 @@ struct Operation {
     std::string name;        // for messages and counters: "all_reduce"
     uint64_t elements = 0;
     uint64_t bytes = 0;
-    std::vector<at::Tensor> inputs;   // for the profiler, whose events have a receipt's tensor here too
-    std::vector<at::Tensor> outputs;  // the result
-    bool is_waited_for = false;       // the caller waits at once: no thread of ours need look after it
+    std::vector<at::Tensor> inputs;        // for the profiler, whose events have a receipt's tensor here too
+    std::vector<at::Tensor> outputs;       // the result
+    std::shared_ptr<const Access> access;  // null for messages, which keep no order with others
+    bool is_waited_for = false;            // the caller waits at once: no thread of ours need look after it
     std::chrono::milliseconds timeout{0};
     std::function<void(Requests &)> start;         // makes the requests; under the engine's lock
     std::function<void()> finish;                  // copies out; on the thread that completes it

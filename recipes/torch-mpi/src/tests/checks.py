@@ -85,6 +85,6 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", message=".* is deprecated. Please use", category=FutureWarning)
     import importlib
 
-    for subject in ("collectives", "groups", "training"):
+    for subject in ("collectives", "order", "groups", "training"):
         importlib.import_module(f"checks_of_{subject}")  # enters its checks
     sys.modules["checks"].run()  # the module that they import; this is another

@@ -41,6 +41,16 @@ def reduce_and_gather(backend: dist.Backend, rank: int, size: int) -> bool:
     )
 
 
+def sum_twice(backend: dist.Backend, size: int) -> bool:
+    """Whether a sum that nobody waits for is what the next call over the same memory adds up."""
+    whole = torch.ones(NUMEL).to("slow")
+    works = [backend.allreduce([part]) for part in (whole, whole[NUMEL // 2 :])]
+    for work in works:
+        work.wait()
+    summed = whole.cpu()
+    return bool(summed[: NUMEL // 2].eq(size).all() and summed[NUMEL // 2 :].eq(size**2).all())
+
+
 def main() -> None:
     library = load_device()
     dist.init_process_group("mpi")
@@ -54,7 +64,7 @@ def main() -> None:
         _C.set_device_policy(getattr(_C.DevicePolicy, name))
         before = torch_mpi.stats()["staged_tensors"]
         try:
-            result: object = [reduce_and_gather(backend, rank, size) for _ in range(2)]
+            result: object = [*(reduce_and_gather(backend, rank, size) for _ in range(2)), sum_twice(backend, size)]
         except RuntimeError as err:
             result = str(err)
         seen[name] = {
