@@ -124,6 +124,9 @@ class MpiBackend final : public c10d::Backend {
 const at::Tensor &only(const std::vector<at::Tensor> &tensors);
 const std::vector<at::Tensor> &only_list(const std::vector<std::vector<at::Tensor>> &lists, int size);
 
+// c10::ValueError where one is of another type.
+void check_type(const std::vector<at::Tensor> &tensors, at::ScalarType type);
+
 // All elements of the tensors, one behind the other.
 at::Tensor concatenated(const std::vector<at::Tensor> &tensors);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/MPICudaAware.hpp>
 
@@ -103,7 +104,7 @@ bool Buffer::overlaps(const Buffer &other) const {
 }
 
 void copy_into(const at::Tensor &tensor, const at::Tensor &from) {
-    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView below;  // also of inference mode, which this thread need not be in
     tensor.copy_(from);
     synchronize(tensor);
 }

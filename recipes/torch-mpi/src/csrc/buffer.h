@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -46,6 +47,20 @@ class Buffer {
     at::Tensor tensor_;
     at::Tensor memory_;
 };
+
+// MPI writes no output where it reads another's input, or writes another output,
+// of calls that are under way at the same time.
+template <typename Pair>
+void separate_outputs(std::vector<Pair> &all) {
+    for (size_t one = 0; one < all.size(); ++one) {
+        for (size_t other = 0; other < all.size(); ++other) {
+            if (one != other && (all[one].output.overlaps(all[other].input) ||
+                                 (other < one && all[one].output.overlaps(all[other].output)))) {
+                all[one].output.separate();
+            }
+        }
+    }
+}
 
 // Copies `from` into `tensor`, whatever its device, so that it is there when this returns.
 void copy_into(const at::Tensor &tensor, const at::Tensor &from);

@@ -40,9 +40,8 @@ struct Flat {
 
 Flat flat_outputs(const Tensors &tensors, at::ScalarType type) {
     std::vector<int64_t> counts;
+    check_type(tensors, type);
     for (const at::Tensor &tensor : tensors) {
-        TORCH_CHECK_VALUE(tensor.scalar_type() == type, "torch-mpi: tensors of one type, got ", tensor.scalar_type(),
-                          " and ", type);
         counts.push_back(tensor.numel());
     }
     Parts parts = Parts::of(std::move(counts));
@@ -110,6 +109,13 @@ const Tensors &only_list(const std::vector<Tensors> &lists, int size) {
     return lists.front();
 }
 
+void check_type(const Tensors &tensors, at::ScalarType type) {
+    for (const at::Tensor &tensor : tensors) {
+        TORCH_CHECK_VALUE(tensor.scalar_type() == type, "torch-mpi: tensors of one type, got ", tensor.scalar_type(),
+                          " and ", type);
+    }
+}
+
 at::Tensor concatenated(const Tensors &tensors) {
     const at::NoGradGuard no_grad;
     Tensors flat;
@@ -168,6 +174,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors &outputs
     for (size_t index = 0; index < inputs.size(); ++index) {
         all.push_back(prepare_gathered(outputs[index], inputs[index], size_));
     }
+    separate_outputs(all);
     gather_all(operation, std::move(all), group_->comm);
     return start(std::move(operation));
 }
@@ -267,6 +274,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors &outputs, Tensors &inputs, cons
                       "torch-mpi: all_to_all takes a tensor for each of ", size_, " ranks");
     const at::ScalarType type = inputs.front().scalar_type();
     const Flat into = flat_outputs(outputs, type);
+    check_type(inputs, type);
     std::vector<int64_t> counts;
     for (const at::Tensor &tensor : inputs) {
         counts.push_back(tensor.numel());

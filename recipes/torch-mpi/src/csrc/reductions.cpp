@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The collectives that compute: allreduce, reduce, reduce_scatter.
+#include <algorithm>
 #include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include "backend.h"
 #include "buffer.h"
@@ -20,7 +23,7 @@ void apply_factor(Buffer &buffer, const Reduction &reduction) {
 
 void apply_average(const Buffer &buffer, const Reduction &reduction, int size) {
     if (reduction.average) {
-        const at::NoGradGuard no_grad;
+        const at::AutoDispatchBelowADInplaceOrView below;
         buffer.memory().div_(size);
     }
 }
@@ -40,7 +43,12 @@ std::vector<InPlace> prepare_all(const std::vector<at::Tensor> &tensors, const c
     std::vector<InPlace> all;
     all.reserve(tensors.size());
     for (const at::Tensor &tensor : tensors) {
-        all.push_back(prepare(tensor, op));
+        InPlace one = prepare(tensor, op);
+        if (std::any_of(all.begin(), all.end(),
+                        [&one](const InPlace &other) { return one.buffer.overlaps(other.buffer); })) {
+            one.buffer.separate();
+        }
+        all.push_back(std::move(one));
     }
     return all;
 }
@@ -153,6 +161,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs
     for (size_t index = 0; index < inputs.size(); ++index) {
         all.push_back(prepare_scattered(outputs[index], inputs[index], opts.reduceOp, size_));
     }
+    separate_outputs(all);
     scatter_all(operation, std::move(all), group_->comm, size_);
     return start(std::move(operation));
 }
@@ -161,6 +170,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors &outputs, TensorLists &in
                                                const c10d::ReduceScatterOptions &opts) {
     const at::Tensor &output = only(outputs);
     const Tensors &parts = only_list(inputs, size_);
+    check_type(parts, output.scalar_type());
     const Parts places = Parts::of(sizes_of(parts));
     TORCH_CHECK_VALUE(places.counts[rank_] == output.numel(), "torch-mpi: reduce_scatter of parts of ",
                       places.counts[rank_], " elements into one of ", output.numel());

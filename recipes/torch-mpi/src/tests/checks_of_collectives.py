@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of each collective: types, operations, shapes, errors."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -72,6 +73,70 @@ def averages_and_factors() -> None:
     tensor = torch.full((5,), float(rank()))
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
     assert tensor.eq(0.5 * sum(range(size()))).all()
+
+
+@check
+def tensors_of_inference_mode() -> None:
+    """Whichever thread ends the call, which the mode does not reach."""
+    with torch.inference_mode():
+        mean, strided = torch.full((5,), float(rank())), torch.ones(5, 2)[:, 0]
+        parts = [torch.empty(3) for _ in range(size())]
+        works = [
+            dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=True),
+            dist.all_reduce(strided, async_op=True),
+            dist.all_gather(parts, torch.full((3,), float(rank())), async_op=True),
+        ]
+    while not all(work.is_completed() for work in works):
+        time.sleep(0.001)
+    for work in works:
+        work.wait()
+    assert mean.eq(sum(range(size())) / size()).all()
+    assert strided.eq(size()).all()
+    assert all(part.eq(one).all() for one, part in enumerate(parts))
+
+
+@check
+def coalesced_tensors_that_share_memory() -> None:
+    """Each gets the sum of what was there, as of those that are apart: MPI itself takes no two over one memory."""
+    for first, second in (
+        (slice(None), slice(None)),
+        (slice(60_000), slice(40_000, None)),
+        (slice(0, None, 2), slice(None)),
+    ):
+        tensor = torch.ones(100_000, dtype=torch.int32)
+        dist.all_reduce_coalesced([tensor[first], tensor[second]])
+        assert tensor.eq(size()).all()
+
+
+@check
+def coalesced_pairs_that_share_memory() -> None:
+    """As if all inputs had been read before any output is written."""
+    first, second, third = (torch.ones(size() * 30_000) for _ in range(3))
+    with dist._coalescing_manager():
+        dist.all_gather_into_tensor(first, torch.zeros(30_000))
+        dist.all_gather_into_tensor(second, first[:30_000])
+    assert first.eq(0).all()
+    assert second.eq(1).all()
+    with dist._coalescing_manager():
+        dist.reduce_scatter_tensor(second[:30_000], third)
+        dist.reduce_scatter_tensor(first[:30_000], second)
+    assert second[:30_000].eq(size()).all()
+    assert first[:30_000].eq(size()).all()
+
+
+@check
+def lists_of_several_types() -> None:
+    """PyTorch's own functions refuse them; who calls the backend itself must not get other numbers."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    mixed = [torch.ones(4, dtype=torch.float64 if one == size() - 1 else torch.float32) for one in range(size())]
+    doubles = [part.double() for part in mixed]
+    outputs = [torch.zeros(4) for _ in range(size())]
+    for action in (
+        lambda: backend.reduce_scatter([outputs[0]], [mixed]),
+        lambda: backend.reduce_scatter([outputs[0]], [doubles]),
+        lambda: backend.alltoall(outputs, mixed),
+    ):
+        assert "tensors of one type, got" in error_of(action)
 
 
 @check
