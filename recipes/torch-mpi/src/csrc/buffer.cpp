@@ -57,11 +57,17 @@ at::Tensor empty_for_mpi(const at::Tensor &tensor, at::IntArrayRef sizes, bool o
     return at::empty(sizes, options);
 }
 
+// Of the same memory, which it keeps also where the caller gives his own other memory (`tensor.data = other`). Without
+// the dispatcher, in which the caller's modes would see it.
+at::Tensor sharing(const at::Tensor &tensor) {
+    return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(), true));
+}
+
 }  // namespace
 
 void set_device_policy(DevicePolicy wanted) { policy = wanted; }
 
-Buffer::Buffer(at::Tensor tensor, bool has_values) : tensor_(std::move(tensor)) {
+Buffer::Buffer(const at::Tensor &tensor, bool has_values) : tensor_(sharing(tensor)) {
     TORCH_CHECK_VALUE(tensor_.layout() == at::kStrided, "torch-mpi: dense tensors only, got one of ", tensor_.layout());
     const at::NoGradGuard no_grad;
     const bool as_it_is = given_as_it_is(tensor_);

@@ -42,7 +42,7 @@ class Buffer {
     bool overlaps(const Buffer &other) const;
 
   private:
-    Buffer(at::Tensor tensor, bool has_values);
+    Buffer(const at::Tensor &tensor, bool has_values);
 
     at::Tensor tensor_;
     at::Tensor memory_;

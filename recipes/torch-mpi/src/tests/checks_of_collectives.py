@@ -125,6 +125,18 @@ def coalesced_pairs_that_share_memory() -> None:
 
 
 @check
+def tensors_whose_memory_is_let_go() -> None:
+    """A call under way keeps it although its tensor gets other memory meanwhile; others get none of its numbers."""
+    for _ in range(5):
+        tensor = torch.ones(1_000_000)
+        work = dist.all_reduce(tensor, async_op=True)
+        tensor.data = torch.zeros(3)
+        other = torch.full((1_000_000,), 5.0)
+        work.wait()
+        assert other.eq(5).all()
+
+
+@check
 def lists_of_several_types() -> None:
     """PyTorch's own functions refuse them; who calls the backend itself must not get other numbers."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))

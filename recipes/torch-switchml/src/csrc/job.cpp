@@ -57,6 +57,17 @@ at::Tensor flatten(const std::vector<at::Tensor> &tensors, Dtype wire, const Red
     return flat;
 }
 
+// Tensors of the same memory, which they keep also where the caller gives his own other memory (`tensor.data = other`).
+// Without the dispatcher, in which the caller's modes would see it.
+std::vector<at::Tensor> sharing(const std::vector<at::Tensor> &tensors) {
+    std::vector<at::Tensor> shares;
+    shares.reserve(tensors.size());
+    for (const at::Tensor &tensor : tensors) {
+        shares.emplace_back(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(), true));
+    }
+    return shares;
+}
+
 }  // namespace
 
 std::exception_ptr backend_error(const std::string &message) {
@@ -68,8 +79,9 @@ void *Session::Transfer::data() {
     return wire.numel() == 0 ? &nothing : wire.mutable_data_ptr();
 }
 
-Session::Job::Job(std::shared_ptr<Session> owner, std::vector<at::Tensor> addends, Dtype type, const Reduction &what)
-    : tensors(std::move(addends)), reduction(what) {
+Session::Job::Job(std::shared_ptr<Session> owner, const std::vector<at::Tensor> &addends, Dtype type,
+                  const Reduction &what)
+    : tensors(sharing(addends)), reduction(what) {
     session = std::move(owner);
     dtype = type;
     is_copy = !travels_as_it_is(tensors, dtype, reduction);

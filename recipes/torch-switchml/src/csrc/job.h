@@ -48,7 +48,7 @@ struct Session::Job final : Transfer {
     at::Tensor flat;                  // all elements, on the device
     std::atomic<int> open_parts{1};   // and one for whoever still makes parts
 
-    Job(std::shared_ptr<Session> owner, std::vector<at::Tensor> addends, Dtype type, const Reduction &what);
+    Job(std::shared_ptr<Session> owner, const std::vector<at::Tensor> &addends, Dtype type, const Reduction &what);
 
     void run() noexcept override { session->complete(*this); }
     std::string describe() const override;

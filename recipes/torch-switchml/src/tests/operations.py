@@ -146,6 +146,20 @@ def mixed_with_fallbacks_in_flight() -> None:
 
 
 @check
+def tensors_whose_memory_is_let_go() -> None:
+    """A job under way keeps it although its tensor gets other memory meanwhile; others get none of its numbers."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for _ in range(5):
+            tensor = torch.ones(1_000_000, dtype=dtype)
+            work = dist.all_reduce(tensor, async_op=True)
+            tensor.data = torch.zeros(3, dtype=dtype)
+            other = torch.full((1_000_000,), 5, dtype=dtype)
+            work.wait()
+            assert other.eq(5).all()
+            assert tensor.eq(0).all()
+
+
+@check
 def work_object() -> None:
     tensor = torch.ones(10)
     work = dist.all_reduce(tensor, async_op=True)
