@@ -70,10 +70,17 @@ void Session::Feeding::run() noexcept {
 
 // Those ahead of it never wait for this thread: they have passed it.
 void Session::feed(std::unique_ptr<Job> job) noexcept {
+    std::string broken;
     {
-        const Access access = job->access();
         std::unique_lock<std::mutex> lock(jobs_mutex_);
+        Access &access = pending_.at(job->number);
         settled_.wait(lock, [&] { return !has_to_wait(access, job->number); });
+        broken.swap(access.broken);
+    }
+    if (!broken.empty()) {
+        fail_copy(*job, backend_error("what it was to add up is not there: " + broken));
+        run_on_pool(std::move(job));
+        return;
     }
     if (!job->lane) {
         feed_from_host(std::move(job));

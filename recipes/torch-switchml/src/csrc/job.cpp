@@ -96,7 +96,7 @@ uint64_t Session::Job::total() const {
     return static_cast<uint64_t>(numel);
 }
 
-Session::Access Session::Job::access() const { return {memory, work, !is_copy && !reduction.average && !lane}; }
+Session::Access Session::Job::access() const { return {memory, work, !is_copy && !reduction.average && !lane, {}}; }
 
 std::string Session::Job::describe() const {
     return "SwitchML allreduce of " + std::to_string(total()) + " " + dtype_name(dtype) + " elements";

@@ -200,6 +200,17 @@ void Session::settle(uint64_t number) noexcept {
     settled_.notify_all();
 }
 
+// Those that wait for the call of this number, which failed.
+void Session::break_followers(uint64_t number, const std::string &reason) {
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    const Access &failed = pending_.at(number);
+    for (auto later = pending_.upper_bound(number); later != pending_.end(); ++later) {
+        if (failed.comes_before(later->second)) {
+            later->second.broken = reason;
+        }
+    }
+}
+
 void Session::await_jobs(const Memory &memory) {
     if (owner_ != getpid()) {
         return;  // what would end the jobs is in the parent only
@@ -228,10 +239,13 @@ void Session::keep_behind(std::shared_ptr<const Memory> memory, const c10::intru
         return;
     }
     const bool is_on_device = !memory->devices().empty();
-    const uint64_t number = enter({memory, nullptr, false});
+    const uint64_t number = enter({memory, nullptr, false, {}});
     future->addCallback([session = weak_from_this(), memory = std::move(memory), number,
-                         work = is_on_device ? work : nullptr](c10::ivalue::Future & /*future*/) {
+                         work = is_on_device ? work : nullptr](c10::ivalue::Future &done) {
         if (const auto open = session.lock()) {
+            if (done.hasError()) {
+                open->break_followers(number, done.tryRetrieveErrorMessage());
+            }
             if (work) {
                 open->settle_on_devices(memory, *work);
             }

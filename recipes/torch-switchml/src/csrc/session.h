@@ -123,6 +123,7 @@ class Session : public std::enable_shared_from_this<Session> {
         std::shared_ptr<const Memory> memory;
         c10::intrusive_ptr<DelegatedWork> work;  // null: the wrapped backend's
         bool is_the_carriers = false;            // the carrier itself, which keeps its jobs over one memory in order
+        std::string broken;                      // why what it is to take is not there
 
         bool comes_before(const Access &later) const;
     };
@@ -138,6 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool has_to_wait(const Access &access, uint64_t number) const;
     bool has_to_wait(const Access &access) const;
     void settle(uint64_t number) noexcept;
+    void break_followers(uint64_t number, const std::string &reason);
     void hand_over(std::unique_ptr<Job> job);
     bool send(Transfer &transfer);
     void add_busy(int change) noexcept;

@@ -164,6 +164,17 @@ def reduce_until_error(tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor)
 
 
+def failed_collective_of_gloo() -> Value:
+    """An allreduce of what gloo was to bring and did not: the first rank is alone with its maximum."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    works = []
+    tensor = torch.ones(1000)
+    if RANK == 0:
+        works.append(dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True))
+    works.append(dist.all_reduce(tensor, async_op=True))
+    return {"errors": [error_of(work.wait) for work in works]}
+
+
 def other_numel_of_device() -> Value:
     import devices
 

@@ -69,6 +69,13 @@ def test_job_that_the_others_do_not_match_fails_on_all(launcher: Launcher) -> No
     assert_failed(longer["error"], "SwitchML allreduce of 10000 float32 elements failed: ")
 
 
+def test_collective_of_gloos_that_fails_takes_the_allreduces_behind_it_along(launcher: Launcher) -> None:
+    """Its numbers are not there to be added up."""
+    alone, other = values(launcher.run("failed_collective_of_gloo", environment={"SWITCHML_JOB_TIMEOUT_MS": "20000"}))
+    assert_failed(alone["errors"][1], "1000 float32 elements failed: what it was to add up is not there: ", within_s=10)
+    assert_failed(other["errors"][0], "1000 float32 elements failed: ", within_s=30)
+
+
 def test_abort_fails_what_is_pending(launcher: Launcher) -> None:
     results = launcher.run("abort_pending")
     waiting, _ = values(results)
