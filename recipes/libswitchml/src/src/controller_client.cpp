@@ -40,6 +40,12 @@ void name_worker(Request &request, const Settings &settings) {
     request.set_num_workers(settings.num_workers);
 }
 
+// A controller that is busy with calls of others has no room for ours at this moment.
+// https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+constexpr const char *kRetries = R"({"methodConfig": [{"name": [{}], "retryPolicy": {
+    "maxAttempts": 5, "initialBackoff": "0.5s", "maxBackoff": "5s", "backoffMultiplier": 2,
+    "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]})";
+
 }  // namespace
 
 ControllerClient::ControllerClient(const Settings &settings)
@@ -57,6 +63,7 @@ void ControllerClient::connect() {
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetServiceConfigJSON(kRetries);
     channel_ = grpc::CreateCustomChannel(target_, make_credentials(settings_), arguments);
     if (!channel_->WaitForConnected(connect_deadline_)) {
         throw Error(SWITCHML_EUNREACHABLE,

@@ -261,12 +261,15 @@ TEST(thousands_of_calls_over_one_connection_leave_room_for_others) {
 
 TEST(one_host_cannot_take_all_threads) {
     Switch net({"--max-workers", "32", "--max-sessions", "2"});
+    std::future<void> served;
     {
         Flood flood(net, 40, 16);
         const grpc::Status status = flood.refused_within(std::chrono::seconds(60));
         CHECK_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+        served = std::async(std::launch::async, [&net] { check_serves(net); });
+        CHECK(served.wait_for(std::chrono::milliseconds(300)) == std::future_status::timeout);
     }
-    check_serves(net);
+    served.get();
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
