@@ -33,6 +33,9 @@ Memory::Memory(const std::vector<at::Tensor> &tensors) {
             ranges_.push_back({tensor.device(), begin, begin + bytes_spanned(tensor)});
         }
     }
+    if (ranges_.size() < 2) {
+        return;
+    }
     std::sort(ranges_.begin(), ranges_.end(), [](const Range &left, const Range &right) {
         return std::make_tuple(key_of(left.device), left.begin) < std::make_tuple(key_of(right.device), right.begin);
     });
