@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from channel_tools.build.remote import read_builds
 from channel_tools.system.errors import BuildError, ChannelError
 from tests.support.pbs import write_pbs
 from tests.support.processes import PATIENCE_S, assert_ended, wait_for
@@ -187,7 +188,7 @@ def test_a_build_here_takes_over_what_a_cluster_had_built(folder: Path) -> None:
     tool = Tool(folder, None, recipes)
     tool.build("--emit", "snakemake", "-o", folder / "workflow")
     builds = folder / "workflow" / "builds.json"
-    (base,) = [job["stem"] for job in json.loads(builds.read_text())["jobs"] if job["stem"].startswith("base-")]
+    (base,) = [job.stem for job in read_builds(builds).jobs if job.stem.startswith("base-")]
     node = [sys.executable, "-m", "channel_tools.build.node", str(builds), base, "2"]
     subprocess.run(node, cwd=folder, check=True, timeout=PATIENCE_S)
     nodes = tool.tree / "output" / "work" / "nodes"
