@@ -41,7 +41,7 @@ _NONE = "-"
 
 
 def read_packages(listing: Listing, rows: Rows) -> dict[str, Package]:
-    """The packages of a channel by name, in order: everything in its record cache (``rows``), hidden builds too."""
+    """The packages of a channel by name, sorted: everything in its record cache (``rows``), including hidden builds."""
     builds: defaultdict[str, list[Build]] = defaultdict(list)
     needed_by: defaultdict[str, set[str]] = defaultdict(set)
     for build in _builds(listing, rows):
@@ -82,7 +82,7 @@ def _builds(listing: Listing, rows: Rows) -> Iterator[Build]:
 
 
 def passed_runs(settings: PageSettings) -> dict[str, tuple[tuple[str, ShownRun], ...]]:
-    """By NAME-VERSION-BUILD, of each stack the newest validation that passed with that build installed."""
+    """By NAME-VERSION-BUILD: the newest validation of each stack that passed with that build installed."""
     found: defaultdict[str, dict[str, ShownRun]] = defaultdict(dict)
     for stack in settings.stacks:
         for run in sorted(stack.runs, key=lambda run: run.started):
@@ -111,7 +111,7 @@ def _newest_first(builds: list[Build]) -> tuple[Build, ...]:
 
 
 def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
-    """What builds ask of a machine, by virtual package in words (``glibc``): the least versions, in order."""
+    """What builds require of a machine, by the name of the virtual package (``glibc``): minimum versions, sorted."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     specs = {spec for build in builds for spec in texts(build.record.get("depends")) if spec.startswith("__")}
     for spec in specs:
@@ -122,7 +122,7 @@ def machine_needs(builds: Iterable[Build]) -> dict[str, tuple[str, ...]]:
 
 
 def versions_for(builds: Iterable[Build], name: str) -> tuple[str, ...]:
-    """For which versions of ``name`` (python, pytorch) builds were made, by their variants or else dependencies."""
+    """The versions of ``name`` (python, pytorch) that builds were made for, by their variants or else dependencies."""
     specs: set[str] = set()
     for build in builds:
         variant = build.row.origin.variant or {}
@@ -143,25 +143,25 @@ def _conditions_on(build: Build, name: str) -> list[str]:
 
 
 def as_numbers(text: str) -> tuple[list[int], str]:
-    """What sorts versions as people do."""
+    """A sort key that orders the numbers in versions by value."""
     return [int(part) for part in re.findall(r"[0-9]{1,9}", text)], text
 
 
 def texts(value: object) -> list[str]:
-    """The texts of a field that holds one or a list of them; packages may hold anything there."""
+    """The strings of a field that is one string or a list of them; anything else in it is ignored."""
     if isinstance(value, str):
         return [value] if value else []
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def field_lines(value: object) -> list[tuple[str, str]]:
-    """The rows of a field like run_exports: kind and text."""
+    """The (kind, text) rows of a field like run_exports."""
     rows: Mapping[object, object] = value if isinstance(value, dict) else {}
     return [(str(kind), text) for kind, items in sorted(rows.items(), key=str) for text in texts(items)]
 
 
 def web_link(text: str) -> str | None:
-    """``text`` if it is an address that a page may lead to: of the web, and nothing that a browser would run."""
+    """``text`` if a page may link to it: a web address, and nothing that a browser would run."""
     try:
         parts = urllib.parse.urlsplit(text)
     except ValueError:
@@ -173,7 +173,7 @@ def web_link(text: str) -> str | None:
 class VariantTable:
     """Rows by the values of ``row_key``, columns by those of ``column_key`` (empty: there is one column).
 
-    A cell holds builds, each with what tells it from the others of its cell.
+    A cell has builds, each with a label that distinguishes it from the others in the cell.
     """
 
     row_key: str
@@ -184,7 +184,7 @@ class VariantTable:
 
 
 def variant_table(builds: Sequence[Build]) -> VariantTable | None:
-    """The table of builds of one version, without superseded ones; None when no build has recorded a variant."""
+    """The table of one version's builds, without superseded ones; None if no build has recorded a variant."""
     shown = [build for build in builds if build.row.origin.variant and not build.earlier]
     keys = _keys(shown)
     if not keys:
@@ -204,7 +204,7 @@ def variant_table(builds: Sequence[Build]) -> VariantTable | None:
 
 
 def _keys(builds: Sequence[Build]) -> list[str]:
-    """Python and PyTorch, where they are there, and then all keys whose values differ among the builds."""
+    """Python and PyTorch if builds have them, then all keys whose values differ among the builds."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for build in builds:
         for key in build.row.origin.variant or {}:
@@ -214,7 +214,7 @@ def _keys(builds: Sequence[Build]) -> list[str]:
 
 
 def variant_value(build: Build, key: str) -> str:
-    """The value of a variant key, "" where the build has none; ``3.11.* *_cpython`` is 3.11 to people."""
+    """The value of a variant key, "" if the build has none; ``3.11.* *_cpython`` becomes 3.11."""
     value = (build.row.origin.variant or {}).get(key, "")
     return value.split(" ")[0].removesuffix(".*")
 

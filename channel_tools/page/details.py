@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What only a package's file and its attestations say: its files, sources, patches with reasons, claims.
+"""What is only in a package's file and its attestations: its files, sources, patches with reasons, claims.
 
-A patch's reason is what stands above its first difference. Whatever is of another shape than expected is left out: the
-recipe in a package is anybody's. Claims are for people to see before they check them; no signature is verified here.
+A patch's reason is the text above its first difference. Values of an unexpected shape are left out: anybody may have
+written the recipe in a package. Claims are shown so that people can check them; no signature is verified here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEADERS = ("From ", "From: ", "Date: ")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patch:
-    """A patch of upstream's source: its file's name and the reason in its header (empty: it gives none)."""
+    """A patch of upstream's source: its file name and the reason in its header (empty if there is none)."""
 
     name: str
     reason: str
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Details:
-    """``files`` are the first SHOWN_FILES of ``file_count``, with their sizes; ``unpacked_bytes`` is that of all."""
+    """``files`` are the first SHOWN_FILES of ``file_count``, with sizes; ``unpacked_bytes`` is the size of them all."""
 
     files: tuple[tuple[str, int | None], ...]
     file_count: int
@@ -72,7 +72,7 @@ class Details:
 
 
 def read_details(path: Path) -> Details:
-    """Look into a package. Raises IntegrityError when it is damaged."""
+    """Read the details from a package file. Raises IntegrityError if it is damaged."""
     info = read_info_files(path, frozenset({_PATHS, _RECIPE}))
     files = _files(parsed_json(info, _PATHS, path) if _PATHS in info else {})
     sources = list(_source_rows(info.get(_RECIPE, b"")))
@@ -96,7 +96,7 @@ def _files(value: object) -> list[tuple[str, int | None]]:
 
 
 def _source_rows(recipe: bytes) -> Iterator[dict[str, object]]:
-    """The sources of a rendered recipe that come from elsewhere, not from beside the recipe."""
+    """The sources of a rendered recipe that have an address, not the local ones beside the recipe."""
     try:
         value = load_plain_yaml(recipe)
     except yaml.YAMLError:
@@ -120,7 +120,7 @@ def _source(row: dict[str, object], wanted: dict[str, str], patches: dict[str, b
 
 
 def patch_reason(content: bytes) -> str:
-    """What a patch in git's format says above its first difference."""
+    """The text above the first difference of a patch in git's format."""
     lines: list[str] = []
     for line in content[: 4 * _REASON_CHARACTERS].decode(errors="replace").splitlines():
         if line.startswith(_PATCH_STARTS):
@@ -132,14 +132,14 @@ def patch_reason(content: bytes) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownLog:
-    """A log's text without what steers terminals; ``left_out`` are the bytes before it that are not shown."""
+    """A log's text without terminal escape sequences; ``left_out`` counts the bytes before it that are not shown."""
 
     text: str
     left_out: int
 
 
 def readable_log(content: bytes) -> ShownLog:
-    """The end of a log as text. Whatever its bytes are, it is shown: what is no UTF-8 is replaced."""
+    """The end of a log as text; bytes that are not valid UTF-8 are replaced."""
     shown = content[-_LOG_BYTES:]
     text = _TERMINAL.sub(b"", shown).decode(errors="replace")
     return ShownLog(text=text.replace("\r\n", "\n").replace("\r", "\n"), left_out=len(content) - len(shown))
@@ -147,9 +147,9 @@ def readable_log(content: bytes) -> ShownLog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claims:
-    """The ids of the keys that signed, whether Sigstore did, and when the build ended (ISO 8601, "": that is not said).
+    """The ids of the keys that signed, whether Sigstore did, and when the build ended (ISO 8601, "" if not stated).
 
-    ``fault`` says why the attestations prove nothing of the package ("": they are of its bytes).
+    ``fault`` says why the attestations prove nothing about the package ("" if they are for its bytes).
     """
 
     keys: tuple[str, ...] = ()
@@ -159,15 +159,15 @@ class Claims:
 
 
 def read_claims(content: bytes | None, build: Build) -> Claims:
-    """What the file of attestations beside a build says (None: it is gone)."""
+    """The claims in the file of attestations beside a build; ``content`` is None if that file is missing."""
     if content is None:
-        return Claims(fault="its file is gone")
+        return Claims(fault="its file is missing")
     try:
         bundles = decode_json(content, list[Bundle])
         envelopes = [bundle.dsseEnvelope for bundle in bundles if bundle.dsseEnvelope is not None]
         statements = [read_statement(b64decode(one.payload, validate=True), where=build.file_name) for one in envelopes]
     except (msgspec.DecodeError, binascii.Error, IntegrityError):
-        return Claims(fault="its file holds no attestations that can be read")
+        return Claims(fault="its file has no readable attestations")
     return Claims(
         keys=tuple(sorted({one.keyid for envelope in envelopes for one in envelope.signatures if one.keyid})),
         by_sigstore=any(bundle.is_certified for bundle in bundles),
@@ -180,7 +180,7 @@ def _fault(statements: list[Statement], build: Build) -> str:
     wanted = Subject(file_name=build.file_name, sha256=build.row.sha256)
     for statement in statements:
         if statement.subject.file_name != wanted.file_name:
-            return f"it is of another package, {statement.subject.file_name}"
+            return f"it is for another package, {statement.subject.file_name}"
         if statement.subject != wanted:
-            return "it is of other bytes under this name"
+            return "it is for different bytes under this name"
     return "" if any(one.kind == PROVENANCE for one in statements) else "it does not say how the package was built"

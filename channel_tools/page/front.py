@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which files a page has, and those of the channel as a whole: index, stacks, lists of packages, names to search."""
+"""Which files a page has, and the pages of the channel as a whole: index, stacks, package lists, search names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RUNS_SHOWN = 20
 
 
 def page_files(site: Site, place: PagePlace) -> list[PageFile]:
-    """All files of the site, those that others lead to first; ``place`` is where the package files are."""
+    """All files of the site, linked pages before those that link to them; ``place`` is where the package files are."""
     return [
         page_file(_STYLE, [], lambda: shared_style() + chart_style() + _static("page.css")),
         page_file(_SCRIPT, [], lambda: _static("page.js")),
@@ -50,7 +50,7 @@ def _static(name: str) -> str:
 
 
 def _front_files(site: Site) -> Iterator[PageFile]:
-    """In the order in which they are written: the index, which leads to all, is the last."""
+    """In the order in which they are written: the index, which links to all others, is the last."""
     stacks = [stack for stack in site.settings.stacks if is_installable(site, stack)]
     yield from (_stack_file(site, stack) for stack in stacks)
     yield from _list_files(site)
@@ -83,7 +83,7 @@ def _summary(build: Build) -> str:
 
 
 def _search_file(site: Site) -> PageFile:
-    """The names for the search: a script and not JSON, since a page opened as a file may load nothing else."""
+    """The names to search, as a script and not JSON, since a page opened from a file can load only scripts."""
     rows = [[name, package.shown.version, _summary(package.shown)] for name, package in site.packages.items()]
     content = json.dumps(rows, separators=(",", ":"))  # ASCII alone
     return page_file(_SEARCH, [content], lambda: f"const packageNames = {content};\n")
@@ -151,7 +151,7 @@ def _index_file(site: Site, stacks: list[ShownStack]) -> PageFile:
 
 
 def _stack_row(site: Site, stack: ShownStack) -> tuple[str, str, str, str]:
-    """Name, description, what it was built for, and how its last validation went."""
+    """Name, description, what it was built for, and the result of its last validation."""
     variants = stack_variants(site, stack)
     pairs = [f"Python {one.python} with PyTorch {one.pytorch}" for one in variants if one.offered and one.python]
     last = stack.runs[-1] if stack.runs else None
@@ -169,7 +169,7 @@ def _counts(subdirs: list[str]) -> list[tuple[str, int]]:
 
 
 def _made_for(site: Site, own: list[Build]) -> dict[str, tuple[str, ...]]:
-    """The versions of Python and PyTorch that own packages were made for, else those that the channel has."""
+    """The versions of Python and PyTorch that the channel's own packages were made for, else those that it has."""
     found = {}
     for words, name in (("Python", "python"), ("PyTorch", "pytorch")):
         versions = versions_for(own, name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values that the pages of a channel are made of, and where each page lies.
+"""The values that the pages of a channel are made of, and the path of each page.
 
-``index.html`` is at the channel's root, all other files are below ``page/``: a name that is no subdir's, so that
+``index.html`` is at the channel's root, all other files are below ``page/``, which is not the name of a subdir, so
 neither clients nor indexers look there.
 """
 
@@ -34,7 +34,7 @@ PAGE_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownCheck:
-    """One promise of a stack, as a validation found it."""
+    """The result of one check of a validation."""
 
     name: str
     passed: bool
@@ -44,7 +44,7 @@ class ShownCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownBandwidth:
-    """The medians of one size: MB (10^6 bytes) of tensor per second and rank."""
+    """The median bandwidths for one tensor size: MB (10^6 bytes) of tensor per second and rank."""
 
     dtype: str
     size_bytes: int
@@ -54,7 +54,7 @@ class ShownBandwidth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownRun:
-    """One validation of a stack, without what names its machine; ``hosts`` is how many there were.
+    """One validation of a stack, without anything that names its machine; ``hosts`` is how many there were.
 
     ``started`` is UTC in ISO 8601. ``packages`` are those installed, each as NAME-VERSION-BUILD.
     """
@@ -76,7 +76,7 @@ class ShownRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownStack:
-    """A stack as the page shows it; ``install`` are its MatchSpecs, ``needs`` what its validation asks of a machine.
+    """A stack as the page shows it; ``install`` are its MatchSpecs, ``needs`` what its validation needs on a machine.
 
     ``runs`` are its validations, oldest first; ``validated`` says whether there is anything to validate.
     """
@@ -91,10 +91,10 @@ class ShownStack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSettings:
-    """page.json below ``.channel_tools``: that the channel has a page, and what only its owner knows.
+    """page.json below ``.channel_tools``: says that the channel has a page, and keeps what only its owner knows.
 
-    ``address`` is where clients find the channel, None when nobody said. ``builds`` are by file name; ``logs`` are the
-    sha256 of builds' logs, by file name, kept and shown where ``with_logs`` says so.
+    ``address`` is the channel's URL for clients, None if it was not given. ``builds`` are by file name; ``logs`` are
+    the sha256 of builds' logs by file name, kept and shown if ``with_logs`` is set.
     """
 
     schema: int = PAGE_SCHEMA
@@ -108,7 +108,7 @@ class PageSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeRecords:
-    """What a tree and its output know: stacks with their runs, and builds and logs by their packages' file names."""
+    """What is recorded in a tree and its output: stacks with their runs; builds and logs by package file name."""
 
     stacks: tuple[ShownStack, ...]
     builds: Mapping[str, BuildRecord]
@@ -117,9 +117,9 @@ class TreeRecords:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """One package file: its row of the record cache, its record as patched, and why new solves do not see it.
+    """One package file: its row of the record cache, its patched record, and why new solves do not see it.
 
-    ``needs`` are the names of the packages that it depends on, virtual ones too, in the order of its record.
+    ``needs`` are the names of the packages that it depends on, including virtual ones, in the order of its record.
     """
 
     subdir: str
@@ -144,12 +144,12 @@ class Build:
 
     @property
     def state(self) -> str:
-        """In words, whether new solves see it."""
+        """Whether new solves see it, in words for the page."""
         return self.hidden or "available"
 
     @property
     def earlier(self) -> bool:
-        """Whether another build took its place, so that it is there for lock files alone."""
+        """Whether another build replaced it, so that it is kept only for lock files."""
         return self.hidden is not None and self.yanked is None
 
     @property
@@ -159,12 +159,12 @@ class Build:
 
     @property
     def page(self) -> str:
-        """Where its page lies below the channel."""
+        """The path of its page below the channel."""
         return f"{BUILDS_FOLDER}/{self.subdir}/{self.stem}.html"
 
     @property
     def log_page(self) -> str:
-        """Where the page of its log lies, if that is published."""
+        """The path of its log's page, which exists if the log is published."""
         return f"{LOGS_FOLDER}/{self.subdir}/{self.stem}.html"
 
     @property
@@ -188,13 +188,13 @@ class Package:
 
     @property
     def page(self) -> str:
-        """Where its page lies below the channel."""
+        """The path of its page below the channel."""
         return name_page(self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """A channel as its pages show it; ``packages`` by name, in order.
+    """A channel as its pages show it; ``packages`` by name, sorted.
 
     ``validations`` are the newest runs that passed with a build, each with its stack's name, by NAME-VERSION-BUILD.
     """
@@ -206,15 +206,15 @@ class Site:
 
 
 def name_page(name: str) -> str:
-    """Where the page of a package name lies below the channel."""
+    """The path of a package's page below the channel."""
     return f"{NAMES_FOLDER}/{name}.html"
 
 
 def stack_page(name: str) -> str:
-    """Where the page of a stack lies below the channel."""
+    """The path of a stack's page below the channel."""
     return f"{STACKS_FOLDER}/{quote(name, safe='')}.html"
 
 
 def log_file(file_name: str) -> str:
-    """Where the log of a build is kept, if it is published."""
+    """The path of a build's log below the channel, if it is published."""
     return f"{RECORD_FOLDER}/logs/{file_name.removesuffix(PACKAGE_SUFFIX)}.log"

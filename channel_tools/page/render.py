@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How each page is made, and those of builds, their logs and their names; the pages of the whole channel: front.py.
+"""How each page is rendered, and the pages of builds, logs and packages; those of the whole channel are in front.py.
 
-A file's digest is over all that it shows and over the code that shows it, so that a page is rendered, and the package
-behind it opened, only when it would come out otherwise.
+A file's digest covers all that it shows and the code that renders it, so a page is rendered, and its package opened,
+only if the result would differ.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 _MINUTE, _HOUR = 60, 3600
 OWN_MARK = '<meta name="generator" content="channel_tools channel page">'
-"""Stands in every page of ours, and in nobody else's."""
+"""In every page that this program writes, and in no other."""
 _TEMPLATES = page_templates(HERE / "templates")
 _ADDRESS = "CHANNEL"
-"""Stands for the channel's address where nobody said it; with JavaScript, the browser's own takes its place."""
+"""Placeholder for the channel's address if it was not given; JavaScript replaces it with the browser's address."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,7 +70,7 @@ class PageFile:
 
 
 def page_file(path: str, parts: Sequence[object], render: Callable[[], str]) -> PageFile:
-    """A file that is made of ``parts``, whose repr says all that matters of them, and of the code."""
+    """A file made of ``parts``; its digest is over their repr, which must show all that matters, and over the code."""
     digest = hashlib.sha256(_code_digest())
     for part in parts:
         content = part if isinstance(part, bytes) else repr(part).encode(errors="surrogatepass")
@@ -89,7 +89,7 @@ def _code_digest() -> bytes:
 
 
 def render_page(template: str, site: Site, path: str, **values: object) -> str:
-    """The page of ``site`` that lies at ``path``."""
+    """Render the page of ``site`` at ``path``."""
     shared = {
         "site": site,
         "settings": site.settings,
@@ -101,7 +101,7 @@ def render_page(template: str, site: Site, path: str, **values: object) -> str:
 
 
 def list_page(number: int) -> str:
-    """Where a page of the list of all packages lies."""
+    """The path of a page of the list of all packages."""
     return f"{PAGE_FOLDER}/packages-{number}.html"
 
 
@@ -120,7 +120,7 @@ def install_commands(site: Site, environment: str, specs: Sequence[str]) -> list
 
 
 def lock_commands(environment: str) -> list[tuple[str, str]]:
-    """For each client, how to install the very same packages again, here or on another machine (conda 26.7 does)."""
+    """For each client, the command that reinstalls exactly the same packages, here or elsewhere (conda 26.7 does)."""
     name, file = shlex.quote(environment), shlex.quote(f"{environment}.txt")
     again = shlex.quote(f"{environment}-again")
     return [
@@ -130,7 +130,7 @@ def lock_commands(environment: str) -> list[tuple[str, str]]:
 
 
 def package_files(site: Site, place: PagePlace) -> list[PageFile]:
-    """The pages of logs, builds and names, those that others lead to first; ``place`` has the package files."""
+    """The pages of logs, builds and packages, linked pages before those that link to them; ``place`` has the files."""
     builds = list(_build_files(site, place))
     return [
         *_log_files(site, place),
@@ -211,7 +211,7 @@ def _linked_specs(site: Site, build: Build) -> list[tuple[str, str | None]]:
 
 
 def _name_files(site: Site, builds: Mapping[str, str]) -> Iterator[PageFile]:
-    """The pages of names; ``builds`` are the digests of the pages of builds, which show all that these say of them."""
+    """The pages of packages; ``builds`` are the digests of builds' pages, which cover all that is shown here."""
     settings = site.settings
     shared = repr((settings.title, settings.address, site.foundation))
     for package in site.packages.values():

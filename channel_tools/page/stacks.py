@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the page of a stack says: which builds it installs, on which Python and PyTorch, and how validations went."""
+"""What a stack's page shows: which builds it installs, for which Python and PyTorch, and the validation results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FEWEST_PLOTTED = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackVariant:
-    """A stack on one Python and PyTorch ("" where it is for none): the builds that it installs and its last run.
+    """A stack for one Python and PyTorch ("" if it depends on neither): the builds that it installs and its last run.
 
-    ``missing`` are names that it installs and that were not built for it; ``offered`` says whether solves find it all.
+    ``missing`` are packages that it installs and that were not built; ``offered`` says whether solves find all builds.
     """
 
     python: str
@@ -38,9 +38,10 @@ class StackVariant:
 
 
 def is_of_present_builds(site: Site, variant: StackVariant) -> bool:
-    """Whether the run had what is installed now: the newest version of each spec, and nothing that was replaced.
+    """Whether the run tested what is installed now: the newest version of each spec, and nothing that was replaced.
 
-    Or the foundation's build of a name, where ours is another for it (MPICH's stand-in for the site's own).
+    It may instead have the foundation's build of a package that we also build (such as our stand-in for the site's
+    MPICH).
     """
     installed = set(variant.run.packages) if variant.run is not None else set()
     newest: dict[str, tuple[str, object]] = {}
@@ -61,7 +62,7 @@ def _had_foundation_build(site: Site, name: str, installed: set[str]) -> bool:
 
 
 def _was_replaced(site: Site, stem: str) -> bool:
-    """Whether the channel has the package NAME-VERSION-BUILD by other builds only."""
+    """Whether the channel has the package of NAME-VERSION-BUILD, but not this build."""
     package = site.packages.get(stem.rsplit("-", 2)[0])
     return package is not None and all(build.stem != stem or build.hidden is not None for build in package.builds)
 
@@ -72,7 +73,7 @@ def is_installable(site: Site, stack: ShownStack) -> bool:
 
 
 def builds_for(site: Site, spec: str) -> list[Build]:
-    """The builds that meet a MatchSpec, newest first, hidden ones too."""
+    """The builds that match a MatchSpec, newest first, including hidden ones."""
     from rattler import BuildString, MatchSpec, PackageRecord  # noqa: PLC0415 - slow to import, and only stacks need it
 
     package = site.packages.get(spec.partition(" ")[0])
@@ -93,7 +94,7 @@ def builds_for(site: Site, spec: str) -> list[Build]:
 
 
 def stack_variants(site: Site, stack: ShownStack) -> list[StackVariant]:
-    """The stack on each Python and PyTorch that it was built for, in order; superseded builds are left out."""
+    """The stack for each Python and PyTorch that it was built for, sorted; superseded builds are left out."""
     wanted = {spec: [build for build in builds_for(site, spec) if not build.earlier] for spec in stack.install}
     own = [build for builds in wanted.values() for build in builds if not build.foundation]
     found = {pair for build in own if all(pair := _pair(build))}
@@ -106,7 +107,7 @@ def _pair(build: Build) -> tuple[str, str]:
 
 
 def _variant(stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tuple[str, str]) -> StackVariant:
-    """``wanted`` are the builds that meet each MatchSpec; of them this has those for the pair and those for any."""
+    """The variant for one pair; of the ``wanted`` builds of each MatchSpec, it has those for the pair or any pair."""
     found = {
         spec: [build for build in builds if build.foundation or _pair(build) == pair or not all(_pair(build))]
         for spec, builds in wanted.items()
@@ -124,7 +125,7 @@ def _variant(stack: ShownStack, wanted: Mapping[str, Sequence[Build]], pair: tup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackTable:
-    """The variants as a matrix: Pythons by PyTorches, None where there is no such variant."""
+    """The variants as a matrix of Python by PyTorch versions; pairs that have no variant are absent."""
 
     pythons: tuple[str, ...]
     pytorches: tuple[str, ...]
@@ -133,7 +134,7 @@ class StackTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantState:
-    """What is known of a variant, in words: its builds (``faulty``: one was yanked) and its last validation."""
+    """A variant's state in words: its builds (``faulty`` if one was yanked) and its last validation."""
 
     built: str
     faulty: bool
@@ -142,7 +143,7 @@ class VariantState:
 
 
 def stack_table(site: Site, variants: Sequence[StackVariant]) -> StackTable:
-    """The matrix of a stack's variants; one cell where it is for no Python and PyTorch."""
+    """The matrix of a stack's variants; a single cell if the stack depends on neither Python nor PyTorch."""
     return StackTable(
         pythons=tuple(dict.fromkeys(one.python for one in variants)),
         pytorches=tuple(sorted({one.pytorch for one in variants}, key=as_numbers)),
@@ -162,7 +163,7 @@ def _state_of(site: Site, variant: StackVariant) -> VariantState:
         day, seconds = last_built(known)
         built = f"built and tested by {day}" + ("" if seconds is None else f", in {duration(seconds)}")
     else:
-        built = "built, no record of when" if variant.builds else "not built"
+        built = "built, date not recorded" if variant.builds else "not built"
     run = variant.run
     return VariantState(
         built=built,

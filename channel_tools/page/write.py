@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writing a channel's page: only what changed, each file whole, the pages that others lead to before those others.
+"""Writing a channel's page: only what changed, each file atomically, linked pages before those that link to them.
 
-``.channel_tools/page.json`` says that a channel has a page, and keeps what only its owner knows. What each file was
-made of is kept as a digest in ``.channel_tools/state/page.msgpack``; without it, everything is written again.
+``.channel_tools/page.json`` says that a channel has a page, and keeps what only its owner knows. A digest of each
+file's inputs is kept in ``.channel_tools/state/page.msgpack``; without it, everything is written again.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 SETTINGS = f"{RECORD_FOLDER}/page.json"
 _DIGESTS = f"{RECORD_FOLDER}/state/page.msgpack"
 MOST_RUNS = 50
-"""Of a stack; the oldest are forgotten."""
+"""Validations kept per stack; the oldest are dropped."""
 _log = logging.getLogger(__name__)
 
 
 class PagePlace(Protocol):
-    """A channel that a page is written into; all names are relative to it."""
+    """A channel that a page is written to; all names are relative to it."""
 
     def url(self, name: str) -> str:
-        """A file's path or address in messages."""
+        """A file's path or URL, for messages."""
         ...
 
     def read(self, name: str) -> bytes | None:
-        """A whole file, None where there is none."""
+        """A file's content, None if there is no such file."""
         ...
 
     def present(self, names: Collection[str]) -> set[str]:
-        """Which of the files, or folders with files in them, are there."""
+        """Those of the files, or of folders with files in them, that exist."""
         ...
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        """Replace files, each as a whole, those that others lead to first. Raises DiskFullError, NetworkError."""
+        """Replace files one by one in this order, each atomically. Raises DiskFullError, NetworkError."""
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that may be gone already."""
+        """Remove files; missing ones are ignored."""
         ...
 
     def package(self, build: Build) -> AbstractContextManager[Path]:
-        """The package's file, for as long as the block takes. Raises IntegrityError where it is gone."""
+        """The package's file, available while the block runs. Raises IntegrityError if it is missing."""
         ...
 
 
@@ -114,7 +114,7 @@ class _FolderPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageReport:
-    """What was done: ``files`` the page has now, of which ``written`` are new or others than before."""
+    """What was done: the page now has ``files`` files, of which ``written`` are new or changed."""
 
     files: int
     written: int
@@ -123,9 +123,9 @@ class PageReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PagedChannel:
-    """A channel whose page may be written, since its writer's lock or lease is held.
+    """A channel whose page may be written, because its writer's lock or lease is held.
 
-    ``load`` reads its listing and the rows of its packages, ``name`` is what the page is called if nobody says.
+    ``load`` reads its listing and the rows of its packages, ``name`` is the page's title unless another is given.
     """
 
     place: PagePlace
@@ -154,9 +154,9 @@ def add_page(
     with_logs: bool | None = None,
     known: TreeRecords | None = None,
 ) -> PageReport:
-    """Give the channel a page, or write the one that it has again; what is None stays as it was said last.
+    """Give the channel a page, or update the one that it has; settings that are None keep their last value.
 
-    Raises ChannelError where a page that is not ours is in the way, DiskFullError.
+    Raises ChannelError if a page that this program did not write is in the way, DiskFullError.
     """
     before = _read_settings(channel.place)
     if before is None:
@@ -175,7 +175,7 @@ def add_page(
 
 
 def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
-    """Keep what is known of stacks, builds and validations for the channel's page, if it has one."""
+    """Store what is known about stacks, builds and validations for the channel's page, if it has one."""
     before = _read_settings(channel.place)
     if before is None:
         return
@@ -185,19 +185,19 @@ def remember_records(channel: PagedChannel, known: TreeRecords) -> None:
 
 
 def follow_change(channel: PagedChannel) -> PageReport | None:
-    """After a change of a channel, bring its page in step; None when it has no page.
+    """Update the page after a change of its channel; None if it has no page.
 
-    Raises as add_page; the error says that the change itself was made.
+    Raises what add_page does; the error says that the change itself was made.
     """
     try:
         settings = _read_settings(channel.place)
         return None if settings is None else _write(channel, settings)
     except ChannelToolsError as err:
-        raise type(err)(f"the change is in the channel, but not on its page: {err.message}", hint=err.hint) from None
+        raise type(err)(f"the channel was changed, but not its page: {err.message}", hint=err.hint) from None
 
 
 def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
-    """The settings with the stacks of now, each with its earlier runs, and with all builds that were ever known."""
+    """The settings with the present stacks, each with its earlier runs, and with all builds that were ever recorded."""
     earlier = {stack.name: stack.runs for stack in settings.stacks}
     return dataclasses.replace(
         settings,
@@ -209,7 +209,7 @@ def _with_records(settings: PageSettings, known: TreeRecords) -> PageSettings:
 
 
 def _with_logs(place: PagePlace, settings: PageSettings, logs: Mapping[str, Path]) -> PageSettings:
-    """The settings with the logs that are there now, copied beside them; without any where none are to be shown."""
+    """The settings with the present logs, which are copied into the channel; without any if none are to be shown."""
     if not settings.with_logs:
         place.remove([log_file(name) for name in settings.logs])
         return dataclasses.replace(settings, logs={})
@@ -225,7 +225,7 @@ def _merged(earlier: Sequence[ShownRun], now: Sequence[ShownRun]) -> tuple[Shown
 
 
 def _write(channel: PagedChannel, settings: PageSettings) -> PageReport:
-    """Write those files of a page that are not there as they would be now, and remove those that are none of it."""
+    """Write the files of a page that are missing or outdated, and remove those that no longer belong to it."""
     from channel_tools.page.content import passed_runs, read_packages  # noqa: PLC0415 - with jinja2, slow to import
     from channel_tools.page.front import page_files  # noqa: PLC0415
     from channel_tools.page.render import OWN_MARK  # noqa: PLC0415
@@ -257,8 +257,8 @@ def _write_digests(place: PagePlace, before: Mapping[str, str], digests: Mapping
 def _check_free(place: PagePlace) -> None:
     for name in (INDEX_PAGE, PAGE_FOLDER):
         if place.present([name]):
-            message = f"{place.url(name)}: is there already, and was not written by channel_tools channel page"
-            raise ChannelError(message, hint="move it elsewhere, or do without a page")
+            message = f"{place.url(name)}: already exists, and was not written by channel_tools channel page"
+            raise ChannelError(message, hint="move it elsewhere, or do not make a page for this channel")
 
 
 def _read_settings(place: PagePlace) -> PageSettings | None:
@@ -268,7 +268,7 @@ def _read_settings(place: PagePlace) -> PageSettings | None:
     try:
         settings = decode_json(content, PageSettings)
     except msgspec.DecodeError as err:
-        message = f"{place.url(SETTINGS)}: not the settings of a page ({err})"
+        message = f"{place.url(SETTINGS)}: not valid settings of a channel page ({err})"
         raise ChannelError(message, hint="delete it, then run channel_tools channel page again") from None
     if settings.schema != PAGE_SCHEMA:
         message = (

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The search, and the channel's address where the page does not say it. All that is shown is set as text.
+// The search, and the channel's address if the page does not have it. Everything is inserted as text, not as HTML.
 "use strict";
 
 const SHOWN = 50;
@@ -9,7 +9,7 @@ function channelAddress() {
   const address = new URL(root || ".", location.href);
   const path = address.pathname.replace(/index\.html$/, "").replace(/\/$/, "");
   const origin = address.protocol === "file:" ? "file://" : address.origin;
-  return origin + path.replace(/\/t\/[^/]+\//, "/t/TOKEN/"); // a token is not for showing
+  return origin + path.replace(/\/t\/[^/]+\//, "/t/TOKEN/"); // never show a token
 }
 
 function sayAddress() {
@@ -44,7 +44,7 @@ function show(input, count, list) {
 function startSearch() {
   const [box, input, count, list] = ["search", "search-words", "search-count", "search-found"].map((id) => document.getElementById(id));
   box.hidden = false;
-  let names = null; // the script with all names, asked for when somebody begins to search
+  let names = null; // the script with all names, loaded when the user starts to search
   input.addEventListener("input", () => {
     if (names === null) {
       names = document.createElement("script");

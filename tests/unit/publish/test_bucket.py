@@ -377,11 +377,11 @@ def test_the_page_of_a_damaged_bucket_says_so_and_one_of_others_stays(
     store.put("chan/index.html", b"mine", served=Served(), replaces=None)
     with (
         target.paged("main") as channel,
-        pytest.raises(ChannelError, match=r"memory://toys/chan/index\.html: is there already"),
+        pytest.raises(ChannelError, match=r"memory://toys/chan/index\.html: already exists"),
     ):
         add_page(channel)
     store.delete(["chan/index.html", "chan/linux-64/toy-1.0-0.conda"])
     with target.paged("main") as channel:
         add_page(channel)
     assert "memory://toys/chan/linux-64/toy-1.0-0.conda: is gone" in caplog.text
-    assert b"is damaged or gone" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]
+    assert b"is damaged or missing" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]

@@ -154,7 +154,7 @@ def test_a_label_with_a_page_keeps_it_in_step(target: FolderTarget, made: Path) 
 def test_a_page_that_cannot_be_written_is_told_from_what_was_published(target: FolderTarget, made: Path) -> None:
     publish(target, make_set([make_conda(made, "toy", about=own("1"))]))
     (target.root / ".channel_tools" / "page.json").write_text("{")
-    with pytest.raises(ChannelError, match=r"in the channel, but not on its page: .*page\.json"):
+    with pytest.raises(ChannelError, match=r"the channel was changed, but not its page: .*page\.json"):
         publish(target, make_set([make_conda(made, "new", about=own("2"))]))
     assert "new-1.0-0.conda" in str(listed(target.root))
     assert verify_channel(open_channel(target.root)) == []

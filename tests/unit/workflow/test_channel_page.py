@@ -66,7 +66,7 @@ def test_reports_builds_and_logs_of_the_tree_are_shown_without_the_machines_name
     stack = (channel.path / "page/stack/udp.html").read_text()
     assert "2026-01-02 03:04" in stack
     assert "2026-01-01 00:00" in stack
-    assert "it needs gpu, switch" in stack
+    assert "Validation needs</dt><dd>gpu, switch" in stack
     assert "in 34 s" in (channel.path / "page/build/linux-64/libtoy-1.0-0.html").read_text()
     assert "made it" in (channel.path / "page/log/linux-64/libtoy-1.0-0.html").read_text()
     texts = [path.read_bytes() for path in channel.path.rglob("*") if path.suffix in {".html", ".json", ".log"}]
