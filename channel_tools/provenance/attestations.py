@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signing statements and checking them: DSSE envelopes in Sigstore bundles, which lie beside a package (CEP 27, 50).
+"""Signing and checking statements: DSSE envelopes in Sigstore bundles, in a file beside the package (CEP 27, 50).
 
-A bundle that a key signed names the key and has no certificate. Bundles with a certificate are Sigstore's own; they may
-lie in the same file, and count where an identity is trusted.
+A bundle that a key signed names the key and has no certificate. Bundles with a certificate were signed by Sigstore;
+they may be in the same file, and count if an identity is trusted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AGAIN = "get the package and its .sigs file again from those who build the chan
 
 
 def signed_sidecar(statements: Sequence[JsonObject], signer: CryptoSigner) -> bytes:
-    """The file of a package's attestations: each statement in an envelope that the key signed."""
+    """The content of a package's attestation file: each statement in an envelope that the key signed."""
     bundles = [_bundle(statement, signer) for statement in statements]
     return msgspec.json.encode(bundles, order="sorted") + b"\n"
 
@@ -66,18 +66,19 @@ def _bundle(statement: JsonObject, signer: CryptoSigner) -> JsonObject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What holds of a package: the key (its ID) or identity that signed, and when the build ended, if that is said."""
+    """What was verified: the key (its ID) or identity that signed, and when the build ended, if that is stated."""
 
     signer: str
     finished: datetime | None
 
 
 def verify_sidecar(content: bytes, subject: Subject, trust: Trust, *, now: datetime, where: str) -> Verified:
-    """Check that whoever is trusted signed how the package with these bytes was built; ``where`` names the file.
+    """Check that a trusted key or identity signed how this package was built; ``where`` names the attestation file.
 
-    Every statement that they signed must be of this very package. By Sigstore, that the package was published is enough
-    (CEP 27). Raises IntegrityError for a file that holds no attestations, VerificationError for those of another
-    package or of other bytes, by others, with a wrong signature, outside of a key's time, or from the future.
+    Every statement that they signed must be for exactly this package. With Sigstore, a statement that the package was
+    published is enough (CEP 27). Raises IntegrityError for a file without attestations, VerificationError for
+    attestations that are for another package or other bytes, are not by a trusted signer, have a wrong signature, or
+    have a time outside of the key's or in the future.
     """
     if isinstance(trust, TrustedIdentity):
         return _verify_by_identity(content, subject, trust, now, where)
@@ -115,8 +116,10 @@ def _verify_by_identity(
         statements.append(_statement(payload, subject, where))
     if not statements:
         said = f"; the first bundle: {wrong[0]}" if wrong else ""
-        message = f"{where}: {trusted.identity} (of {trusted.issuer}) has not signed it by Sigstore{said}"
-        raise VerificationError(message, hint="channel_tools attest sign --sigstore, by those who build the channel")
+        message = f"{where}: not signed with Sigstore by {trusted.identity} (issuer {trusted.issuer}){said}"
+        raise VerificationError(
+            message, hint="ask those who build the channel to run channel_tools attest sign --sigstore"
+        )
     ended = [one.finished for one in statements if one.finished is not None]
     for moment in ended:
         _check_past(moment, now, where)
@@ -126,16 +129,16 @@ def _verify_by_identity(
 def add_bundles(
     content: bytes, subject: Subject, sign: Callable[[bytes], JsonObject], key: Key, *, where: str
 ) -> bytes:
-    """The attestations, and behind them the same statements as ``sign`` signs them, in place of its earlier ones.
+    """The attestations, followed by the same statements signed by ``sign``, which replace its earlier ones.
 
-    ``key`` has to have signed all of them: ``sign`` would else have its owner say what others said. Raises
-    IntegrityError for a file that holds no attestations, VerificationError for those of another package or key.
+    ``key`` must have signed all of them: otherwise the owner of ``sign`` would vouch for statements by others. Raises
+    IntegrityError for a file without attestations, VerificationError for those of another package or key.
     """
     kept = [(raw, bundle) for raw, bundle in _read(content, where) if not bundle.is_certified]
     envelopes = [_envelope(bundle.dsseEnvelope, where) for _raw, bundle in kept if bundle.dsseEnvelope is not None]
-    hint = "attest it anew (--again), or name the key that attested it (--signing-key)"
+    hint = "attest it again (--again), or give the key that attested it (--signing-key)"
     if not envelopes:
-        raise VerificationError(f"{where}: no statement by the key {key.keyid[:SHORT]} is in it", hint=hint)
+        raise VerificationError(f"{where}: has no statement signed by the key {key.keyid[:SHORT]}", hint=hint)
     for envelope in envelopes:
         try:
             envelope.verify([key], 1)
@@ -148,31 +151,35 @@ def add_bundles(
 
 
 def has_certificate(content: bytes, *, where: str) -> bool:
-    """Whether Sigstore signed any of the attestations. Raises IntegrityError for a file that holds none."""
+    """Whether Sigstore signed any of the attestations. Raises IntegrityError for a file without attestations."""
     return any(bundle.is_certified for _raw, bundle in _read(content, where))
 
 
 def _statement(payload: bytes, subject: Subject, where: str) -> Statement:
-    """A signed statement of the package that is of a kind known here. Raises IntegrityError and VerificationError."""
+    """The statement, checked to be about the package and of a known type. Raises IntegrityError, VerificationError."""
     statement = read_statement(payload, where=where)
     _check_subject(statement, subject, where)
     if statement.kind not in {PROVENANCE, PUBLISH}:
-        raise VerificationError(f"{where}: attests {statement.kind!r}, which is not known here", hint=_AGAIN)
+        raise VerificationError(f"{where}: has a statement of unknown type {statement.kind!r}", hint=_AGAIN)
     return statement
 
 
 def _read(content: bytes, where: str) -> list[tuple[bytes, Bundle]]:
-    """Each bundle as it stands in the file, and what is read of it here."""
+    """Each bundle as bytes from the file, and parsed."""
     try:
         raws = [bytes(raw) for raw in decode_json(content, list[msgspec.Raw])]
         return [(raw, decode_json(raw, Bundle)) for raw in raws]
     except msgspec.DecodeError as err:
-        raise IntegrityError(f"{where}: holds no attestations (a JSON list of bundles): {err}", hint=_AGAIN) from None
+        raise IntegrityError(
+            f"{where}: not a file of attestations (a JSON list of bundles): {err}", hint=_AGAIN
+        ) from None
 
 
 def _envelope(read: SignedEnvelope, where: str) -> Envelope:
     if read.payloadType != PAYLOAD_TYPE:
-        raise IntegrityError(f"{where}: signs {read.payloadType!r}; expected {PAYLOAD_TYPE!r}", hint=_AGAIN)
+        raise IntegrityError(
+            f"{where}: the signed payload has type {read.payloadType!r}; expected {PAYLOAD_TYPE!r}", hint=_AGAIN
+        )
     try:
         value = {
             "payload": read.payload,
@@ -182,11 +189,11 @@ def _envelope(read: SignedEnvelope, where: str) -> Envelope:
         base64.b64decode(read.payload, validate=True)
         return Envelope.from_dict(value)
     except (ValueError, binascii.Error) as err:
-        raise IntegrityError(f"{where}: not a signed envelope: {err}", hint=_AGAIN) from None
+        raise IntegrityError(f"{where}: not a valid signed envelope: {err}", hint=_AGAIN) from None
 
 
 def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tuple[TrustedKey, bytes] | None:
-    """The trusted key that signed the envelope, and what it signed; None when none of them is named in it."""
+    """The trusted key that signed the envelope, and what it signed; None if the envelope names none of the keys."""
     named = [key for key in keys if key.key.keyid in envelope.signatures]
     for key in named:
         try:
@@ -195,7 +202,7 @@ def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tupl
             continue
         return key, envelope.payload
     if named:
-        message = f"{where}: the signature by the key {named[0].short} is wrong: the attestation was changed"
+        message = f"{where}: the signature by the key {named[0].short} is invalid: the attestation was changed"
         raise VerificationError(message, hint=_AGAIN)
     return None
 
@@ -203,12 +210,12 @@ def _checked(envelope: Envelope, keys: Sequence[TrustedKey], where: str) -> tupl
 def _check_subject(statement: Statement, subject: Subject, where: str) -> None:
     found = statement.subject
     if found.file_name != subject.file_name:
-        message = f"{where}: is the attestation of another package, {found.file_name!r}, not of {subject.file_name}"
+        message = f"{where}: attests another package, {found.file_name!r}; expected {subject.file_name}"
         raise VerificationError(message, hint=_AGAIN)
     if found.sha256 != subject.sha256:
         message = (
-            f"{where}: attests other bytes of {subject.file_name}: sha256 {found.sha256!r}, not {subject.sha256}; "
-            "it is of another build under this name"
+            f"{where}: attests {subject.file_name} with sha256 {found.sha256!r}, but the package has {subject.sha256}; "
+            "it is for another build with this name"
         )
         raise VerificationError(message, hint=_AGAIN)
 
@@ -220,7 +227,7 @@ def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: s
     _check_past(finished, now, where)
     if not key.valid_from - _CLOCKS_APART <= finished <= key.expires:
         message = (
-            f"{where}: was signed for {time_text(finished)}, but the key {key.short} counts from "
+            f"{where}: says that the build ended at {time_text(finished)}, but the key {key.short} is valid from "
             f"{time_text(key.valid_from)} to {time_text(key.expires)}"
         )
         raise VerificationError(message, hint="attest the package again with a key that has not expired")
@@ -229,15 +236,17 @@ def _checked_time(statement: Statement, key: TrustedKey, now: datetime, where: s
 
 def _check_past(finished: datetime, now: datetime, where: str) -> None:
     if finished > now + _CLOCKS_APART:
-        message = f"{where}: says that the build ended at {time_text(finished)}, and here it is {time_text(now)}"
+        message = f"{where}: says that the build ended at {time_text(finished)}, but the time here is {time_text(now)}"
         raise VerificationError(message, hint="check this machine's clock, and that of the machine that built it")
 
 
 def _none_trusted(unknown: Sequence[str], keys: Sequence[TrustedKey], where: str) -> VerificationError:
     trusted = ", ".join(sorted({key.short for key in keys}))
     if not unknown:
-        message = f"{where}: no key that is trusted here ({trusted}) signed how the package was built"
+        message = f"{where}: has no statement of how the package was built signed by a trusted key ({trusted})"
         return VerificationError(message, hint=_AGAIN)
     signed = ", ".join(sorted({repr(keyid[:16]) for keyid in unknown}))
-    message = f"{where}: signed by the key {signed}, which is not trusted here; trusted: {trusted}"
-    return VerificationError(message, hint="ask those who build the channel for their public key: --trusted-key FILE")
+    message = f"{where}: signed by the key {signed}, which is not trusted; trusted: {trusted}"
+    return VerificationError(
+        message, hint="ask those who build the channel for their public key and give it with --trusted-key FILE"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a bill of materials says of a package: its licence, and what it was made from, as its own metadata has it."""
+"""What a bill of materials says about a package: its licence and what it was made from, from its own metadata."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_OID, "channel_tools bill of materials")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatchFile:
-    """A patch that was applied to upstream's sources, by its path as the recipe writes it."""
+    """A patch that was applied to upstream's sources, by its path in the recipe."""
 
     name: str
     sha256: str
@@ -58,14 +58,14 @@ class Component:
 
 
 def read_component(path: Path, *, sha256: str | None = None) -> Component:
-    """The component in a package's file; ``sha256`` spares hashing it. Raises IntegrityError for a damaged one."""
+    """The component for a package file; a known ``sha256`` saves hashing it. Raises IntegrityError if it is damaged."""
     found = read_info_files(path, _FILES)
     index, about = info_object(found, "index.json", path), info_object(found, "about.json", path)
     return component_of(path.name, sha256 or sha256_of_file(path), index, about)
 
 
 def component_of(file_name: str, sha256: str, index: JsonObject, about: JsonObject) -> Component:
-    """The component with this metadata (CEP 34)."""
+    """The component for a package with this metadata (CEP 34)."""
     recorded = recorded_in(about)
     depends = index.get("depends")
     names = {str(spec).split()[0] for spec in depends if str(spec).split()} if isinstance(depends, list) else set()
@@ -96,7 +96,7 @@ def _patches(inputs: object) -> Iterator[PatchFile]:
 
 
 def dependencies_among(components: Sequence[Component]) -> dict[str, tuple[str, ...]]:
-    """Which of the components each needs, by purl: the graph of one environment."""
+    """The dependency graph of one environment: which of the components each one needs, by purl."""
     by_name = {component.name: component.purl for component in components}
     return {
         component.purl: tuple(sorted(by_name[name] for name in component.depends if name in by_name))
@@ -106,9 +106,9 @@ def dependencies_among(components: Sequence[Component]) -> dict[str, tuple[str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inventory:
-    """What a bill of materials is of: a package, or the packages of one environment on one ``platform``.
+    """What a bill of materials lists: one package, or the packages of one environment on one ``platform``.
 
-    ``components`` are in order of name; ``platform`` is None for a single package.
+    ``components`` are sorted by name; ``platform`` is None for a single package.
     """
 
     name: str
@@ -117,11 +117,11 @@ class Inventory:
 
     @property
     def title(self) -> str:
-        """The name with the platform."""
+        """The name, followed by the platform if there is one."""
         return self.name if self.platform is None else f"{self.name} ({self.platform})"
 
     @property
     def uuid(self) -> uuid.UUID:
-        """The same for the same packages, so that documents of the same content are equal."""
+        """Derived from the packages, so that documents with the same content are equal."""
         text = "\n".join([self.title, *(f"{one.subdir}/{one.file_name} {one.sha256}" for one in self.components)])
         return uuid.uuid5(_NAMESPACE, text)

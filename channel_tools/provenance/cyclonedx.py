@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from channel_tools.provenance.statements import Origin
 
 _SAFE = ":/?#[]@!$&'()*+,;=%-._~"
-"""What may stand in a URI as it is."""
+"""Characters that need no encoding in a URI."""
 
 
 def cyclonedx_document(inventory: Inventory, *, made: datetime) -> str:
@@ -126,5 +126,5 @@ def _sha256(value: str) -> HashType:
 
 
 def _uri(text: str) -> XsUri:
-    """A URI from an address that people wrote: what may not stand in one is encoded."""
+    """A URI from an address that people wrote: characters that a URI may not contain are encoded."""
     return XsUri(quote(text, safe=_SAFE))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Licences as packages declare them: as SPDX expressions where they can be read as such, and what may be passed on.
+"""Licences as packages declare them: as SPDX expressions if they can be parsed, and what may be redistributed.
 
-What a package declares is repeated, never judged: a package of a vendor whose terms have to be read is found by its
+What a package declares is repeated and not checked. Packages of vendors whose terms have to be read are recognised by
 name. Pure.
 """
 
@@ -46,7 +46,7 @@ _VENDORS = (
     ),
     ("HPE", "the licence that came with the Cray programming environment", ("cray-*", "libcray*")),
 )
-"""Vendors whose packages have terms of their own, where these stand, and the packages' names in conda and PyPI."""
+"""Vendors whose packages have their own terms, where to read these, and the packages' names in conda and PyPI."""
 _NOT_PASSED_ON = re.compile(r"-NC-|-NC$|BUSL|LicenseRef-.*(?:proprietary|noredist|nda)", re.IGNORECASE)
 _COPYLEFT = re.compile(r"(?:A|L)?GPL|MPL|EPL|CDDL|EUPL|OSL|SLEEPYCAT", re.IGNORECASE)
 _DEBIAN = {
@@ -56,24 +56,24 @@ _DEBIAN = {
     "apache license, version 2.0": "Apache-2.0", "boost-1.0": "BSL-1.0",
     "public-domain": "LicenseRef-public-domain", "pd": "LicenseRef-public-domain",
 }  # fmt: skip
-"""Short names of Debian's copyright files and of wheels' metadata that are no SPDX identifiers but mean one."""
+"""Short names in Debian's copyright files and in wheels' metadata, and the SPDX identifiers that they mean."""
 _PUBLIC_DOMAIN = "LicenseRef-public-domain"
 _RANKS: tuple[Redistribution, ...] = ("yes", "with source", "not known", "no")
-"""From the best for whoever passes a package on to the worst: of parts joined by AND the worst counts."""
+"""From the best to the worst for redistribution: of parts joined by AND, the worst counts."""
 _WHY: dict[Redistribution, str] = {
     "yes": "keep the licence's text with it",
     "with source": "offer the sources to whoever gets the package",
     "not known": "a part of the licence has no SPDX identifier: read the package's info/licenses",
-    "no": "the licence forbids passing it on, or sets conditions on who may use it",
+    "no": "the licence forbids redistribution, or restricts who may use it",
 }
 _GNU = re.compile(r"(?P<kind>[AL]?GPL)-?v?(?P<number>[0-9](?:\.[0-9])?)(?P<later>\+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LicenseRow:
-    """A package's licence: as declared, as an SPDX expression if it is one, and whether the package may be passed on.
+    """A package's licence: as declared, as an SPDX expression if it is one, and whether it permits redistribution.
 
-    ``terms`` is where a vendor's terms stand, ``why`` a few words on ``redistribution``.
+    ``terms`` says where to read a vendor's terms, ``why`` explains ``redistribution``.
     """
 
     package: str
@@ -86,7 +86,7 @@ class LicenseRow:
 
 
 def license_row(component: Component) -> LicenseRow:
-    """What may be done with a package, by what it declares and whose it is."""
+    """Whether a package may be redistributed, by the licence that it declares and its vendor."""
     package = f"{component.name} {component.version}"
     spdx = spdx_expression(component.license)
     named = {component.name, *(origin.name for origin in component.origins)}
@@ -97,7 +97,7 @@ def license_row(component: Component) -> LicenseRow:
                 declared=component.license,
                 spdx=spdx,
                 redistribution="by the vendor's terms",
-                why=f"comes from {vendor}, whose terms name what may be passed on",
+                why=f"comes from {vendor}, whose terms say what may be redistributed",
                 vendor=vendor,
                 terms=terms,
             )
@@ -106,7 +106,7 @@ def license_row(component: Component) -> LicenseRow:
 
 
 def spdx_expression(declared: str | None) -> str | None:
-    """The declared licence as an SPDX expression, None for words that are none."""
+    """The declared licence as an SPDX expression, None if it is not a valid one."""
     if not declared:
         return None
     words = re.split(r"\s+(and|or)\s+", declared.strip().strip("()"), flags=re.IGNORECASE)
@@ -128,14 +128,14 @@ def _name(word: str) -> str:
 
 def _judge(spdx: str | None, declared: str | None) -> tuple[Redistribution, str]:
     if spdx is None:
-        words = "no licence is declared" if declared is None else "the declared licence is no SPDX expression"
+        words = "no licence is declared" if declared is None else "the declared licence is not a valid SPDX expression"
         return "not known", f"{words}: read the package's info/licenses"
     found = _RANKS[_either(re.findall(r"[()]|[^\s()]+", spdx))]
     return found, _WHY[found]
 
 
 def _either(tokens: list[str]) -> int:
-    """The rank of the best choice that the expression at the head of ``tokens`` leaves; they are taken away."""
+    """The rank of the best choice that the expression at the start of ``tokens`` permits; its tokens are removed."""
     ranks = [_all_of(tokens)]
     while tokens[:1] == ["OR"]:
         tokens.pop(0)

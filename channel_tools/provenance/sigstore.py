@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signing by Sigstore, and checking such signatures: as an identity of an OpenID provider, without a key that is kept.
+"""Signing with Sigstore, and checking such signatures: as an identity of an OpenID provider, without a stored key.
 
-sigstore-python (the extra ``sigstore``) gets a certificate that counts for ten minutes and enters each signature into a
-public log. Its bundles lie among a package's attestations beside those of keys, as conda's clients read them (CEP 27).
+sigstore-python (the extra ``sigstore``) gets a certificate that is valid for ten minutes and enters each signature in a
+public log. Its bundles are in a package's attestation file with those of keys, where conda clients read them (CEP 27).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
-    """What signs statements (in-toto, JSON) and returns bundles, all with one certificate, which is asked for here.
+    """A function that signs statements (in-toto, JSON) and returns bundles, all with one certificate requested here.
 
-    Raises ConfigError for a configuration that is none, UsageError where nobody says as whom to sign or the token does
-    not count, NetworkError where Sigstore or the identity provider cannot be reached or refuses.
+    Raises ConfigError for an invalid configuration, UsageError if there is no identity to sign as or the token is not
+    valid, NetworkError if Sigstore or the identity provider cannot be reached or refuses.
     """
     given = None if request.token_file is None else _token_in(request.token_file)
     config = _client_config(request.config)
@@ -56,8 +56,8 @@ def sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
 def verified_payload(bundle: bytes, trusted: TrustedIdentity) -> bytes:
     """The statement in a bundle that the identity signed.
 
-    Certificate, log entry and signature are checked against the trusted root; the network is asked for no more than the
-    public instance's root. Raises VerificationError for anything else, ConfigError and NetworkError for the root.
+    Certificate, log entry and signature are checked against the trusted root; the network is used only to fetch the
+    public instance's root. Raises VerificationError if a check fails, ConfigError and NetworkError for the root.
     """
     verifier, policy = _verifier(trusted.config), Identity(identity=trusted.identity, issuer=trusted.issuer)
     try:
@@ -79,35 +79,35 @@ def _client_config(path: Path | None) -> ClientTrustConfig:
     try:
         return ClientTrustConfig.from_json(path.read_text(encoding="utf-8"))
     except (SigstoreError, ValueError) as err:
-        hint = "give a ClientTrustConfig (trustedRoot and signingConfig) as JSON, as sigstore --trust-config does"
-        raise ConfigError(f"not a client configuration of Sigstore: {one_line(err)}", path=path, hint=hint) from None
+        hint = "give a ClientTrustConfig (trustedRoot and signingConfig) as JSON, as for sigstore --trust-config"
+        raise ConfigError(f"not a valid Sigstore client configuration: {one_line(err)}", path=path, hint=hint) from None
 
 
 def _token_in(path: Path) -> IdentityToken:
     try:
         return IdentityToken(path.read_text(encoding="utf-8").strip())
     except (IdentityError, ValueError) as err:
-        message = f"{path}: no identity token that counts now: {one_line(err)}"
-        raise UsageError(message, hint="give the file of a token (OpenID) that its provider has just issued") from None
+        message = f"{path}: not a valid identity token at this time: {one_line(err)}"
+        raise UsageError(message, hint="give a file with an OpenID token that its provider has just issued") from None
 
 
 def _own_token(config: ClientTrustConfig) -> IdentityToken:
-    """The token of the CI service that this runs in, else of whoever logs in with a browser."""
+    """The token of the CI service that this runs in, else that of a user who logs in with a browser."""
     with _reaching("the identity provider"):
         if (found := detect_credential()) is not None:
             return IdentityToken(found)
     if not sys.stdin.isatty():
-        message = "no identity to sign as: no CI service gives one here, and there is no terminal to log in from"
-        raise UsageError(message, hint="name a file with an identity token (OpenID) with --identity-token-file")
+        message = "no identity to sign as: no CI service provides one, and there is no terminal to log in from"
+        raise UsageError(message, hint="give a file with an OpenID identity token with --identity-token-file")
     with _reaching("the identity provider"):
         return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
 @contextlib.contextmanager
 def _reaching(what: str) -> Iterator[None]:
-    """Around calls that only ask a service; what they raise, the library's own and requests', has no base in common."""
+    """Wrap calls to a service; the errors that they raise, the library's and those of requests, have no common base."""
     try:
         yield
     except Exception as err:
         message = f"{what}: {type(err).__name__}: {one_line(err)}"
-        raise NetworkError(message, hint="run the same command again; what was signed stays so") from err
+        raise NetworkError(message, hint="run the same command again; what was already signed is kept") from err

@@ -108,7 +108,7 @@ def _relation(one: str, kind: str, other: str) -> JsonObject:
 
 
 def _declared(declared: str | None, licenses: dict[str, str]) -> str:
-    """The licence as an expression; ``licenses`` gets the text of each reference in it that SPDX does not list."""
+    """The licence as an expression; the text of each LicenseRef in it is added to ``licenses``."""
     if declared is None:
         return _UNKNOWN
     expression = spdx_expression(declared)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""in-toto statements (v1) of packages: how one was built (SLSA provenance v1), and that it was published (CEP 27).
+"""in-toto statements (v1) about packages: how one was built (SLSA provenance v1), that it was published (CEP 27).
 
-All that a build's statement says is what the plan wrote into the package itself, so that it can also be made later.
-Pure.
+A build's statement says only what the plan wrote into the package itself, so it can also be made later. Pure.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 PUBLISH = "https://schemas.conda.org/attestations-publish-1.schema.json"
 _CERTIFICATES = frozenset({"certificate", "x509CertificateChain"})
-"""What a bundle that Sigstore signed has one of, in its present form and an older one."""
+"""Fields of which a bundle signed with Sigstore has one, in the current and an older format."""
 _RECIPE_BUILD = "urn:channel-tools:build:recipe:1"
 _FOUNDATION_BUILD = "urn:channel-tools:build:foundation:1"
 _BUILDER = "urn:channel-tools:builder"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _IN_PACKAGE = ("file", "source")
-"""Inputs that are files and folders of the recipe, by their paths as the recipe writes them."""
+"""Inputs that are files and folders of the recipe, by their paths in the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The package that a statement is of."""
+    """The package that a statement is about."""
 
     file_name: str
     sha256: str
@@ -49,7 +48,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """Who built: the command as it was asked for, the versions of what builds, and when it was done (UTC)."""
+    """How a build was run: the command, the versions of the build tools, and when it finished (UTC)."""
 
     command: Sequence[str]
     tools: Mapping[str, str]
@@ -58,7 +57,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """A package that was built here. ``recorded`` is what its build wrote into it (``extra.channel_tools``)."""
+    """A package that this program built. ``recorded`` is what its build wrote into it (``extra.channel_tools``)."""
 
     subject: Subject
     name: str
@@ -69,7 +68,7 @@ class Built:
 
     @classmethod
     def of(cls, file_name: str, info: PackageInfo) -> Built:
-        """The package in a file that was read."""
+        """The package from a file that was read."""
         return cls(
             subject=Subject(file_name=file_name, sha256=info.sha256),
             name=str(info.index.get("name")),
@@ -91,7 +90,7 @@ def recorded_in(about: Mapping[str, object]) -> Mapping[str, Any]:
 class Origin:
     """Something that a package was made from: upstream's archive or commit, a wheel, a Debian package.
 
-    ``sha256`` is None for a commit, ``address`` for what came from a registry by name, ``purl`` for what has none.
+    ``sha256`` is None for a commit, ``address`` for a package from a registry, ``purl`` if there is none.
     """
 
     name: str
@@ -125,13 +124,13 @@ def _last_part(address: str) -> str:
 
 
 def publish_statement(subject: Subject, *, channel: str | None = None) -> JsonObject:
-    """That the package is published, to the channel at this address if it is known (CEP 27)."""
+    """The statement that the package was published, to the channel at this address if it is known (CEP 27)."""
     predicate = None if channel is None else {"targetChannel": channel.rstrip("/")}
     return _statement(subject, PUBLISH, predicate)
 
 
 def provenance_statement(built: Built, run: Run) -> JsonObject:
-    """How the package was built: its recipe, sources, foundation, environments, command and digest."""
+    """The statement of how the package was built: its recipe, sources, foundation, environments, command and digest."""
     recorded = built.recorded
     parameters: JsonObject = {}
     materials = [_material(origin) for origin in origins_in(recorded)]
@@ -162,7 +161,7 @@ def provenance_statement(built: Built, run: Run) -> JsonObject:
 
 
 def time_text(moment: datetime) -> str:
-    """A time as statements have it: UTC, to the second."""
+    """A time as statements write it: UTC, to the second."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -184,7 +183,7 @@ def _of_kind(inputs: Mapping[str, str], kind: str) -> dict[str, str]:
 
 
 def _inputs(inputs: Mapping[str, str]) -> Iterator[JsonObject]:
-    """The recipe's files, the packages of its environments, and our own packages among them."""
+    """The recipe's files, and the packages of its environments, including our own."""
     for key, value in inputs.items():
         kind, _, name = key.partition(":")
         if kind in _IN_PACKAGE and (found := _SHA256.match(value)):
@@ -232,7 +231,7 @@ class SignedEnvelope(msgspec.Struct):
 
 
 class Bundle(msgspec.Struct):
-    """A bundle in a file of attestations, as far as it is read; nothing of it is verified yet."""
+    """A bundle in a file of attestations, as far as it is parsed here; not verified yet."""
 
     verificationMaterial: dict[str, object]  # noqa: N815 - Sigstore's name
     dsseEnvelope: SignedEnvelope | None = None  # noqa: N815 - Sigstore's name
@@ -269,7 +268,7 @@ class _ReadStatement(msgspec.Struct, rename={"type_": "_type"}):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statement:
-    """What a signed statement says, as far as it is checked: of which package, what kind, when its build ended."""
+    """The parts of a signed statement that are checked: its package, its type, when the build ended."""
 
     subject: Subject
     kind: str
@@ -277,13 +276,13 @@ class Statement:
 
 
 def read_statement(payload: bytes, *, where: str) -> Statement:
-    """The statement in a signed payload. Raises IntegrityError for anything else."""
+    """Parse the statement in a signed payload. Raises IntegrityError if it is not a valid one."""
     try:
         read = decode_json(payload, _ReadStatement)
     except msgspec.DecodeError as err:
         raise IntegrityError(f"{where}: the signed content is not an in-toto statement: {err}") from None
     if read.type_ != STATEMENT or len(read.subject) != 1:
-        message = f"{where}: the signed content is not an in-toto statement (v1) of one package"
+        message = f"{where}: the signed content is not an in-toto statement (v1) about one package"
         raise IntegrityError(message, hint="attest the package again with a key that its readers trust")
     [subject] = read.subject
     finished = read.predicate.runDetails.metadata.finishedOn if read.predicate else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Keys that sign attestations: the private one of whoever builds, and its public half, which others are given.
+"""Keys that sign attestations: the builder's private key, and its public half, which is given to others.
 
-A public key is a file, ``attestation-KEYID.json``: the key as securesystemslib writes it, and from when to when
-attestations that it signed count.
+A public key is a file, ``attestation-KEYID.json``: the key in securesystemslib's format, and the period in which
+attestations signed by it are valid.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _KeyFile(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustedKey:
-    """A public key whose attestations count when they were made between ``valid_from`` and ``expires``."""
+    """A public key whose attestations are valid if they were made between ``valid_from`` and ``expires``."""
 
     key: SSlibKey
     valid_from: datetime
@@ -57,15 +57,15 @@ class TrustedKey:
 
     @property
     def short(self) -> str:
-        """Its ID as messages have it."""
+        """The short form of its ID, for messages."""
         return str(self.key.keyid[:SHORT])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustedIdentity:
-    """Who has to have signed by Sigstore: an identity, as certificates have it (a URL or e-mail address), of an issuer.
+    """Who must have signed with Sigstore: an identity in a certificate (a URL or e-mail address), and its issuer.
 
-    ``config`` is a client configuration of sigstore-python with the root of trust, None that of the public instance.
+    ``config`` is a client configuration of sigstore-python with the root of trust, None for the public instance's.
     """
 
     identity: str
@@ -75,10 +75,10 @@ class TrustedIdentity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigstoreRequest:
-    """Where to sign, and as whom.
+    """Which Sigstore instance to sign with, and as whom.
 
-    ``config`` is a client configuration of sigstore-python (ClientTrustConfig as JSON), None the public instance.
-    ``token_file`` holds an identity token; None takes that of the CI service that this runs in, else asks a browser.
+    ``config`` is a client configuration of sigstore-python (ClientTrustConfig as JSON), None for the public instance.
+    ``token_file`` has an identity token; None takes that of the CI service that this runs in, else opens a browser.
     """
 
     config: Path | None = None
@@ -86,21 +86,23 @@ class SigstoreRequest:
 
 
 Trust = Sequence[TrustedKey] | TrustedIdentity
-"""Whose attestations count: those of any of these keys, or of an identity."""
+"""Whose attestations are accepted: those of any of these keys, or of an identity."""
 
 
 def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: datetime) -> Path:
     """Make a folder with a new private key and its public half; returns the private key's file.
 
-    The folder appears whole, readable by its owner only. Raises UsageError when something is there, and for more days
-    than a date has room for.
+    The folder appears atomically, readable by its owner only. Raises UsageError if it exists already, and for more days
+    than a date can express.
     """
     if folder.exists():
         raise UsageError(f"{folder}: exists already; keys are never overwritten", hint="choose another folder")
     try:
         expires = now + timedelta(days=days)
     except OverflowError:
-        raise UsageError(f"a key cannot count for {days} days: no calendar goes that far", hint="give fewer") from None
+        raise UsageError(
+            f"a key cannot be valid for {days} days: that is beyond the last date", hint="give fewer"
+        ) from None
     with atomic_path(folder, clear_abandoned=True) as temporary:  # which would be a private key
         temporary.mkdir(mode=0o700)
         signer = new_key(temporary, _NAME, passphrase)
@@ -119,7 +121,7 @@ def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: dateti
 
 
 def ensure_key(folder: Path, *, now: datetime) -> Path:
-    """The private key in a folder, which is made without a passphrase when it is not there."""
+    """The private key in a folder; if there is none, one without a passphrase is made."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(folder.with_name(f".{folder.name}.lock"), what=f"the keys in {folder}", timeout_s=60):
         if not folder.exists():
@@ -128,29 +130,29 @@ def ensure_key(folder: Path, *, now: datetime) -> Path:
 
 
 def private_key(folder: Path) -> Path:
-    """The one private key in a folder. Raises UsageError when there is none, or more than one."""
+    """The one private key in a folder. Raises UsageError if there is none, or more than one."""
     found = sorted(folder.glob("*.pem"))
     if len(found) != 1:
-        message = f"{folder}: {len(found)} private keys (*.pem) in it; expected one"
+        message = f"{folder}: has {len(found)} private keys (*.pem); expected one"
         raise UsageError(message, hint="name the key's file with --signing-key")
     return found[0]
 
 
 def open_signer(path: Path, *, passphrase: bytes | None) -> CryptoSigner:
-    """The private key in a file, or in a folder that holds one. Raises UsageError as load_key and private_key."""
+    """The private key in a file, or in a folder that has one. Raises UsageError as load_key and private_key do."""
     return load_key(private_key(path) if path.is_dir() else path, passphrase)
 
 
 def read_trusted_keys(paths: Sequence[Path]) -> list[TrustedKey]:
     """The public keys in files, and in folders of such files (``*.json``).
 
-    Raises UsageError for a path that is not there or holds none, ConfigError for a file that is not a public key.
+    Raises UsageError for a path that does not exist or has no keys, ConfigError for a file that is not a public key.
     """
     files: list[Path] = []
     for path in paths:
         found = sorted(path.glob("*.json")) if path.is_dir() else [path]
         if not found or not found[0].is_file():
-            message = f"{path}: no public key here; expected attestation-KEYID.json or a folder with such files"
+            message = f"{path}: no public key found; expected attestation-KEYID.json or a folder with such files"
             raise UsageError(message, hint="ask those who build the channel for it")
         files += found
     return [_read_key(path) for path in files]
@@ -162,9 +164,9 @@ def _read_key(path: Path) -> TrustedKey:
         with path.open("rb") as stream:
             read = decode_json(stream.read(_LIMIT_BYTES), _KeyFile)
     except msgspec.DecodeError as err:
-        raise ConfigError(f"not a public key: {err}", path=path, hint=hint) from None
+        raise ConfigError(f"not a valid public key: {err}", path=path, hint=hint) from None
     if (read.schema, read.keytype, read.scheme) != (_SCHEMA, "ed25519", "ed25519"):
-        message = f"a key of schema {read.schema}, {read.keytype}/{read.scheme}; expected schema {_SCHEMA}, ed25519"
+        message = f"has schema {read.schema}, key type {read.keytype}/{read.scheme}; expected schema {_SCHEMA}, ed25519"
         raise ConfigError(message, path=path, hint=hint)
     if not _ED25519_KEY.fullmatch(read.keyval.public):
         raise ConfigError("its public key is not 64 hexadecimal digits", path=path, hint=hint)

@@ -134,8 +134,8 @@ def test_a_channel_is_named_as_cep_27_has_it() -> None:
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
-        (replace(SUBJECT, file_name="other-1.0-h1_0.conda"), "of another package, 'toy-1.0-h1_0.conda'"),
-        (replace(SUBJECT, sha256="0" * 64), "attests other bytes of toy-1.0-h1_0.conda"),
+        (replace(SUBJECT, file_name="other-1.0-h1_0.conda"), "attests another package, 'toy-1.0-h1_0.conda'"),
+        (replace(SUBJECT, sha256="0" * 64), "it is for another build with this name"),
     ],
     ids=["another package", "an older file"],
 )
@@ -146,7 +146,7 @@ def test_an_attestation_of_something_else_is_refused(subject: Subject, message: 
 
 def test_an_unknown_key_is_named_beside_those_that_are_trusted(keys: Path, strangers: Path) -> None:
     [key] = read_trusted_keys([keys])
-    with pytest.raises(VerificationError, match=f"'{key.short}', which is not trusted here"):
+    with pytest.raises(VerificationError, match=f"'{key.short}', which is not trusted"):
         check(sidecar(keys), strangers)
 
 
@@ -158,9 +158,9 @@ def test_a_strangers_statement_beside_ours_changes_nothing(keys: Path, strangers
 @pytest.mark.parametrize(
     ("finished", "now", "message"),
     [
-        (NOW + timedelta(days=1), NOW, "and here it is 2026-05-01T12:00:00Z"),
-        (NOW + timedelta(days=400), NOW + timedelta(days=500), "counts from 2026-05-01"),
-        (NOW - timedelta(days=1), NOW, "counts from 2026-05-01"),
+        (NOW + timedelta(days=1), NOW, "but the time here is 2026-05-01T12:00:00Z"),
+        (NOW + timedelta(days=400), NOW + timedelta(days=500), "is valid from 2026-05-01"),
+        (NOW - timedelta(days=1), NOW, "is valid from 2026-05-01"),
     ],
     ids=["a clock is wrong", "the key had expired", "before the key was made"],
 )
@@ -191,25 +191,25 @@ def set_payload(bundles: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (lambda _content: b"<html>", IntegrityError, "holds no attestations"),
-        (lambda _content: b"[]", VerificationError, "no key that is trusted here"),
-        (lambda _content: b'[{"verificationMaterial":{}}]', VerificationError, "no key that is trusted here"),
-        (changed(lambda bundles: bundles.pop(0)), VerificationError, "no key that is trusted here"),
-        (changed(set_payload), VerificationError, "signature by the key .* is wrong"),
+        (lambda _content: b"<html>", IntegrityError, "not a file of attestations"),
+        (lambda _content: b"[]", VerificationError, "signed by a trusted key"),
+        (lambda _content: b'[{"verificationMaterial":{}}]', VerificationError, "signed by a trusted key"),
+        (changed(lambda bundles: bundles.pop(0)), VerificationError, "signed by a trusted key"),
+        (changed(set_payload), VerificationError, "signature by the key .* is invalid"),
         (
             changed(lambda bundles: bundles[0]["dsseEnvelope"].update(payloadType="text/html")),
             IntegrityError,
-            "signs 'text/html'",
+            "payload has type 'text/html'",
         ),
         (
             changed(lambda bundles: bundles[0]["dsseEnvelope"].update(payload="<b>")),
             IntegrityError,
-            "not a signed envelope",
+            "not a valid signed envelope",
         ),
         (
             changed(lambda bundles: bundles[0]["dsseEnvelope"]["signatures"][0].update(sig="")),
             VerificationError,
-            "signature by the key .* is wrong",
+            "signature by the key .* is invalid",
         ),
     ],
     ids=["a page", "none", "no envelope", "published only", "changed", "another type", "no base64", "no signature"],
@@ -224,9 +224,9 @@ def test_a_damaged_file_is_one_error(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"-----BEGIN PRIVATE KEY-----", "not a public key"),
-        (b"{}", "not a public key"),
-        (json.dumps(KEY | {"schema": 9}).encode(), "a key of schema 9"),
+        (b"-----BEGIN PRIVATE KEY-----", "not a valid public key"),
+        (b"{}", "not a valid public key"),
+        (json.dumps(KEY | {"schema": 9}).encode(), "has schema 9"),
         (json.dumps(KEY | {"keyval": {"public": "ab cd"}}).encode(), "not 64 hexadecimal digits"),
     ],
     ids=["the private one", "nothing", "a later schema", "cut short"],
@@ -240,7 +240,7 @@ def test_what_is_not_a_public_key_is_refused(content: bytes, message: str, tmp_p
 def test_keys_are_never_overwritten_and_private(keys: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         create_key(keys, passphrase=None, days=1, now=NOW)
-    with pytest.raises(UsageError, match="no calendar"):
+    with pytest.raises(UsageError, match="beyond the last date"):
         create_key(tmp_path / "new", passphrase=None, days=10**9, now=NOW)
     assert {path.stat().st_mode & 0o077 for path in (keys, *keys.glob("*.pem"))} == {0}
     trusted: TrustedKey = read_trusted_keys([keys])[0]

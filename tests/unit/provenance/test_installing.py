@@ -113,7 +113,7 @@ def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
     index.write_text(json.dumps(stated))
     (copy / "linux-64" / "old-1.0-0.tar.bz2").touch()
     verdicts = {one.package: one for one in verify_address(copy.as_uri(), trusted, {})}
-    assert "attests other bytes" in str(verdicts["linux-64/toy-1.0-0.conda"].error)
+    assert "it is for another build with this name" in str(verdicts["linux-64/toy-1.0-0.conda"].error)
     for found in (verdicts.values(), verify_folder(copy, trusted)):
         (old,) = (one for one in found if one.package == "linux-64/old-1.0-0.tar.bz2")
         assert "has no attestation" in str(old.error)
