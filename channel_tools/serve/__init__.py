@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The serve stage: channels over HTTP, for those who have a token."""
+"""The serve stage: channels over HTTP, for users who have a token."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which connections a process keeps: so many in all, and so many of one address, that others always find room.
+"""Which connections a process keeps: a limited number in all and per address, so that others always find room.
 
-Where there is none, a connection that does nothing (no request, or one whose headers have not all come) makes room: of
-the same address if that has its share, else of the address that has most. What is in use is never taken away.
+If there is no room, an idle connection (without a request, or whose headers are still incomplete) is closed: one of the
+same address if that has used up its share, else one of the address with the most. A connection in use is never closed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 FILES_EACH = 3
 """Descriptors that a connection may need: its socket, a copy of it while a file is sent, and the file."""
 FILES_KEPT = 64
-"""Descriptors for all else: the listener, the log, what the interpreter and a lock need."""
+"""Descriptors for everything else: the listener, the log, and those of the interpreter and a lock."""
 _FEWEST = 8
 _IPV6_NETWORK_BITS = 64
 
 
 class Admitted(Protocol):
-    """A connection, as it is seen here."""
+    """The part of a connection that admission uses."""
 
     address: str
     network: str
-    """What counts as its address, see network_of."""
+    """Its address as network_of returns it."""
 
     def drop(self) -> None:
-        """End it at once."""
+        """Close it at once."""
 
 
 class _Address:
-    """The connections from one address; ``idle`` has the one that is idle for longest first."""
+    """The connections from one address; ``idle`` starts with the one that has been idle longest."""
 
     __slots__ = ("all", "idle")
 
@@ -46,7 +46,7 @@ class _Address:
         self.idle: OrderedDict[Admitted, None] = OrderedDict()
 
     def drop_idle(self) -> bool:
-        """Drop the connection that is idle for longest; whether there was one."""
+        """Drop the connection that has been idle longest; returns whether there was one."""
         if not self.idle:
             return False
         longest, _none = self.idle.popitem(last=False)
@@ -56,7 +56,7 @@ class _Address:
 
 
 class Admission:
-    """The connections of one process; ``shared`` are addresses, as of a proxy, that many clients come from."""
+    """The connections of one process; ``shared`` are addresses, such as a proxy's, that many clients share."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Admission:
         self._addresses: dict[str, _Address] = {}
 
     def admit(self, connection: Admitted) -> bool:
-        """Whether the new connection may stay; it is idle at first."""
+        """Whether a new connection is accepted; it is idle at first."""
         name = connection.network
         own = self._addresses.get(name) or _Address()
         if len(own.all) >= self._each and connection.address not in self._shared and not self._drop_of(own):
@@ -88,18 +88,18 @@ class Admission:
         return True
 
     def busy(self, connection: Admitted) -> None:
-        """A request has come over it."""
+        """Note that the connection has a request."""
         if (own := self._addresses.get(connection.network)) is not None:
             own.idle.pop(connection, None)
 
     def idle(self, connection: Admitted) -> None:
-        """It has its response."""
+        """Note that the connection has got its response."""
         own = self._addresses.get(connection.network)
         if own is not None and connection in own.all:
             own.idle[connection] = None
 
     def lost(self, connection: Admitted) -> None:
-        """It has ended."""
+        """Note that the connection has ended."""
         name = connection.network
         own = self._addresses.get(name)
         if own is None:
@@ -123,13 +123,13 @@ class Admission:
         return False
 
     def _drop_any(self) -> bool:
-        """Drop a connection of the address that has most of them, among those that have an idle one."""
+        """Drop an idle connection of the address with the most connections, among those that have an idle one."""
         having = [one for one in self._addresses.values() if one.idle]
         return bool(having) and self._drop_of(max(having, key=lambda one: len(one.all)))
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: an IPv4 address, or the network of 64 bits that an IPv6 address is in."""
+    """What counts as one address: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -142,7 +142,7 @@ def network_of(address: str) -> str:
 
 
 def raise_files_limit() -> int:
-    """Let this process have as many descriptors as the system allows it; how many that are."""
+    """Raise this process's limit on open files as far as the system allows; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -150,7 +150,7 @@ def raise_files_limit() -> int:
 
 
 def connections_for(files: int, wanted: int) -> int:
-    """How many connections fit into so many descriptors, at most ``wanted``."""
+    """How many connections this many descriptors are enough for, at most ``wanted``."""
     if files == resource.RLIM_INFINITY:
         return wanted
     return min(wanted, max(_FEWEST, (files - FILES_KEPT) // FILES_EACH))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The application of the server: reads are answered here, straight from the scope; all else by Starlette's routes.
+"""The server's ASGI application: reads are answered here, straight from the scope, all else by Starlette's routes.
 
-Most requests ask whether an index changed, and a framework's routing would cost several times what the response does.
+Most requests ask whether an index changed, and a framework's routing would cost several times as much as the response.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _NOT_FOUND = 404
 _TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = 503
 _CLIENT_GONE = 499
-"""As nginx: no response reached the client, since it closed the connection."""
+"""As in nginx: the client closed the connection before it got a response."""
 _ATTEMPTS = 3
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What is logged and counted of a response."""
+    """What is logged and counted about a response."""
 
     kind: str
     status: int = 0
@@ -69,7 +69,7 @@ class _Outcome:
 
 
 class ChannelServer:
-    """The ASGI application: files of channels, and ``routes`` for all that is no file."""
+    """The ASGI application: files of channels, and ``routes`` for everything else."""
 
     def __init__(
         self, *, gate: Gatekeeper, files: FileCache, log: AccessLog, metrics: Metrics, routes: ASGIApp
@@ -183,14 +183,14 @@ def _address(scope: Scope) -> str:
 
 
 async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wait_s: float = 0.0) -> None:
-    """A short plain response that nobody caches; without its body for ``head``."""
+    """Send a short text response that must not be cached; without its body for ``head``."""
     more: list[tuple[bytes, bytes]] = []
     if status == _UNAUTHORIZED:
-        body, more = b"a valid token for this channel and label is needed\n", CHALLENGE
+        body, more = b"a valid token for this channel and label is required\n", CHALLENGE
     elif status == _TOO_MANY_REQUESTS:
-        body, more = b"too many wrong tokens came from this address\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
+        body, more = b"too many wrong tokens from this address\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
     elif status == _UNAVAILABLE:
-        body, more = b"the server has too much to do\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
+        body, more = b"the server is overloaded\n", [(b"retry-after", b"%d" % (int(wait_s) + 1))]
     else:
         body = b"there is no such file\n"
     headers = [
@@ -205,12 +205,14 @@ async def _reject(send: Send, outcome: _Outcome, status: int, *, head: bool, wai
 
 
 def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence[Route]) -> Starlette:
-    """The routes behind ChannelServer: health, metrics, and what publishes."""
+    """The routes behind ChannelServer: health, metrics, and publishing."""
 
     async def health(_request: Request) -> Response:
         if root.is_dir():
             return JSONResponse({"status": "ok"}, headers=NOT_CACHED)
-        return JSONResponse({"status": "the folder of the channels is not there"}, status_code=503, headers=NOT_CACHED)
+        return JSONResponse(
+            {"status": "the folder of the channels does not exist"}, status_code=503, headers=NOT_CACHED
+        )
 
     async def exposition(request: Request) -> Response:
         guard.may_see_all(request)
@@ -232,12 +234,12 @@ def make_routes(*, root: Path, guard: Guard, metrics: Metrics, uploads: Sequence
             WithoutMeansError: _without_means,
         },
     )
-    app.router.redirect_slashes = False  # no response of this server leads elsewhere
+    app.router.redirect_slashes = False  # this server never redirects
     return app
 
 
 async def _without_means(_request: Request, error: Exception) -> Response:
-    """What the system had no space, descriptor or memory for is no defect: it is said, and may be tried again."""
+    """A lack of disk space, descriptors or memory is not a bug: the response says so, and clients may try again."""
     cause = error.__cause__ if isinstance(error, WithoutMeansError) else error
     number = cause.errno if isinstance(cause, OSError) else None
     if isinstance(error, OSError) and isinstance(error_from_os(error), DiskFullError):

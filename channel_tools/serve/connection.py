@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A connection to the server: uvicorn's protocol behind limits, and files sent by the kernel.
+"""A connection to the server: uvicorn's protocol with limits in front of it, and files sent by the kernel.
 
 uvicorn limits neither the size of headers and trailers nor how many requests come at once nor the time they take, and
-ASGI cannot hand over an open file. So ``Connection`` stands between the transport and uvicorn's protocol: it reads a
+ASGI cannot hand over an open file. So ``Connection`` sits between the transport and uvicorn's protocol: it reads a
 bounded piece, passes on what belongs to the present request (``framing``), keeps the rest, and reads on only when that
 is passed on as well. A request is passed on when the response to the one before is complete and taken; a body, when
 the application asks for it. uvicorn gets a transport of ours, so that its wish to pause reading is one of several, and
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STALL_S = 60.0
 """A connection over which nothing moves for this long is closed."""
 SLOWEST_BYTES = 1024
-"""Per second, of the body of a request on average."""
+"""The lowest accepted average rate of a request's body, in bytes per second."""
 HEADER_TIME_S = 20.0
 _SWEEP_S = 2.0
 _STATE_KEY = "channel_tools.connection"
@@ -37,12 +37,12 @@ _SEND_AT_ONCE_BYTES = 4 << 20
 _READ_AHEAD_BYTES = 8 << 20
 _BODY_READ_BYTES = 64 << 10
 _BUFFER = memoryview(bytearray(_BODY_READ_BYTES))
-"""What is read comes here first, for all connections of a process: it is copied before anything else is read."""
+"""The read buffer shared by all connections of a process: its content is copied before anything else is read."""
 _HEADERS_BUFFER = _BUFFER[:HEADER_LIMIT_BYTES]
 
 
 class _Transport(asyncio.Transport):
-    """The transport as uvicorn's protocol gets it: whether anything is read is the connection's to decide."""
+    """The transport that uvicorn's protocol gets: the connection decides whether to read."""
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__()
@@ -62,16 +62,16 @@ class _Transport(asyncio.Transport):
         self._transport.write(data)
 
     def pause_reading(self) -> None:
-        """uvicorn has enough of the present body."""
+        """Note that uvicorn has enough of the present body for now."""
         self._connection.want_body(wanted=False)
 
     def resume_reading(self) -> None:
-        """uvicorn has room for more of the present body."""
+        """Note that uvicorn has room for more of the present body."""
         self._connection.want_body(wanted=True)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection; all but ``admission`` is uvicorn's to give. The application has to be wrapped by ``limited``."""
+    """One connection; uvicorn passes all but ``admission``. The application must be wrapped with ``limited``."""
 
     def __init__(self, *, admission: Admission, app_state: dict[str, Any], **given: Any) -> None:  # noqa: ANN401 - passed on to uvicorn's
         self._state: dict[str, Any] = {**app_state, _STATE_KEY: self}
@@ -79,30 +79,30 @@ class Connection(asyncio.BufferedProtocol):
         self._admission = admission
         self._framing = Framing()
         self.address = self.network = ""
-        """Of the client, or of the proxy before us; and what counts as one address."""
+        """The address of the client, or of the proxy before us; and its network, which counts as one address."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._rest = b""
-        """What was read and is not yet passed on."""
+        """What was read and not yet passed on."""
         self._reading = True
         self._asked = self._waits = self._unread = self._uvicorn_has_room = False
-        """Of the present body: whether the application has asked for it, waits for more now, and has not got yet what
-        came; whether uvicorn has room for more."""
+        """About the present body: whether the application has asked for it, is waiting for more, and has not yet got
+        what arrived; whether uvicorn has room for more."""
         self._requests = self._responses = 0
-        """Requests whose headers have come, and those to which the response is complete."""
+        """The number of requests whose headers have arrived, and of those whose response is complete."""
         self._at_end = False
-        """The client has closed its side and waits for responses."""
+        """Whether the client has closed its side and waits for responses."""
         self._begun_s = self._heard_s = self._paused_s = 0.0
-        """When the present headers, or the wait for the first ones, began; when bytes came last, or could again; when
-        reading was paused last."""
+        """When the present headers, or the wait for the first ones, started; when bytes last arrived, or could again;
+        when reading was last paused."""
         self._unsent: tuple[int, float] = (0, 0.0)
-        """How many bytes wait to be taken by the client, and since when it is that many."""
+        """How many bytes wait to be taken by the client, and since when that number has not changed."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request, if there is room for another connection."""
+        """Start to wait for the first request, if there is room for another connection."""
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._uvicorn.connection_made(_Transport(transport, self))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wake who waits for the client to take more."""
+        """Wake any task that waits for the client to take more."""
         if self._timer is None:
             return  # it was not admitted
         self._timer.cancel()
@@ -125,31 +125,31 @@ class Connection(asyncio.BufferedProtocol):
         self._state.clear()  # it refers to this object
 
     def pause_writing(self) -> None:
-        """The transport's buffer is full."""
+        """Note that the transport's buffer is full."""
         self._writable.clear()
         self._uvicorn.pause_writing()
 
     def resume_writing(self) -> None:
-        """The transport's buffer has room again."""
+        """Note that the transport's buffer has room again."""
         self._writable.set()
         self._uvicorn.resume_writing()
         self._go_on()
 
     def get_buffer(self, sizehint: int) -> memoryview[Any]:  # noqa: ARG002 - asyncio's own signature
-        """Where to read to: never so much that many connections could fill the memory by it."""
+        """The buffer to read into; bounded, so that many connections cannot fill the memory."""
         if self._framing.in_headers:
             return _HEADERS_BUFFER
         return _BUFFER[: self._framing.remaining] if self._framing.remaining else _HEADERS_BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what came, as far as it can be taken now."""
+        """Pass on what arrived, as far as it can be taken now."""
         self._heard_s = self.loop.time()
         read = bytes(_BUFFER[:nbytes])
         self._rest = self._rest + read if self._rest else read
         self._go_on()
 
     def _go_on(self) -> None:
-        """Pass on what can be; then read more only if nothing is left."""
+        """Pass on what can be passed on; then read more only if nothing is left."""
         rest, position = self._rest, 0
         try:
             while position < len(rest) and self._may_pass_on() and not self.transport.is_closing():
@@ -179,12 +179,12 @@ class Connection(asyncio.BufferedProtocol):
         return size
 
     def _may_pass_on(self) -> bool:
-        if self._responses == self._requests:  # it is a request, or the rest of one that has its response already
+        if self._responses == self._requests:  # this is a new request, or the rest of one that already has its response
             return self._writable.is_set() or not self._framing.in_headers
         return not self._framing.in_headers and self._asked and self._uvicorn_has_room
 
     def _set_reading(self) -> None:
-        """Read while nothing is kept that was read, and nobody waits for another."""
+        """Read only while everything that was read has been passed on and more is wanted."""
         wanted = not self._rest and (self._framing.in_headers or self._may_pass_on())
         if wanted == self._reading or self.transport.is_closing():
             return
@@ -198,39 +198,39 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.resume_reading()
 
     def ask_for_body(self) -> None:
-        """The application waits for the body of the present request, or for more of it."""
+        """Note that the application waits for the body of the present request, or for more of it."""
         self._waits = not self._unread
         if not self._asked:
             self._asked = True
             self._go_on()
-        if self._at_end and self._waits and not self._framing.in_headers:  # there will be no more
+        if self._at_end and self._waits and not self._framing.in_headers:  # no more will arrive
             self.transport.close()
 
     def body_taken(self) -> None:
-        """The application has got all of the present body that was passed on so far."""
+        """Note that the application has got all of the present body that was passed on so far."""
         self._waits = self._unread = False
 
     def want_body(self, *, wanted: bool) -> None:
-        """Whether uvicorn has room for more of the present body."""
+        """Set whether uvicorn has room for more of the present body."""
         if wanted != self._uvicorn_has_room:
             self._uvicorn_has_room = wanted
             if wanted:
                 self._go_on()
 
     def eof_received(self) -> bool:
-        """The client sends no more; complete requests still get their responses."""
+        """Note that the client sends no more; complete requests still get their responses."""
         waits_in_vain = self._waits and not self._framing.in_headers
         self._at_end = bool(self._rest) or (self._responses < self._requests and not waits_in_vain)
         return self._at_end
 
     def response_complete(self) -> None:
-        """Go on with the next request, if one can come."""
+        """Continue with the next request, if one can follow."""
         self._responses += 1
         self._admission.idle(self)
         self._go_on()
 
     def drop(self) -> None:
-        """End an idle connection, to make room for another."""
+        """Close an idle connection, to make room for another."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -255,11 +255,11 @@ class Connection(asyncio.BufferedProtocol):
         self.sweep(self.loop.time())
 
     def _awaits_headers(self) -> bool:
-        """Of the first request, or of one that has begun; between requests uvicorn's keep-alive time holds."""
+        """Whether headers are due, of the first request or of a started one; else uvicorn's keep-alive time applies."""
         return self._framing.in_headers and (self._framing.header_bytes > 0 or not self._requests)
 
     def _body_is_late(self, now_s: float) -> bool:
-        """Nothing of it came for too long, or next to nothing all the time; unless we are the ones who do not read."""
+        """Whether the client sent none of the body for too long, or too little in all, while we were reading."""
         if not self._reading:
             return False
         seconds = now_s - self._begun_s
@@ -268,15 +268,15 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _reject(self, status: bytes) -> None:
-        """Close the connection; with a response, unless one to an earlier request has not ended."""
+        """Close the connection; with a response, unless the response to an earlier request is unfinished."""
         if self._responses == self._requests:
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
 
     async def send_file(self, send: Send, descriptor: int, start: int, end: int) -> None:
-        """Send bytes ``start`` to ``end`` of an open file as a part of the body of the present response.
+        """Send bytes ``start`` to ``end`` of an open file as part of the body of the present response.
 
-        Raises ConnectionError when they could not be sent; the connection is closed then.
+        Raises ConnectionError, with the connection closed, if they could not be sent.
         """
         try:
             await self._flush()
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         await send({"type": "http.response.body", "body": _SentBytes(end - start), "more_body": True})
 
     async def _flush(self) -> None:
-        """Wait until nothing is left in the transport's buffer; the sweep sees to clients that take nothing."""
+        """Wait until the transport's buffer is empty; the sweep handles clients that take nothing."""
         self.transport.set_write_buffer_limits(0)
         while self.transport.get_write_buffer_size() and not self.transport.is_closing():
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class _SentBytes(bytes):
-    """So many bytes of a body that have been sent already: nothing is left to write, but uvicorn counts them."""
+    """Stands for bytes of a body that were already sent: there is nothing to write, but uvicorn counts their length."""
 
     _size: int
 
@@ -319,13 +319,13 @@ class _SentBytes(bytes):
 
 
 def connection_of(scope: Scope) -> Connection:
-    """The connection that a request came over."""
+    """The connection that a request arrived on."""
     connection: Connection = scope["state"][_STATE_KEY]
     return connection
 
 
 def limited(app: ASGIApp) -> ASGIApp:
-    """The application as Connection needs it: it says when it asks for a body, and when a response is complete."""
+    """Wrap the application so that Connection learns when it asks for a body and when a response is complete."""
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         connection = connection_of(scope)
@@ -343,7 +343,7 @@ def limited(app: ASGIApp) -> ASGIApp:
 
 
 class _Pump:
-    """The kernel copies from the file to the socket whenever the socket takes more; no task is woken in between."""
+    """Has the kernel copy from a file to the socket whenever the socket takes more, without waking a task."""
 
     __slots__ = ("_advised", "_done", "_end", "_file", "_loop", "_position", "_seen", "_socket", "_timer", "_transport")
 
@@ -358,7 +358,7 @@ class _Pump:
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Raises OSError when it cannot come to the end, TimeoutError when the client takes nothing for STALL_S."""
+        """Send everything. Raises OSError if that fails, TimeoutError if the client takes nothing for STALL_S."""
         self._advance()
         if not self._done.done():
             self._loop.add_writer(self._socket, self._advance)
@@ -394,7 +394,7 @@ class _Pump:
             self._done.set_exception(ConnectionError("the client closed the connection"))
 
     def _look(self) -> None:
-        """See whether anything went since the last look."""
+        """Check whether anything was sent since the last check."""
         if self._position == self._seen and not self._done.done():
             self._done.set_exception(TimeoutError(f"the client took nothing for {STALL_S:.0f} s"))
             return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a request ends, and how much of it is framing: headers, sizes of chunks, their extensions, trailers.
+"""Finds where a request ends, and how much of it is framing: headers, chunk sizes and extensions, trailers.
 
-uvicorn's protocol takes all that comes, keeps every trailer, and makes an object of every pipelined request at once.
-So it is given one request at a time, as many bytes as ``Framing`` says, and nothing that has too much framing. A parser
-of the same kind as uvicorn's reads the same bytes first, and what it says about the end of headers and of a message
-decides. Where that is not where ``Framing`` found the end, the request has two readings, and is rejected.
+uvicorn's protocol takes everything that arrives, keeps every trailer, and makes an object of every pipelined request at
+once. So it is given one request at a time, as many bytes as ``Framing`` allows, and nothing that has too much framing.
+A parser of the same kind as uvicorn's reads the same bytes first, and decides where headers and messages end. If that
+is not where ``Framing`` found the end, the request is ambiguous and is rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httptools
 
 HEADER_LIMIT_BYTES = 16 << 10
 HEADERS_LIMIT = 100
-"""How many headers, and how many trailers, a request may have."""
+"""The most headers, and the most trailers, that a request may have."""
 _LINE_END = b"\r\n"
 _END_OF_HEADERS = _LINE_END * 2
 _OVERLAP = len(_END_OF_HEADERS) - 1
@@ -27,7 +27,7 @@ _TOO_LARGE = b"431 Request Header Fields Too Large"
 
 
 class FramingError(Exception):
-    """The request cannot be taken; ``status`` is the status line of the response, without the version."""
+    """The request is rejected; ``status`` is the status line of the response, without the version."""
 
     def __init__(self, status: bytes) -> None:
         super().__init__(status)
@@ -35,7 +35,7 @@ class FramingError(Exception):
 
 
 class _Part(enum.Enum):
-    """What the next byte belongs to."""
+    """The part of a request that the next byte belongs to."""
 
     HEADERS = enum.auto()
     BODY = enum.auto()
@@ -64,21 +64,23 @@ class Framing:
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's, so that both read alike
+        self._parser.set_dangerous_leniencies(
+            lenient_data_after_close=True
+        )  # as uvicorn sets it, so that both parse alike
         self._part = _Part.HEADERS
         self._begun = self._ended = False
         self._tail = self._line = b""
         self._names = self._overhead = 0
         self.header_bytes = self.body_bytes = 0
-        """Of the present headers, and of the present or the last body."""
+        """Bytes of framing in the present headers, and in the present or last body."""
         self.length = 0
         """The last ``Content-Length``."""
         self.remaining = 0
-        """Bytes that certainly belong to the present body, or to the present chunk with the line's end behind it."""
+        """Bytes that certainly belong to the present body, or to the present chunk and the line end after it."""
 
     @property
     def in_headers(self) -> bool:
-        """Whether the next byte begins the headers of a request or goes on with them."""
+        """Whether the next byte belongs to the headers of a request."""
         return self._part is _Part.HEADERS
 
     def advance(self, data: bytes, start: int) -> int:
@@ -99,17 +101,17 @@ class Framing:
                 return self._trailers(data, start)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """For the parser: a header, or a trailer."""
+        """Parser callback: a header or a trailer."""
         self._names += 1
         if len(name) == len(b"content-length") and name.lower() == b"content-length":
-            self.length = int(value) if value.isdigit() else 0  # the parser rejects it, if it is none
+            self.length = int(value) if value.isdigit() else 0  # the parser rejects anything else
 
     def on_headers_complete(self) -> None:
-        """For the parser: a request begins."""
+        """Parser callback: the headers are complete."""
         self._begun = True
 
     def on_message_complete(self) -> None:
-        """For the parser: the request has ended."""
+        """Parser callback: the request has ended."""
         self._ended = True
 
     def _headers(self, data: bytes, start: int) -> int:
@@ -186,7 +188,7 @@ class Framing:
         return size
 
     def _feed_headers(self, data: bytes, start: int, size: int) -> None:
-        """As _feed, for headers and trailers, whose bytes and number are limited."""
+        """Like _feed, for headers and trailers, whose bytes and number are limited."""
         self.header_bytes += size
         if self.header_bytes > HEADER_LIMIT_BYTES:
             raise FramingError(_TOO_LARGE)
@@ -196,14 +198,14 @@ class Framing:
 
     def _feed(self, data: bytes, start: int, size: int) -> None:
         piece = data if size == len(data) else data[start : start + size]
-        with contextlib.suppress(httptools.HttpParserUpgrade):  # to another protocol: HTTP goes on
+        with contextlib.suppress(httptools.HttpParserUpgrade):  # to another protocol: we stay with HTTP
             try:
                 self._parser.feed_data(piece)
             except httptools.HttpParserError:
                 raise FramingError(_BAD_REQUEST) from None
 
     def _end(self, *, expected: bool) -> None:
-        """Go on to the next request, if the parser has seen the end of this one."""
+        """Continue with the next request, if the parser has seen the end of this one."""
         if self._ended != expected or self._begun:
             raise FramingError(_BAD_REQUEST)
         if self._ended:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads: the served files as requests need them, which bytes of one a response has, and how they are sent.
+"""Reads: the served files, which bytes of one a response has, and how they are sent.
 
-A file is looked at (stat) on every request and read again when it is another one, so what is published is seen at once
-and the server need not be notified. Memory is bounded by bytes; big files are never read into it: the kernel sends
-them. Of responses, see RFC 9110, sections 13 and 14. A ``Range`` header that is not understood, or asks for too much at
-once (many ranges, ranges that overlap), counts as absent: the whole file is a right response to it.
+A file is checked (stat) on every request and read again if it was replaced, so what is published is seen at once and
+the server need not be notified. The cache is bounded by bytes; big files are never read into memory: the kernel sends
+them. For responses see RFC 9110, sections 13 and 14. A ``Range`` header that is not understood, or asks for too much at
+once (many ranges, overlapping ranges), is ignored: the whole file is a correct response to it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CONTENT_TYPES = {
 _OTHER_CONTENT_TYPE = b"application/octet-stream"
 _A_YEAR_S = 365 * 24 * 3600
 IN_MEMORY_LIMIT_BYTES = 64 << 10
-"""Of one file or response: what a client does not take stays in memory for it, and there may be a thousand of them."""
+"""For one file or response: what a client has not yet taken stays in memory, and there may be a thousand clients."""
 DEFAULT_MEMORY_BYTES = 32 << 20
 _ENTRIES_LIMIT = 20_000
 OK = 200
@@ -62,7 +62,7 @@ _RANGE = re.compile(r"(\d{0,18})-(\d{0,18})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedFile:
-    """One state of a file. ``content`` is None where it is too big to be kept in memory."""
+    """One state of a file. ``content`` is None if it is too big to be kept in memory."""
 
     path: str
     signature: tuple[int, int, int]
@@ -71,9 +71,9 @@ class CachedFile:
     modified: bytes
     content_type: bytes
     validators: tuple[Headers, Headers]
-    """For a private and for a public channel: the headers of every response about the file."""
+    """The headers of every response for the file, for a private and for a public channel."""
     whole: tuple[Headers, Headers]
-    """Likewise: the headers of a response with the whole file."""
+    """The headers of a response with the whole file, for a private and for a public channel."""
     content: bytes | None
 
 
@@ -87,9 +87,9 @@ class FileCache:
         self._files: OrderedDict[ChannelFile, CachedFile] = OrderedDict()
 
     def find(self, wanted: ChannelFile) -> CachedFile | None:
-        """The file as it is now; None where there is none that may be served.
+        """The file in its present state; None if there is no such file that may be served.
 
-        Raises WithoutMeansError when it cannot be looked at now.
+        Raises WithoutMeansError if it cannot be read now.
         """
         cached = self._files.get(wanted)
         path = cached.path if cached is not None else "/".join((self._root, *wanted.parts))
@@ -109,7 +109,7 @@ class FileCache:
         if not self._stays_inside(wanted, path):
             return None
         try:
-            # not blocking: a named pipe in a channel's folder must not block the server
+            # non-blocking: a named pipe in a channel's folder must not block the server
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as err:
             raise_without_means(err)
@@ -123,13 +123,13 @@ class FileCache:
         finally:
             os.close(descriptor)
         if content is not None and len(content) != status.st_size:
-            return None  # being written in place by something that is not ours
+            return None  # another program is writing it in place
         file = _cached_file(path, status, content, never_changes=wanted.never_changes)
         self._keep(wanted, file)
         return file
 
     def _stays_inside(self, wanted: ChannelFile, path: str) -> bool:
-        """Whether the path, its links followed, is in its channel's folder, but not in our records there."""
+        """Whether the path, with links followed, is in its channel's folder, and not in our records there."""
         channel = os.path.realpath(f"{self._root}/{wanted.channel}")
         real = os.path.realpath(path)
         return real.startswith(channel + "/") and "/." not in real[len(channel) :]
@@ -151,7 +151,7 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
     modified = email.utils.formatdate(status.st_mtime, usegmt=True).encode()
     content_type = _CONTENT_TYPES.get(os.path.splitext(path)[1], _OTHER_CONTENT_TYPE)  # noqa: PTH122 - of a plain name
     length = str(status.st_size).encode()
-    # indexes are asked for again each time (a 304 is cheap); what never changes is never asked for again
+    # clients revalidate indexes each time (a 304 is cheap); what never changes is never requested again
     lasting = b"max-age=%d, immutable" % _A_YEAR_S if never_changes else b"no-cache"
     private, public = (
         [(b"etag", etag), (b"last-modified", modified), (b"cache-control", b"%b, %b" % (privacy, lasting))]
@@ -172,7 +172,7 @@ def _cached_file(path: str, status: os.stat_result, content: bytes | None, *, ne
 
 
 def signature_of(status: os.stat_result) -> tuple[int, int, int]:
-    """What tells two states of a file apart."""
+    """A value that differs between two states of a file."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -181,9 +181,9 @@ def _weight(file: CachedFile) -> int:
 
 
 def parse_ranges(header: bytes, total: int) -> tuple[range, ...] | None:
-    """The ranges that a ``Range`` header asks of ``total`` bytes, as asked; () when none of them is in the file.
+    """The ranges of ``total`` bytes that a ``Range`` header requests, in its order; () if none of them is in the file.
 
-    None means that the header is to be ignored.
+    None means that the header must be ignored.
     """
     text = header.decode("latin-1").strip()
     if len(text) > _HEADER_LIMIT or not text.startswith("bytes="):
@@ -207,7 +207,7 @@ def parse_ranges(header: bytes, total: int) -> tuple[range, ...] | None:
 
 
 def _range_of(first: str, last: str, total: int) -> range | None:
-    """One range cut to the file; None when none of it is there."""
+    """One range cut to the file's size; None if none of it is in the file."""
     if not first:
         start, end = max(0, total - int(last)), total
     else:
@@ -225,7 +225,7 @@ def _content_range(part: range, total: int) -> bytes:
 
 
 def is_unchanged(etag: bytes, modified: bytes, *, if_none_match: bytes | None, if_modified_since: bytes | None) -> bool:
-    """Whether the client has this state of the file; as nginx, a date counts only when it is the very same."""
+    """Whether the client has this state of the file; like nginx, a date counts only if it is exactly the same."""
     if if_none_match is not None:
         tags = {tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")}
         return if_none_match.strip() == b"*" or etag in tags
@@ -233,13 +233,13 @@ def is_unchanged(etag: bytes, modified: bytes, *, if_none_match: bytes | None, i
 
 
 def range_applies(etag: bytes, modified: bytes, if_range: bytes | None) -> bool:
-    """Whether the ``Range`` of a request holds for this state of the file; weak tags never do."""
+    """Whether the ``Range`` of a request applies to this state of the file; weak tags never match."""
     return if_range is None or if_range.strip() in {etag, modified}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadResponse:
-    """Status and headers; ``body`` are bytes, and ranges of bytes of the file, in order."""
+    """Status and headers; ``body`` is a sequence of bytes and of byte ranges of the file."""
 
     status: int
     headers: Headers
@@ -247,7 +247,7 @@ class ReadResponse:
 
 
 def respond_to_read(file: CachedFile, request: Mapping[bytes, bytes], *, public: bool) -> ReadResponse:
-    """The response to a GET for the file; ``request`` are its headers in small letters."""
+    """The response to a GET for the file; ``request`` are its headers, names in lower case."""
     if is_unchanged(
         file.etag,
         file.modified,
@@ -300,7 +300,7 @@ def _multipart_response(file: CachedFile, ranges: tuple[range, ...], *, public: 
 
 
 class FileReplacedError(Exception):
-    """The file was replaced by another one between looking at it and opening it."""
+    """The file was replaced by another one between the check and opening it."""
 
 
 async def send_response(
@@ -308,8 +308,8 @@ async def send_response(
 ) -> None:
     """Send status, headers and, unless ``head``, the body.
 
-    Raises FileReplacedError or WithoutMeansError before anything was sent, ConnectionError when the body could not be
-    sent as a whole.
+    Raises FileReplacedError or WithoutMeansError before anything was sent, ConnectionError if the body could not be
+    sent completely.
     """
     start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
     if not head and file.content is None and any(isinstance(part, range) for part in response.body):
@@ -321,7 +321,7 @@ async def send_response(
 
 
 def _body_in_memory(response: ReadResponse, content: bytes) -> bytes:
-    """A single part is not copied."""
+    """The body from ``content``; a single part is not copied."""
     parts = [part if isinstance(part, bytes) else content[part.start : part.stop] for part in response.body]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -351,22 +351,22 @@ async def _send_from_disk(
 class ResponseCutError(Exception):
     """The client left before it had the whole response.
 
-    Not an OSError: for these there is a response, which cannot be given once another one has begun.
+    Not an OSError, because OSErrors get a response, which cannot be sent once another one has started.
     """
 
 
 class SpooledResponse(Response):
-    """As Response, whose body the kernel sends from the file."""
+    """A Response whose body the kernel sends from a file."""
 
     def __init__(self, content: bytes, status_code: int, headers: dict[str, str], media_type: str) -> None:
         super().__init__(b"", status_code, {**headers, "content-length": str(len(content))}, media_type)
         self._size = len(content)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was sent
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed after sending
         self._file.write(content)
         self._file.flush()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
-        """Send it. Raises ResponseCutError, with the connection closed, when the client has left."""
+        """Send it. Raises ResponseCutError, with the connection closed, if the client has left."""
         with self._file:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":

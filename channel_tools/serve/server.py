@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The server: one process that opens the socket and supervises, workers that respond, and a process for each job.
+"""The server: one process that opens the socket and supervises, workers that serve requests, and a process per job.
 
 All are forks of the first, so they share what was imported and start at once. A worker is uvicorn with our application
-and our connections. One that dies is replaced; workers that fail as soon as they start end the server. SIGTERM and
-SIGINT end it in order: no new connections, responses that have begun are finished; a second one ends it at once.
+and our connections. A worker that dies is replaced; if workers keep failing at start, the server ends. SIGTERM and
+SIGINT end it in order: no new connections, started responses are finished; a second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _fork = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeSettings:
-    """A server: ``root`` holds the channels, ``public`` names channels (``NAME``, ``NAME/LABEL``) open to all readers.
+    """A server: ``root`` has the channels, ``public`` names those (``NAME``, ``NAME/LABEL``) that everybody may read.
 
-    ``access_log`` None writes the log to stderr. ``proxies`` are addresses whose ``X-Forwarded-For`` is believed.
-    ``connections`` is how many a process keeps, ``connections_each`` how many of them one address may have, unless it
-    is a proxy's.
+    ``access_log`` None writes the log to stderr. ``proxies`` are addresses whose ``X-Forwarded-For`` is trusted.
+    ``connections`` is how many a process accepts, ``connections_each`` how many of them one address may have, unless it
+    is a proxy.
     """
 
     root: Path
@@ -85,22 +85,22 @@ class ServeSettings:
 
 
 def check_settings(settings: ServeSettings) -> None:
-    """Raise UsageError for a folder that cannot be served, and for a file of tokens that would be."""
+    """Raise UsageError for a folder that cannot be served, and for a token file that would be served."""
     root = settings.root
     if not root.is_dir():
-        raise UsageError(f"{root}: there is no such folder", hint="name the folder that holds the channels' folders")
+        raise UsageError(f"{root}: there is no such folder", hint="give the folder that contains the channels")
     if (root / RECORD_FOLDER / "channel.json").is_file():
         message = (
-            f"{root}: is a channel; expected the folder that holds channels, so that each has its name in its address"
+            f"{root}: is a channel; expected the folder that contains channels, since each is served below its name"
         )
-        raise UsageError(message, hint=f"serve {root.parent}; it is then served as /{root.name}/")
+        raise UsageError(message, hint=f"serve {root.parent} instead; this channel is then at /{root.name}/")
     for channel, label in sorted(parse_public(settings.public)):
         if not is_channel_name(channel) or not is_label(label):
-            message = f"--public {channel}/{label}: not a valid name of a channel and label"
+            message = f"--public {channel}/{label}: not a valid channel and label name"
             raise UsageError(message, hint="write NAME or NAME/LABEL")
     for proxy in settings.proxies:
         if proxy != "*" and not _is_network(proxy):
-            message = f"--proxy {proxy!r}: not an address"
+            message = f"--proxy {proxy!r}: not a valid address"
             raise UsageError(message, hint="write the proxy's IP address or network: 10.0.0.7, 10.0.0.0/8, ::1, or *")
     _check_tokens_file(settings)
 
@@ -118,14 +118,14 @@ def _check_tokens_file(settings: ServeSettings) -> None:
     if not file.is_relative_to(root):
         return
     if not any(part.startswith(".") for part in file.relative_to(root).parts):
-        message = f"{settings.tokens_file}: is among the files that would be served"
+        message = f"{settings.tokens_file}: the token file is in a folder that would be served"
         raise UsageError(message, hint=f"keep it elsewhere, for example at {default_tokens_file(settings.root)}")
 
 
 def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``ready`` gets the address once requests are answered.
+    """Serve until SIGTERM or Ctrl-C; ``ready`` is called with the address once requests are answered.
 
-    Raises UsageError (a folder or address that cannot be served), ChannelToolsError when the workers keep failing.
+    Raises UsageError (a folder or address that cannot be served), ChannelToolsError if the workers keep failing.
     """
     check_settings(settings)
     raise_files_limit()
@@ -149,7 +149,7 @@ def serve(settings: ServeSettings, *, ready: Callable[[str], None]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Worker:
-    """A process that responds; ``place`` is where it counts."""
+    """A process that serves requests; ``place`` is its place in the metrics."""
 
     process: ForkProcess
     place: int
@@ -159,7 +159,7 @@ class _Worker:
 class _Supervisor:
     """Keeps the workers running and the jobs going.
 
-    Nothing that one job, one channel or a full disk does ends it: what fails is said, counted, and tried again later.
+    No single job, channel or full disk ends it: failures are logged, counted, and tried again later.
     """
 
     def __init__(self, parts: WorkerParts) -> None:
@@ -170,7 +170,7 @@ class _Supervisor:
         self._cleaned_s = -_CLEAN_S
 
     def start(self) -> None:
-        """Begin the workers that are missing."""
+        """Start the workers that are missing."""
         taken = {worker.place for worker in self._workers.values()}
         for place in range(1, 1 + self._parts.settings.workers):
             if place not in taken:
@@ -192,20 +192,20 @@ class _Supervisor:
             wait_s = _AGAIN_S if failed else _LOOK_S
 
     def _done(self, step: Callable[[], None]) -> bool:
-        """Whether a step came to its end; else it is said why not."""
+        """Run a step; returns whether it succeeded, and logs why if not."""
         try:
             step()
         except (ChannelToolsError, OSError) as err:
-            _log.error("%s; tried again in a moment", err)
-        except Exception:  # noqa: BLE001 - the last resort: every channel would be gone
-            _log.exception("this is a defect in channel_tools; the server goes on")
+            _log.error("%s; trying again in a moment", err)
+        except Exception:  # noqa: BLE001 - the last resort: otherwise every channel would go down
+            _log.exception("this is a defect in channel_tools; the server continues")
         else:
             return True
         self._parts.metrics.count_event("step_failed")
         return False
 
     def stop(self) -> None:
-        self._parts.listener.close()  # once the workers have closed theirs, nobody waits for a response in vain
+        self._parts.listener.close()  # once the workers have closed theirs, no client waits in vain for a response
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.terminate()
@@ -218,13 +218,13 @@ class _Supervisor:
         self._queue.stop(_JOBS_S)
 
     def kill(self) -> None:
-        """Wait for nothing any more."""
+        """Kill the workers without waiting for responses."""
         for worker in self._workers.values():
             worker.process.kill()
             worker.process.join()
 
     def _note_end(self, sentinel: int) -> None:
-        """A worker has ended. Raises ChannelToolsError when one after the other does as soon as it began."""
+        """Note that a worker has ended. Raises ChannelToolsError if one after the other ends as soon as it starts."""
         worker = self._workers.pop(sentinel)
         worker.process.join()
         self._parts.metrics.count_event("worker_replaced")
@@ -239,7 +239,7 @@ class _Supervisor:
         _log.warning("a worker ended with exit code %s and is replaced", code)
 
     def _clean(self) -> None:
-        """Remove abandoned uploads, once in a while."""
+        """Remove abandoned uploads from time to time."""
         if time.monotonic() - self._cleaned_s < _CLEAN_S:
             return
         self._cleaned_s = time.monotonic()
@@ -258,7 +258,7 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener.bind(address)
         listener.listen(_BACKLOG)
     except (OSError, UnicodeError) as err:
-        reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host's name or address"
+        reason = (err.strerror if isinstance(err, OSError) else None) or "it is not a host name or address"
         message = f"{settings.host}:{settings.port}: cannot listen on this address: {reason}"
         raise UsageError(message, hint="choose another --host or --port; 0 takes any free port") from None
     with listener:
@@ -276,7 +276,7 @@ def _log_of(settings: ServeSettings) -> Iterator[int]:
         yield sys.stderr.fileno()
         return
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # no waiting for a pipe's reader
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for a pipe's reader
         descriptor = os.open(settings.access_log, flags, 0o640)
         os.set_blocking(descriptor, True)
     except OSError as err:
@@ -290,7 +290,7 @@ def _log_of(settings: ServeSettings) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerParts:
-    """What a worker gets from the supervising process; ``log`` is an open descriptor."""
+    """What the supervising process passes to a worker; ``log`` is an open descriptor."""
 
     settings: ServeSettings
     listener: socket.socket
@@ -300,7 +300,7 @@ class WorkerParts:
 
 
 def _work(parts: WorkerParts, parent: int, place: int) -> None:
-    """The life of a worker, which counts in ``place``; it ends without interpreter teardown, see cli/entry.py."""
+    """Run a worker, which counts in ``place``; it exits without interpreter teardown, see cli/entry.py."""
     code = 1
     try:
         parts.queue.close_in_child()
@@ -328,7 +328,7 @@ def _run(parts: WorkerParts) -> None:
         log.flush()
 
     server = uvicorn.Server(_uvicorn_config(parts, limited(_application(parts, log)), flush))
-    # uvicorn handles the signal while it serves, and raises it again afterwards, which must not kill what comes then
+    # uvicorn handles the signal while it serves, and raises it again afterwards, which must not kill what runs then
     signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(server, "should_exit", True))
     try:
         server.run(sockets=[parts.listener])
@@ -373,7 +373,7 @@ def _uvicorn_config(parts: WorkerParts, app: ASGIApp, flush: Callable[[], Awaita
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level=logging.ERROR,  # below it, uvicorn reports every malformed request, which anybody can send
+        log_level=logging.ERROR,  # at lower levels, uvicorn reports every malformed request, which anybody can send
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.proxies),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may ask for what: tokens, the addresses of files, and the guard that looks at each request."""
+"""Access control: tokens, the addresses of files, and the guard that checks each request."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may do what: the token of a request against the file of tokens.
+"""Authorization: checks the token of a request against the token file.
 
 Every rejection looks the same, whatever its reason: no token, an unknown, expired or revoked one, one for another
-channel, a channel that does not exist. The file is looked at (its size and times) on every request, so a revocation
-holds at once. Reads ask the Gatekeeper; the routes of Starlette ask the Guard, which turns a rejection into a response.
+channel, a channel that does not exist. The file is checked (its size and times) on every request, so a revocation
+takes effect at once. Reads ask the Gatekeeper; Starlette's routes ask the Guard, which turns rejections into responses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TOKEN_LENGTH_LIMIT = 256
 _GUESSES_LIMIT = 10_000
 _Signature = tuple[int, int, int] | None
 Public = frozenset[tuple[str, str]]
-"""Channels, each with a label, that everybody may read."""
+"""(channel, label) pairs that everybody may read."""
 RETRY_AFTER_S = 2
 _REALM = b'realm="channel_tools"'
 CHALLENGE = [(b"www-authenticate", b"Bearer " + _REALM), (b"www-authenticate", b"Basic " + _REALM)]
@@ -61,22 +61,24 @@ _STATUS: dict[type[ChannelToolsError], int] = {
     VerificationError: 422,
     DiskFullError: 507,
 }
-_FORBIDDEN = ErrorResponse(kind="UsageError", message="the token may read here, not write", hint="ask for one that may")
+_FORBIDDEN = ErrorResponse(
+    kind="UsageError", message="the token may only read this label", hint="ask for a token that may write"
+)
 _UNAUTHORIZED = ErrorResponse(
-    kind="UsageError", message="a valid token for this channel and label is needed", hint="give one that may write"
+    kind="UsageError", message="a valid token for this channel and label is required", hint="use a token that may write"
 )
 
 
 def parse_public(names: tuple[str, ...]) -> Public:
-    """Of ``CHANNEL`` (its label main) and ``CHANNEL/LABEL``."""
+    """Parse names of the form ``CHANNEL`` (meaning its label main) and ``CHANNEL/LABEL``."""
     pairs = (name.partition("/") for name in names)
     return frozenset((channel, label or MAIN_LABEL) for channel, _slash, label in pairs)
 
 
 def tokens_of(path_token: str | None, authorization: bytes | None, api_key: bytes | None) -> tuple[str, ...]:
-    """What the path, else ``Authorization`` (Bearer, Basic, or quetz's bare key), else ``X-API-Key`` bring.
+    """The tokens in the path, else in ``Authorization`` (Bearer, Basic, or quetz's bare key), else in ``X-API-Key``.
 
-    These are candidates, of which a Basic form has two: the password and the user.
+    They are candidates: Basic authorization gives two, the password and the user name.
     """
     if path_token is not None:
         return (path_token,)
@@ -105,7 +107,7 @@ def _text(value: bytes) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class GuessLimit:
-    """How many secrets an address may try for one id: ``burst`` at once, one more every ``seconds_each``."""
+    """Limits how many secrets an address may try for one id: ``burst`` at once, then one per ``seconds_each``."""
 
     burst: int = 20
     seconds_each: float = 3.0
@@ -113,7 +115,7 @@ class GuessLimit:
     _until: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def wait_s(self, address: str, token_id: str) -> float:
-        """How long the address has to wait before it may try the id again; 0 when it need not."""
+        """How long the address must wait before it may try the id again; 0 if it need not."""
         until = self._until.get((address, token_id))
         return 0.0 if until is None else max(0.0, until - self.clock() - self.burst * self.seconds_each)
 
@@ -121,12 +123,12 @@ class GuessLimit:
         """Count a wrong secret."""
         until = self._until.pop((address, token_id), 0.0)
         if len(self._until) >= _GUESSES_LIMIT:
-            del self._until[next(iter(self._until))]  # the one that was tried longest ago
+            del self._until[next(iter(self._until))]  # the entry that was tried longest ago
         self._until[address, token_id] = max(until, self.clock()) + self.seconds_each
 
 
 class TooManyGuesses(Exception):  # noqa: N818 - becomes a response, not an error of ours
-    """The address tried too many wrong secrets for an id; it may come again after ``wait_s``."""
+    """The address tried too many wrong secrets for an id; it may try again after ``wait_s``."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(wait_s)
@@ -156,13 +158,13 @@ class Gatekeeper:
         return (channel, label) in self._public
 
     def identify(self, tokens: tuple[str, ...], address: str) -> TokenRecord | None:
-        """The record of the valid token among those that a request from ``address`` brought; None when there is none.
+        """The record of the valid token among those in a request from ``address``, None if there is none.
 
-        Raises TooManyGuesses when none of them is right and the address is over its limit for the id of one. A right
-        secret is never limited, whatever others at the address do: to find it takes one hash, and 192 random bits need
-        no limit against guessing. An expired or revoked token is not a guess: its secret is right.
+        Raises TooManyGuesses if none of them is right and the address is over its limit for the id of one. A right
+        secret is never limited, whatever others at the address do: looking it up takes one hash, and 192 random bits
+        cannot be guessed. An expired or revoked token does not count as a guess, since its secret is right.
 
-        Raises WithoutMeansError when the file of tokens cannot be read now.
+        Raises WithoutMeansError if the token file cannot be read now.
         """
         self._refresh()
         wrong = []
@@ -181,7 +183,7 @@ class Gatekeeper:
         return None
 
     def may(self, record: TokenRecord | None, access: Access, channel: str, label: str) -> bool:
-        """Whether a token, or nobody, may read or write the label of the channel."""
+        """Whether a token, or a request without one (None), may read or write the label of the channel."""
         if access == "read" and (channel, label) in self._public:
             return True
         if record is None or not record.covers(channel, label):
@@ -196,7 +198,7 @@ class Gatekeeper:
             found = read_token_file(self._file)
         except (ConfigError, FileAccessError) as err:
             if isinstance(err.__cause__, OSError):
-                raise_without_means(err.__cause__)  # and look again at the next request
+                raise_without_means(err.__cause__)  # the next request tries again
             self._table = TokenTable(())
             _log.error("%s; every token is refused until it is repaired", err)
         else:
@@ -229,13 +231,13 @@ class Guard:
         self._gate = gate
 
     def token_of(self, request: Request) -> TokenRecord | None:
-        """The valid token of a request, None where it brought none. Raises RejectedError for too many guesses."""
+        """The valid token of a request, None if it has none. Raises RejectedError for too many guesses."""
         headers = dict(request.scope["headers"])
         tokens = tokens_of(None, headers.get(b"authorization"), headers.get(b"x-api-key"))
         try:
             record = self._gate.identify(tokens, request.client.host if request.client else "")
         except TooManyGuesses as err:
-            body = ErrorResponse(kind="UsageError", message="too many wrong tokens came from this address")
+            body = ErrorResponse(kind="UsageError", message="too many wrong tokens from this address")
             response = json_response(body, 429, headers={"retry-after": str(int(err.wait_s) + 1)})
             raise RejectedError(response) from None
         request.scope["channel_tools.token"] = record.id if record else None
@@ -251,7 +253,7 @@ class Guard:
         raise RejectedError(unauthorized())
 
     def may_write_somewhere(self, request: Request, channel: str) -> TokenRecord:
-        """The token, which may write to some label of the channel; else raises RejectedError, before a body is read."""
+        """The token if it may write to a label of the channel; else raises RejectedError, before a body is read."""
         record = self.token_of(request)
         if record is None or not (record.channels is None or channel in record.channels):
             raise RejectedError(unauthorized())
@@ -260,14 +262,14 @@ class Guard:
         return record
 
     def may_see_all(self, request: Request) -> None:
-        """Raise RejectedError unless the token is good for all channels."""
+        """Raise RejectedError unless the token is valid for all channels."""
         record = self.token_of(request)
         if record is None or record.channels is not None:
             raise RejectedError(unauthorized())
 
 
 def json_response(message: object, status: int = 200, *, headers: dict[str, str] | None = None) -> Response:
-    """A message of ours as a response."""
+    """A message encoded as a JSON response."""
     content, all_headers = encode(message), {**NOT_CACHED, **(headers or {})}
     if len(content) > IN_MEMORY_LIMIT_BYTES:
         return SpooledResponse(content, status, all_headers, "application/json")
@@ -275,20 +277,20 @@ def json_response(message: object, status: int = 200, *, headers: dict[str, str]
 
 
 def busy_response() -> Response:
-    """503: the same request may be sent again."""
-    body = ErrorResponse(kind="ChannelToolsError", message="the server has too much to do", hint="try again later")
+    """A response with status 503: the client may send the same request again."""
+    body = ErrorResponse(kind="ChannelToolsError", message="the server is overloaded", hint="try again later")
     return json_response(body, 503, headers={"retry-after": str(RETRY_AFTER_S)})
 
 
 def unauthorized() -> Response:
-    """The same for everybody whose token is not right here."""
+    """The response to every request whose token is not valid here, whatever the reason."""
     response = json_response(_UNAUTHORIZED, 401)
     response.raw_headers.extend(CHALLENGE)
     return response
 
 
 def error_response(error: ChannelToolsError, message: str | None = None, *, status: int | None = None) -> Response:
-    """An error of ours as a response, with ``message`` and ``status`` in the place of its own."""
+    """A ChannelToolsError as a response; ``message`` and ``status`` replace its own."""
     usual = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     body = ErrorResponse(kind=type(error).__name__, message=message or str(error), hint=error.hint)
     return json_response(body, status or usual)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tokens: what each may do, and the file that keeps their hashes.
+"""Tokens: what each may do, and the file that stores their hashes.
 
-A token is ``ct-ID-SECRET``. The id is no secret: it is how people name a token, and how its record is found without
-comparing anything. The secret has 192 bits from the operating system, so that a plain sha256 is enough to keep. Only
-characters that conda takes for a part of ``/t/TOKEN/`` occur.
+A token is ``ct-ID-SECRET``. The id is not secret: people name a token by it, and its record is found by it without
+comparing secrets. The secret has 192 bits from the operating system, so it is enough to store its plain sha256. A token
+has only characters that conda accepts in ``/t/TOKEN/``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from channel_tools.channel.model import RECORD_FOLDER
 from channel_tools.publish.model import is_label
-from channel_tools.serve.access.addresses import is_channel_name
+from channel_tools.serve.access.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.system.document import decode_json
 from channel_tools.system.errors import ConfigError, UsageError, error_from_os
 from channel_tools.system.files import atomic_path, check_replaceable, exclusive_lock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Access = Literal["read", "write"]
 
 TOKENS_SCHEMA = 1
-TOKEN_PATTERN = r"ct-[0-9a-f]{8}-[0-9a-f]{48}"  # noqa: S105 - what one looks like
+TOKEN_PATTERN = r"ct-[0-9a-f]{8}-[0-9a-f]{48}"  # noqa: S105 - the form of a token
 _TOKEN = re.compile(TOKEN_PATTERN)
 _ID_BYTES = 4
 _SECRET_BYTES = 24
@@ -43,7 +43,7 @@ _PRIVATE_MODE = 0o600
 _LOCK_WAIT_S = 30.0
 _SPAN = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _LATEST_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""No token ends later: times beyond the year 9999 cannot be shown."""
+"""The latest expiry: times beyond the year 9999 cannot be displayed."""
 _NAME_LIMIT = 200
 _ID_PATTERN = re.compile(r"[0-9a-f]{8}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -53,7 +53,7 @@ _NOBODY = bytes(hashlib.sha256().digest_size)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenRecord:
-    """What is kept of a token. ``channels`` and ``labels`` None mean all; ``write`` includes ``read``."""
+    """The stored record of a token. ``channels`` and ``labels`` None mean all; ``write`` includes ``read``."""
 
     id: str
     sha256: str
@@ -66,7 +66,7 @@ class TokenRecord:
     revoked_s: float | None = None
 
     def is_valid(self, now_s: float) -> bool:
-        """Neither revoked nor expired."""
+        """Whether it is neither revoked nor expired."""
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
 
     def covers(self, channel: str, label: str) -> bool:
@@ -82,33 +82,33 @@ class _TokensFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenFile:
-    """The file of tokens: its valid records, and for each entry that is none a line that names it and says why."""
+    """The content of a token file: its valid records, and for each invalid entry a line that says what is wrong."""
 
     records: tuple[TokenRecord, ...] = ()
     faults: tuple[str, ...] = ()
     entries: tuple[dict[str, object], ...] = ()
-    """All, as they are in the file."""
+    """All entries, as they are in the file."""
 
 
 class TokenTable:
-    """The records of one state of the file, for looking tokens up."""
+    """The records of one state of the file, for looking up tokens."""
 
     def __init__(self, records: tuple[TokenRecord, ...]) -> None:
         self._by_id = {record.id: (bytes.fromhex(record.sha256), record) for record in records}
 
     def find(self, token: str) -> TokenRecord | None:
-        """The record of a token, whatever its state; takes the same steps for a wrong secret and for an unknown id."""
+        """The record of a token, valid or not; takes the same steps for a wrong secret as for an unknown id."""
         known, record = self._by_id.get(token[_ID], (_NOBODY, None))
         return record if hmac.compare_digest(known, _digest_of(token)) else None
 
 
 def default_tokens_file(root: Path) -> Path:
-    """Where the tokens of the channels in a folder are kept, out of reach of every request."""
+    """The default token file for the channels in a folder, at a path that no request can name."""
     return root / RECORD_FOLDER / "tokens.json"
 
 
 def _digest_of(token: str) -> bytes:
-    """What is kept of a token; of any text, since a request may bring any."""
+    """The digest that is stored for a token; takes any text, since a request may contain any."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -122,10 +122,10 @@ def create_token(
     expires_s: float | None,
     clock: Callable[[], float],
 ) -> tuple[str, TokenRecord]:
-    """Make a token and keep its hash in the file, which is made where there is none; returns the token, once.
+    """Make a token and store its hash in the file, which is created if missing; returns the token, which is not stored.
 
-    The arguments are those of TokenRecord. Raises UsageError for what cannot be in a token, ConfigError for a damaged
-    file, ChannelError while another process keeps it locked, DiskFullError.
+    The arguments are those of TokenRecord. Raises UsageError for invalid ones, ConfigError for a damaged file,
+    ChannelError while another process has it locked, DiskFullError.
     """
     token = f"ct-{secrets.token_hex(_ID_BYTES)}-{secrets.token_hex(_SECRET_BYTES)}"
     record = TokenRecord(
@@ -139,21 +139,21 @@ def create_token(
         expires_s=expires_s,
     )
     if fault := _fault_of(record):
-        raise UsageError(f"the token cannot be made: {fault}", hint="see channel_tools token create --help")
+        raise UsageError(f"cannot create the token: {fault}", hint="see channel_tools token create --help")
     with _locked(path):
         _write(path, (*read_token_file(path).entries, _entry_of(record)))
     return token, record
 
 
 def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> TokenRecord:
-    """Make a token useless from now on; its record stays. Raises UsageError for an unknown id, else as create_token."""
+    """Make a token invalid from now on; its record stays. Raises UsageError for an unknown id, else as create_token."""
     with _locked(path):
         found = read_token_file(path)
         records = {record.id: record for record in found.records}
         if token_id not in records:
             known = ", ".join(sorted(records)) or "none"
             raise UsageError(
-                f"{path}: there is no token {token_id}; there are: {known}", hint="see channel_tools token list"
+                f"{path}: there is no token {token_id}; tokens: {known}", hint="see channel_tools token list"
             )
         if records[token_id].revoked_s is None:
             records[token_id] = replace(records[token_id], revoked_s=clock())
@@ -163,9 +163,9 @@ def revoke_token(path: Path, token_id: str, *, clock: Callable[[], float]) -> To
 
 
 def read_token_file(path: Path) -> TokenFile:
-    """The file, empty where there is none. An entry that is not valid is a fault, and no reason not to read the others.
+    """Read the file; a missing one is empty. An invalid entry becomes a fault, and the others are still read.
 
-    Raises ConfigError when the file as a whole is damaged, FileAccessError for one that may not be read.
+    Raises ConfigError if the file as a whole is damaged, FileAccessError if it may not be read.
     """
     try:
         document = decode_json(path.read_bytes(), _TokensFile)
@@ -175,7 +175,7 @@ def read_token_file(path: Path) -> TokenFile:
         raise error_from_os(err) from err
     except ValueError as err:  # msgspec's errors are ValueErrors
         hint = "restore an intact copy, or delete it and create the tokens again"
-        raise ConfigError(f"not a valid file of tokens ({err})", path=path, hint=hint) from None
+        raise ConfigError(f"not a valid token file ({err})", path=path, hint=hint) from None
     if document.schema != TOKENS_SCHEMA:
         message = f"has schema {document.schema}; this version of channel_tools reads schema {TOKENS_SCHEMA}"
         raise ConfigError(message, path=path, hint="use the version of channel_tools that wrote it")
@@ -194,19 +194,19 @@ def read_token_file(path: Path) -> TokenFile:
 
 
 def _fault_of(record: TokenRecord) -> str:
-    """What cannot be in a token, "" for a valid one."""
+    """What is wrong with a token's record, "" if it is valid."""
     if not _ID_PATTERN.fullmatch(record.id) or not _SHA256.fullmatch(record.sha256):
         return "its id is not 8 hexadecimal digits, or its sha256 not 64"
     if not record.name.isprintable() or not 0 < len(record.name) <= _NAME_LIMIT:
         return f"its name {record.name[:_NAME_LIMIT]!r} is not 1 to {_NAME_LIMIT} printable characters"
     for channel in record.channels or ():
         if not is_channel_name(channel):
-            return f"{channel[:_NAME_LIMIT]!r} cannot be a channel's name: letters, digits, '.', '_' and '-' can"
+            return f"{channel[:_NAME_LIMIT]!r} is not a valid channel name; {CHANNEL_NAME_HINT}"
     for label in record.labels or ():
         if not is_label(label):
-            return f"{label[:_NAME_LIMIT]!r} cannot be a label's name"
+            return f"{label[:_NAME_LIMIT]!r} is not a valid label name"
     if record.expires_s is not None and not 0 <= record.expires_s <= _LATEST_S:
-        return "it ends after the year 9998: let it end never, or earlier"
+        return "it expires after the year 9998; expected an earlier date, or never"
     return ""
 
 
@@ -215,7 +215,7 @@ def _entry_of(record: TokenRecord) -> dict[str, object]:
 
 
 def id_of(token: str) -> str:
-    """The part of a token that is no secret."""
+    """The part of a token that is not secret."""
     return token[_ID]
 
 
@@ -226,7 +226,7 @@ def is_token(text: str) -> bool:
 
 def _locked(path: Path) -> AbstractContextManager[None]:
     check_replaceable(path)
-    return exclusive_lock(path.with_name(f".{path.name}.lock"), what=f"the tokens {path}", timeout_s=_LOCK_WAIT_S)
+    return exclusive_lock(path.with_name(f".{path.name}.lock"), what=f"the token file {path}", timeout_s=_LOCK_WAIT_S)
 
 
 def _write(path: Path, entries: tuple[dict[str, object], ...]) -> None:
@@ -238,18 +238,22 @@ def _write(path: Path, entries: tuple[dict[str, object], ...]) -> None:
 
 
 def parse_expiry(text: str, *, now_s: float) -> float | None:
-    """``90d``, ``12h``, ``2030-01-31`` (its end, in UTC) or ``never`` (None) as seconds since the epoch.
+    """``90d``, ``12h``, ``2030-01-31`` (the end of that day, in UTC) or ``never`` (None) as seconds since the epoch.
 
-    Raises UsageError for anything else and for what is past.
+    Raises UsageError for anything else and for times in the past.
     """
     if text == "never":
         return None
     span = _SPAN.fullmatch(text)
     expires_s = now_s + int(span[1]) * _UNIT_S[span[2]] if span else _end_of_day(text)
     if expires_s > _LATEST_S:
-        raise UsageError(f"--expires {text}: ends after the year 9998", hint="write never for a token without an end")
+        raise UsageError(
+            f"--expires {text}: is after the year 9998", hint="write never for a token that does not expire"
+        )
     if expires_s <= now_s:
-        raise UsageError(f"--expires {text}: is in the past", hint="give a time to come: 90d, 12h, a date, or never")
+        raise UsageError(
+            f"--expires {text}: is in the past", hint="give a time in the future: 90d, 12h, a date, or never"
+        )
     return expires_s
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What comes to the server: sets of packages, checked before they are shown."""
+"""Uploads to the server: sets of packages, checked before they are published."""

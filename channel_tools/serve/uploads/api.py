@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The routes that publish and maintain, for our own clients and for those of other servers.
+"""The routes for publishing and maintenance, for our own clients and for clients of other servers.
 
-Our own plan, open, send and commit sets. Maintenance is what the commands promote, yank, hotfix and retain do; it runs
-as a job, like the commit of a set. rattler-build sends to other servers one package per request, in quetz' form or in
-Artifactory's: each becomes a set of one package, so it is checked, audited and published like any other; the response
-comes when that is done. The channel has to exist already, since such a request says nothing about a foundation.
+Our own clients plan, open, send and commit sets. Maintenance is what the commands promote, yank, hotfix and retain do;
+it runs as a job, like the commit of a set. rattler-build uploads one package per request, in quetz' or Artifactory's
+protocol: each becomes a set of one package, so it is checked, audited and published like any other; the response is
+sent when that is done. The channel must exist already, since such a request does not name a foundation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from channel_tools.publish.server.protocol import (
     SetRequest,
     from_error_response,
 )
-from channel_tools.serve.access.addresses import is_channel_name
+from channel_tools.serve.access.addresses import CHANNEL_NAME_HINT, is_channel_name
 from channel_tools.serve.access.guard import RejectedError, error_response, json_response
 from channel_tools.serve.connection import connection_of
 from channel_tools.serve.uploads.checks import check_key, check_request
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 _NO_JOB = "there is no such set or job; open the set again"
 _WAIT_LIMIT_S = 25.0
 _JOB_LIMIT_S = 900.0
-"""How long a client that sent one package waits for its end."""
+"""How long a client that uploaded one package waits until it is published."""
 _MAINTENANCE: tuple[JobKind, ...] = ("promote", "yank", "hotfix", "retain")
 
 
@@ -82,10 +82,10 @@ class UploadApi:
         self._documents = Documents(limits)
         self._receiving = asyncio.Semaphore(limits.at_once)
         self._reading = asyncio.Semaphore(1)
-        """One package is looked into at a time: it may make its reader keep 128 MiB."""
+        """One package is opened at a time, since reading it may take 128 MiB of memory."""
 
     def routes(self) -> list[Route]:
-        """For Starlette."""
+        """The routes, for Starlette."""
         channel = API + "/{channel}"
         one_set = channel + "/sets/{job}"
         return [
@@ -99,7 +99,7 @@ class UploadApi:
             Route(channel + "/labels", self.labels, methods=["GET"]),
             Route(channel + "/labels/{label}/packages", self.packages, methods=["GET"]),
             *(Route(f"{channel}/{kind}", self._maintain(kind), methods=["POST"]) for kind in _MAINTENANCE),
-            # of other servers' clients
+            # for clients of other servers
             Route("/api/channels/{channel}/upload/{name}", self.quetz, methods=["POST"]),
             Route("/api/channels/{channel}/label/{label}/upload/{name}", self.quetz, methods=["POST"]),
             Route("/{channel}/{subdir}/{name}", self.artifactory, methods=["PUT"]),
@@ -107,7 +107,7 @@ class UploadApi:
         ]
 
     async def plan(self, request: Request) -> Response:
-        """What publishing a set would do."""
+        """Respond with what publishing a set would do."""
         async with self._set(request) as (channel, wanted):
             plan = await self._compared(channel, wanted)
             return json_response(
@@ -119,7 +119,7 @@ class UploadApi:
             )
 
     async def open_set(self, request: Request) -> Response:
-        """Open a set, or find the one that is open; says which files are missing."""
+        """Open a set, or find the one that is open; the response says which files are missing."""
         async with self._set(request) as (channel, wanted):
             plan = await self._compared(channel, wanted)
             job = await asyncio.to_thread(self._store.open, "publish", channel, wanted)
@@ -127,29 +127,29 @@ class UploadApi:
             return json_response(job.response(missing), 201)
 
     async def send(self, request: Request) -> Response:
-        """Take one file of a set, or a part of it."""
+        """Receive one file of a set, or a part of it."""
         job = self._job(request)
         file = _file_of(request, job)
         if job.state().state in {"waiting", "running"}:
-            raise ChannelError(f"{file.key}: the set is being published", hint="wait for its end")
+            raise ChannelError(f"{file.key}: the set is being published", hint="wait until that has finished")
         span = span_of(request.headers.get("content-range"), file)
         async with self._receiving:
             received = await receive_file(job, file, span, request.receive)
         return json_response(received, 201 if received.complete else 200)
 
     async def received(self, request: Request) -> Response:
-        """How much of a file of a set is here."""
+        """Respond with how much of a file of a set has been received."""
         job = self._job(request)
         return json_response(await received_of(job, _file_of(request, job)))
 
     async def commit(self, request: Request) -> Response:
-        """Begin to check, audit and publish a set."""
+        """Start to check, audit and publish a set."""
         job = self._job(request)
         await asyncio.to_thread(self._runner.start, job)
         return json_response(job.response(), 202)
 
     async def ask(self, request: Request) -> Response:
-        """How a job goes; waits for its end for as many seconds as ``wait`` says."""
+        """Respond with the state of a job; waits up to ``wait`` seconds for its end."""
         job = self._job(request)
         wanted = request.query_params.get("wait", "0")
         try:
@@ -159,21 +159,21 @@ class UploadApi:
         return json_response(await self._runner.wait(job, wait_s=wait_s, connection=connection_of(request.scope)))
 
     async def abort(self, request: Request) -> Response:
-        """Remove a set with all that was sent for it."""
+        """Remove a set with everything that was sent for it."""
         job = self._job(request)
         if not await asyncio.to_thread(self._store.remove, job):
-            raise ChannelError("the set is being published and cannot be stopped any more")
+            raise ChannelError("the set is being published and can no longer be cancelled")
         return json_response({}, 200)
 
     async def labels(self, request: Request) -> Response:
-        """The labels of a channel, as far as the token may write to them."""
+        """Respond with the labels of a channel that the token may write to."""
         channel = _channel_of(request)
         record = self._guard.may_write_somewhere(request, channel)
         names = await asyncio.to_thread(FolderTarget(root=self._root / channel).labels)
         return json_response(LabelsResponse(labels=tuple(name for name in names if record.covers(channel, name))))
 
     async def packages(self, request: Request) -> Response:
-        """Everything that a label holds."""
+        """Respond with all packages of a label."""
         channel, label = _channel_of(request), check_label(request.path_params["label"])
         self._guard.may_write(request, channel, label)
         async with self._documents.large():
@@ -181,7 +181,7 @@ class UploadApi:
             return json_response(PackagesResponse(packages=packages))
 
     def _maintain(self, kind: JobKind) -> Callable[[Request], Awaitable[Response]]:
-        """The handler that begins a job of this kind."""
+        """The handler that starts a job of this kind."""
 
         async def maintain(request: Request) -> Response:
             channel = _channel_of(request)
@@ -207,7 +207,7 @@ class UploadApi:
 
     @contextlib.asynccontextmanager
     async def _set(self, request: Request) -> AsyncIterator[tuple[str, SetRequest]]:
-        """The channel and the set of a request whose token may write to its label."""
+        """The channel and the set of a request; its token must be allowed to write to the set's label."""
         channel = _channel_of(request)
         self._guard.may_write_somewhere(request, channel)
         async with self._documents.read(request, SetRequest) as wanted:
@@ -216,17 +216,17 @@ class UploadApi:
             yield channel, wanted
 
     async def _compared(self, channel: str, wanted: SetRequest) -> PublishPlan:
-        """The set beside what the channel holds; raises as FolderTarget.plan."""
+        """The set compared with the channel's content; raises as FolderTarget.plan does."""
         target = FolderTarget(root=self._root / channel)
         packages = package_set(self._store.described("publish", channel, wanted), wanted)
         return await asyncio.to_thread(target.plan, packages, label=wanted.label)
 
     async def quetz(self, request: Request) -> Response:
-        """``?sha256=`` is the package's; its subdir is in the package."""
+        """Upload by quetz' protocol: ``?sha256=`` is the package's; its subdir is read from the package."""
         return await self._publish(request, None, request.query_params.get("sha256"))
 
     async def artifactory(self, request: Request) -> Response:
-        """The subdir is in the address."""
+        """Upload by Artifactory's protocol: the subdir is in the address."""
         return await self._publish(request, request.path_params["subdir"], request.headers.get("x-checksum-sha256"))
 
     async def _publish(self, request: Request, subdir: str | None, sha256: str | None) -> Response:
@@ -237,15 +237,15 @@ class UploadApi:
         foundation = open_channel(self._root / channel).foundation
         path = self._store.folder / channel / ARRIVING_FOLDER / secrets.token_hex(16)
         check_space(path.parent, _announced_bytes(request))
-        with try_lock(path, mode=0o644) as descriptor:  # without a lock it would be one whose upload was interrupted
+        with try_lock(path, mode=0o644) as descriptor:  # without a lock it would look like an interrupted upload
             if descriptor is None:
-                raise ChannelToolsError(f"{name}: cannot be received now", hint="upload it again")
+                raise ChannelToolsError(f"{name}: cannot be received at the moment", hint="upload it again")
             try:
                 async with self._receiving:
                     found, size_bytes = await self._receive(request, path, descriptor)
                 if sha256 is not None and sha256.lower() != found:
                     raise IntegrityError(
-                        f"{name}: the bytes that came have sha256 {found}; expected the announced {sha256}"
+                        f"{name}: the received bytes have sha256 {found}; expected the announced {sha256}"
                     )
                 key = PackageKey(await self._subdir(path, name) if subdir is None else subdir, name)
                 file = key.ref(found, size_bytes)
@@ -261,7 +261,7 @@ class UploadApi:
             return await asyncio.to_thread(_subdir_in, path, name)
 
     def _prepared(self, channel: str, wanted: SetRequest, arrived: Path) -> Job:
-        """The job of the set, with its file."""
+        """The job for the set, with the received file in it."""
         job = self._store.open("publish", channel, wanted)
         path = job.file(wanted.files[0])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,13 +279,13 @@ class UploadApi:
         return json_response(ended.report, 201)
 
     async def _receive(self, request: Request, path: Path, descriptor: int) -> tuple[str, int]:
-        """The sha256 and the size of what came."""
+        """Receive the body into the file; returns its sha256 and size."""
         digest, size = hashlib.sha256(), 0
         with disk_full_reported(path.parent):
             async for piece in pieces(request.receive):
                 if size + len(piece) > self._limits.file_bytes:
                     limit = self._limits.file_bytes
-                    raise UsageError(f"the package has more than the {limit} bytes that this server takes")
+                    raise UsageError(f"the package is larger than the {limit} bytes that this server accepts")
                 await asyncio.to_thread(_hash_and_write, descriptor, digest, piece, size)
                 size += len(piece)
             await asyncio.to_thread(os.fsync, descriptor)
@@ -293,7 +293,7 @@ class UploadApi:
 
 
 async def _missing(job: Job, wanted: SetRequest, upload: set[str]) -> dict[str, int]:
-    """What has to be sent yet, with the bytes of each that are here."""
+    """The files that must still be sent, each with the number of bytes already received."""
     missing = {key: file for file in wanted.files if (key := str(file.key)) in upload}
     found = {key: await received_of(job, file) for key, file in missing.items()}
     return {key: received.received for key, received in found.items() if not received.complete}
@@ -310,15 +310,15 @@ def _file_of(request: Request, job: Job) -> PackageRef:
 
 
 def _channel_of(request: Request) -> str:
-    """The channel that the address names. Raises UsageError for what cannot be a channel's name."""
+    """The channel that the address names. Raises UsageError for an invalid channel name."""
     channel = str(request.path_params["channel"])
     if not is_channel_name(channel):
-        raise UsageError(f"{channel!r} cannot be a channel's name", hint="letters, digits, '.', '_' and '-' can")
+        raise UsageError(f"{channel!r} is not a valid channel name", hint=CHANNEL_NAME_HINT)
     return channel
 
 
 def _announced_bytes(request: Request) -> int:
-    """How much is to come, as far as the request says so."""
+    """The size of the body that the request announces, if it does."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdigit() else 0
 
@@ -329,11 +329,11 @@ def _hash_and_write(descriptor: int, digest: hashlib._Hash, piece: bytes, positi
 
 
 def _subdir_in(path: Path, name: str) -> str:
-    """The subdir that a package names. Raises IntegrityError, with the name that its client gave, for a damaged one."""
+    """The subdir in a package's metadata. Raises IntegrityError with the client's name for it if it is damaged."""
     try:
         subdir = read_index_json(path).get("subdir")
     except IntegrityError as err:
         raise IntegrityError(err.message.replace(str(path), name), hint="upload a conda package") from None
     if not isinstance(subdir, str):
-        raise IntegrityError(f"{name}: its index.json names no subdir", hint="upload a conda package")
+        raise IntegrityError(f"{name}: its index.json has no subdir", hint="upload a conda package")
     return subdir

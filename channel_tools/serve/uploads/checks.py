@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is checked: of a request before anything is written, of the packages of a set before it is published.
+"""Checks: of a request before anything is written, and of a set's packages before they are published.
 
-Each package is audited together with the others of its set and those of the channel. Nothing is changed in it, unlike
-after a build: its bytes are what the client announced. Where the channel's foundation is at another address, its
-packages are not here to be read, so the rules that need them are left to the audit after the build; the report says so.
+Each package is audited together with the others of its set and those of the channel. Unlike after a build, nothing in
+it is changed: its bytes are those that the client announced. If the channel's foundation is at another address, its
+packages cannot be read here, so the rules that need them are left to the audit after the build; the report says so.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ _REASON_LIMIT = 1000
 _ABOUT = "about.json"
 _NEED_FOUNDATION = frozenset({Rule.NEEDED, Rule.LINK, Rule.LIBSTDCXX})
 DIGEST_DIGITS = 7
-"""How many digits of a plan's digest are in a build string, as channel_tools.plan writes them."""
+"""How many digits of a plan's digest channel_tools.plan writes into a build string."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much may be sent."""
+    """The limits on uploads."""
 
     file_bytes: int = 16 << 30
     set_bytes: int = 64 << 30
     files: int = 20_000
     document_bytes: int = 8 << 20
     at_once: int = 32
-    """Files that one process receives; others wait."""
+    """How many files one process receives at the same time; others wait."""
 
 
 def check_request(request: JobRequest, limits: Limits) -> None:
-    """Raise UsageError for a request that is not valid, or is beyond the limits.
+    """Raise UsageError for a request that is invalid or exceeds the limits.
 
     The patches of a hotfix are checked when they are read.
     """
     if request.schema != PROTOCOL_SCHEMA:
-        message = f"the request has schema {request.schema}; this server understands schema {PROTOCOL_SCHEMA}"
-        raise UsageError(message, hint="use the version of channel_tools that the server has")
+        message = f"the request has schema {request.schema}; this server supports schema {PROTOCOL_SCHEMA}"
+        raise UsageError(message, hint="use the same version of channel_tools as the server")
     check_label(request.label)
     match request:
         case SetRequest():
@@ -86,17 +86,17 @@ def check_request(request: JobRequest, limits: Limits) -> None:
         case YankRequest(keys=keys, reason=reason):
             _check_keys(keys, "packages were named", limits)
             if reason is not None and len(reason) > _REASON_LIMIT:
-                raise UsageError(f"the reason has {len(reason)} characters; at most {_REASON_LIMIT} are taken")
+                raise UsageError(f"the reason has {len(reason)} characters; at most {_REASON_LIMIT} are allowed")
         case HotfixRequest(patches=patches):
             _check_keys([f"{subdir}/x{PACKAGE_SUFFIX}" for subdir in patches], "subdirs were named", limits)
         case RetainRequest(keep=keep, older_than_s=older_than_s, grace_s=grace_s):
             if keep < 1 or older_than_s < 0 or grace_s < 0:
-                raise UsageError("the rule keeps less than one version of a package, or has a negative time")
+                raise UsageError("the retention rule keeps less than one version of a package, or has a negative time")
 
 
 def _check_set(request: SetRequest, limits: Limits) -> None:
     if len(request.name) > _NAME_LIMIT:
-        raise UsageError(f"the set's name has {len(request.name)} characters; at most {_NAME_LIMIT} are taken")
+        raise UsageError(f"the set's name has {len(request.name)} characters; at most {_NAME_LIMIT} are allowed")
     if not request.files or len(request.files) > limits.files:
         raise UsageError(f"the set has {len(request.files)} files; expected 1 to {limits.files}")
     keys = set()
@@ -107,31 +107,31 @@ def _check_set(request: SetRequest, limits: Limits) -> None:
         keys.add(file.key)
     _check_attestations(request, keys)
     if (total := sum(file.size_bytes for file in request.files)) > limits.set_bytes:
-        raise UsageError(f"the set has {total} bytes; this server takes at most {limits.set_bytes}")
+        raise UsageError(f"the set has {total} bytes; this server accepts at most {limits.set_bytes}")
 
 
 def _check_attestations(request: SetRequest, keys: Collection[PackageKey]) -> None:
-    """Whether they are what clients can read; whose signatures they are is for clients to judge."""
+    """Raise UsageError for attestations that clients cannot read; whose signatures to trust is up to clients."""
     for name, content in request.attestations.items():
         if name not in {str(key) for key in keys}:
-            raise UsageError(f"attestations of {name!r} are in the set, and the package is not")
+            raise UsageError(f"the set has attestations of {name!r}, but not the package")
         try:
             bundles = decode_json(content, list[dict[str, object]])
         except msgspec.DecodeError as err:
             raise UsageError(f"the attestations of {name} are not a JSON list of bundles: {err}") from None
         if not bundles or len(content.encode()) > LIMIT_BYTES:
-            raise UsageError(f"the attestations of {name} are an empty list, or larger than clients read")
+            raise UsageError(f"the attestations of {name} are an empty list, or too large for clients to read")
 
 
 def _check_file(file: PackageRef, limits: Limits) -> None:
     check_key(str(file.key))
     if not _SHA256.fullmatch(file.sha256):
         raise UsageError(
-            f"{file.key}: {file.sha256!r} is not a valid sha256; expected 64 hexadecimal digits in small letters"
+            f"{file.key}: {file.sha256!r} is not a valid sha256; expected 64 lower-case hexadecimal digits"
         )
     if not 0 < file.size_bytes <= limits.file_bytes:
         raise UsageError(
-            f"{file.key}: {file.size_bytes} bytes; this server takes 1 to {limits.file_bytes} for one file"
+            f"{file.key}: {file.size_bytes} bytes; this server accepts 1 to {limits.file_bytes} bytes per file"
         )
 
 
@@ -148,25 +148,25 @@ def check_key(key: str) -> None:
     if SUBDIR_NAME.fullmatch(subdir) and FILE_NAME.fullmatch(name) and name.endswith(PACKAGE_SUFFIX):
         return
     raise UsageError(
-        f"{key!r} is not the file name of a package", hint=f"expected SUBDIR/NAME-VERSION-BUILD{PACKAGE_SUFFIX}"
+        f"{key!r} is not a valid package file name", hint=f"expected SUBDIR/NAME-VERSION-BUILD{PACKAGE_SUFFIX}"
     )
 
 
 def check_digests(files: Sequence[Path]) -> None:
-    """Raise IntegrityError for a package that names a plan's digest which its build string does not have.
+    """Raise IntegrityError for a package whose metadata has a plan's digest that is not in its build string.
 
-    The digest decides whether a plan builds a package again, so a wrong one would make it count as another package.
+    The digest decides whether a plan builds a package again, so with a wrong one it would pass for another package.
     """
     for path in files:
         digest = _digest_in(path)
         build = path.name.removesuffix(PACKAGE_SUFFIX).rpartition("-")[2]
         if digest is not None and f"h{digest[:DIGEST_DIGITS]}" not in build:
             message = f"{path}: its metadata names the digest {digest[:64]}, which is not in its build string {build}"
-            raise IntegrityError(message, hint="build it by channel_tools build, which writes both")
+            raise IntegrityError(message, hint="build it with channel_tools build, which writes both")
 
 
 def _digest_in(path: Path) -> str | None:
-    """The digest of a plan that a package names, None for one that was not made from a plan."""
+    """The plan's digest in a package's metadata, None if it was not built from a plan."""
     if not read_info_files(path, frozenset({_ABOUT})):
         return None
     match read_info_json(path, _ABOUT):
@@ -177,16 +177,16 @@ def _digest_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UploadAudit:
-    """Package files found right: notes for the report, and their rows for the index, which reading them gave."""
+    """The result of a passed audit: notes for the report, and the index rows that were read from the packages."""
 
     notes: tuple[str, ...]
     rows: Mapping[str, CachedPackage]
 
 
 def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequence[Path]) -> UploadAudit:
-    """Audit package files together with those of the channel folders ``channels``; each file is read once, in full.
+    """Audit package files together with those of the channel folders ``channels``; each file is read completely, once.
 
-    Raises VerificationError with the findings; IntegrityError where one of the files is no complete, safe package.
+    Raises VerificationError with the findings; IntegrityError if one of the files is not a complete, safe package.
     """
     own = {str(PackageKey.of(path)) for path in files}
     beside = [row for channel in channels for row in _records(open_channel(channel))]
@@ -196,8 +196,8 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
     found = [finding for audit in audits for finding in audit.findings]
     findings = [finding for finding in found if not (elsewhere and finding.rule in _NEED_FOUNDATION)]
     if findings:
-        message = f"{len(findings)} findings of the audit; nothing of the set was published\n"
-        hint = "fix the recipe as said above, build again and publish the new build; channel_tools audit shows all"
+        message = f"audit findings: {len(findings)}; the set was not published\n"
+        hint = "fix the recipe as described above, build again and publish the new build; channel_tools audit shows all"
         error = IntegrityError if any(audit.info is None for audit in audits) else VerificationError
         raise error(message + describe_findings(findings), hint=hint)
     infos = {str(PackageKey(audit.subdir, audit.package)): audit.info for audit in audits}
@@ -214,7 +214,7 @@ def audit_uploaded(files: Sequence[Path], foundation: Foundation, channels: Sequ
 
 
 def _records(channel: Channel) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The package files that the channel's last index read, with their records."""
+    """The package files in the channel's latest index, with their records."""
     incoming = set(read_listing(channel).incoming)
     for folder in sorted(path for path in channel.path.iterdir() if (path / "repodata.json").is_file()):
         for name, row in sorted(read_state(channel, folder.name).records.packages.items()):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jobs: from the worker that got the request to the process that carries it out, and back.
+"""Jobs: passed from the worker that got the request to the process that runs them, and their results back.
 
 Workers send jobs to the supervising process, through one socket and in the order of the requests; it forks a process
-for each, which costs milliseconds since everything is imported there already. That process reads and audits what was
-sent, publishes it, and writes how that ended. It may be killed at any moment: the job can then be done again. A job's
-lock is sent along with it, so that it is locked from the request until the end, and unlocked by the system should
-everything be killed.
+for each, which takes milliseconds since everything is imported already. That process reads and audits what was sent,
+publishes it, and records the result. If it is killed, the job can be run again. A job's lock is sent along with it, so
+it stays locked from the request until the end, and the system unlocks it if all processes are killed.
 """
 
 from __future__ import annotations
@@ -67,19 +66,21 @@ _MEMORY_LIMIT_BYTES = 4 << 30
 _MESSAGE_BYTES = 512
 _WRITER_WAIT_S = 600.0
 _NOT_CARRIED_OUT = ErrorResponse(
-    kind="ChannelToolsError", message="the server failed to carry out the job", hint="its log says why; ask who runs it"
+    kind="ChannelToolsError",
+    message="the server failed to run the job",
+    hint="ask the server's operator: its log says why",
 )
 _fork = multiprocessing.get_context("fork")
 
 
 class JobRunner:
-    """The side of a worker: sends jobs and waits for their end."""
+    """The worker's side: sends jobs and waits for them to end."""
 
     def __init__(self, sending: socket.socket) -> None:
         self._socket = sending
 
     def start(self, job: Job) -> None:
-        """Have the job carried out, unless it is already. Raises ChannelError when too many wait."""
+        """Have the job run, unless it is running already. Raises ChannelError if too many are waiting."""
         with try_lock(job.lock) as lock:
             if lock is None:
                 return
@@ -87,10 +88,10 @@ class JobRunner:
                 job.set_state(State(state="waiting"))
                 socket.send_fds(self._socket, [f"{job.channel}/{job.id}".encode()], [lock])
             except OSError:
-                raise ChannelError("too many jobs are waiting at this server", hint="try again later") from None
+                raise ChannelError("too many jobs are waiting on this server", hint="try again later") from None
 
     async def wait(self, job: Job, *, wait_s: float, connection: Connection) -> JobResponse:
-        """How the job is when it has ended, after ``wait_s``, or when the client that waits has gone."""
+        """The job's state once it has ended, after ``wait_s``, or when the waiting client has left."""
         clock = asyncio.get_running_loop().time
         deadline_s, pause_s = clock() + wait_s, _POLL_S
         response = job.response()
@@ -117,7 +118,7 @@ class _Running:
 
 
 class JobQueue:
-    """The side of the supervising process: one job of a channel at a time, in the order of the requests.
+    """The supervising process's side: one job per channel at a time, in the order of the requests.
 
     ``store`` has all jobs of the server.
     """
@@ -137,13 +138,13 @@ class JobQueue:
 
     @property
     def waitables(self) -> list[socket.socket | int]:
-        """What to wait for: requests, and the ends of jobs."""
+        """What to wait on: requests and ending jobs."""
         return [self._receiving, *self._running]
 
     def close_in_child(self, *, own: int | None = None) -> None:
-        """In a process just forked: leave this side, and all locks but its ``own``, to the supervising process.
+        """In a process just forked: close this side and all locks but its ``own``, which the supervising process keeps.
 
-        Else sending jobs would not fail when that has ended, and the locks would outlive their jobs.
+        Otherwise sending jobs would not fail when that process has ended, and the locks would outlive their jobs.
         """
         self._receiving.close()
         for queued in (*self._waiting, *(running.queued for running in self._running.values())):
@@ -151,7 +152,7 @@ class JobQueue:
                 os.close(queued.lock)
 
     def handle(self, ready: Sequence[object]) -> None:
-        """Receive jobs, finish those whose process ended, kill those over their time, begin those whose turn it is."""
+        """Receive jobs, finish those whose process ended, kill those over the time limit, start those that are next."""
         if self._receiving in ready:
             self._receive()
         for sentinel in [one for one in self._running if one in ready]:
@@ -163,7 +164,7 @@ class JobQueue:
         self._begin()
 
     def stop(self, wait_s: float) -> None:
-        """Wait for running jobs; one that takes longer goes on by itself and ends in order."""
+        """Wait for running jobs; one that takes longer continues on its own and finishes normally."""
         deadline_s = time.monotonic() + wait_s
         for running in self._running.values():
             running.process.join(max(0.0, deadline_s - time.monotonic()))
@@ -184,8 +185,8 @@ class JobQueue:
                     if job is not None and locks:
                         self._waiting.append(_QueuedJob(job=job, lock=locks.pop()))
                         continue
-                    # the system drops the lock where no descriptor is free; without it the job counts as interrupted
-                    _log.error("job %s of channel %s cannot be begun now", job_id, channel)
+                    # the system drops the lock if no descriptor is free; without it the job counts as interrupted
+                    _log.error("job %s of channel %s cannot be started now", job_id, channel)
                     self._metrics.count_event("job_failed")
                 finally:
                     for lock in locks:
@@ -201,7 +202,7 @@ class JobQueue:
             busy.add(queued.job.channel)
             process = _fork.Process(target=self._carry_out, args=(queued,))
             with signals_held():
-                process.start()  # where that fails, the job waits on
+                process.start()  # if that fails, the job keeps waiting
                 self._waiting.remove(queued)
                 until_s = time.monotonic() + _TIME_LIMIT_S
                 self._running[process.sentinel] = _Running(queued=queued, process=process, until_s=until_s)
@@ -215,17 +216,19 @@ class JobQueue:
                 _log.error("job %s of channel %s: exit code %s", queued.job.id, queued.job.channel, process.exitcode)
             if process.exitcode and process.exitcode > 0:
                 queued.job.set_state(State(state="failed", error=_NOT_CARRIED_OUT))
-        except (ChannelToolsError, OSError) as err:  # without space for its state it counts as interrupted
-            _log.error("job %s of channel %s: its end cannot be noted: %s", queued.job.id, queued.job.channel, err)
+        except (ChannelToolsError, OSError) as err:  # if its state cannot be written it counts as interrupted
+            _log.error(
+                "job %s of channel %s: its result cannot be recorded: %s", queued.job.id, queued.job.channel, err
+            )
         finally:
             os.close(queued.lock)
 
     def _carry_out(self, queued: _QueuedJob) -> None:
-        """The life of a job's process; it ends without interpreter teardown, see cli/entry.py."""
+        """Run a job's process; it exits without interpreter teardown, see cli/entry.py."""
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what was begun is ended; SIGKILL does no harm either
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # finish what was started; SIGKILL does no harm either
             signals_released()
             self._listener.close()  # else the port would stay taken for as long as this job
             self.close_in_child(own=queued.lock)
@@ -242,13 +245,13 @@ class JobQueue:
 
 
 def package_set(job: Job, request: SetRequest) -> PackageSet:
-    """The set of a request, with its files where the job keeps them."""
+    """The set of a request, with the paths of its files in the job's folder."""
     files = tuple(PackageFile.of(file, job.file(file)) for file in request.files)
     return PackageSet(name=request.name, files=files, foundation=request.foundation)
 
 
 def carry_out(root: Path, job: Job) -> None:
-    """Do the job and write its end into its state; only for a process that has locked it."""
+    """Run the job and write its result into its state; only for a process that has locked it."""
     job.set_state(State(state="running"))
     try:
         job.set_state(State(state="done", report=_report(root, job)))
@@ -275,7 +278,7 @@ def _report(root: Path, job: Job) -> ReportResponse:
 
 
 def _patches(folder: Path, request: HotfixRequest) -> dict[str, Patch]:
-    """The patches of a request, read and checked as those of ``channel_tools hotfix`` are."""
+    """The patches of a request, read and checked as in ``channel_tools hotfix``."""
     patches = {}
     for subdir, instructions in request.patches.items():
         file = folder / f"{subdir}-{INSTRUCTIONS_FILE}"
@@ -299,7 +302,7 @@ def _retain(target: FolderTarget, request: RetainRequest) -> ReportResponse:
 def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportResponse:
     plan = target.plan(package_set(job, request), label=request.label)
     if missing := [file.key for file in plan.upload if not file.path.is_file()]:
-        message = f"{len(missing)} files of the set were not sent, the first: {missing[0]}"
+        message = f"{len(missing)} files of the set are missing, the first is {missing[0]}"
         raise ChannelError(message, hint="send them, then commit the set again")
     for file in plan.packages.files:
         if (attestations := request.attestations.get(str(file.key))) is not None:
@@ -312,7 +315,7 @@ def _publish(target: FolderTarget, job: Job, request: SetRequest) -> ReportRespo
 
 
 def _audited_channels(target: FolderTarget, label: str) -> list[Path]:
-    """The channel whose packages are audited together with a set's: its label's or, where there is none, main's."""
+    """The channel whose packages are audited together with a set's: its label's or, if it does not exist, main's."""
     channels = [target.root / label_path(label), target.root]
     return [channel for channel in channels if channel.exists()][:1]
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Receiving what requests bring: files, to the disk and going on where an earlier request ended, and JSON, in memory.
+"""Receiving request bodies: files, to the disk and resumed where an earlier request ended, and JSON, in memory.
 
-A part has one writer at a time, by its lock. What is complete is hashed, synced and moved to where nothing writes any
-more, under the same lock; bytes that are not those announced are deleted as a whole.
+A partial file has one writer at a time, by its lock. A complete file is hashed, synced and moved to where nothing
+writes to it any more, under the same lock; if its bytes are not those announced, it is deleted.
 
-Of JSON a process has so much in memory at once that no client can fill it. Decoded, a document takes many times its
-bytes, so that one large document is worked on at a time, and few small ones.
+The JSON that a process has in memory at once is limited, so no client can fill it. Decoded, a document takes many times
+its bytes, so only one large document is processed at a time, and few small ones.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 
 _GATHERED_BYTES = 1 << 20
 _SPARE_BYTES = 16 << 20
-"""Left free on the disk for indexes and logs."""
+"""Bytes that stay free on the disk for indexes and logs."""
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _SMALL_BYTES = 128 << 10
 _SMALL_AT_ONCE = 8
 _MEMORY_BYTES = 32 << 20
-"""Of all documents that are being received, or wait to be worked on."""
+"""The limit for all documents that are being received or wait to be processed."""
 _Message = TypeVar("_Message")
 
 
 class OffsetError(ChannelError):
-    """The bytes that come do not follow those that are here."""
+    """The bytes sent do not follow those already received."""
 
 
 class PartBusyError(ChannelError):
-    """Another request is sending the same file at this moment."""
+    """Another request is sending the same file at the same time."""
 
 
 class ClientGoneError(ConnectionError):
-    """The client closed the connection, or stopped; what came is kept."""
+    """The client closed the connection or stopped; what was received is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """The bytes that a request says it sends: from ``start`` on, up to ``end`` where that is known."""
+    """The bytes that a request announces: from ``start`` on, up to ``end`` if that is known."""
 
     start: int = 0
     end: int | None = None
 
 
 def span_of(content_range: str | None, wanted: PackageRef) -> Span:
-    """What ``Content-Range`` says; without it the whole file. Raises UsageError for what does not fit the file."""
+    """The span in ``Content-Range``; without it the whole file. Raises UsageError if it does not fit the file."""
     if content_range is None:
         return Span()
     found = _CONTENT_RANGE.fullmatch(content_range.strip())
@@ -84,10 +84,10 @@ def span_of(content_range: str | None, wanted: PackageRef) -> Span:
 
 
 async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receive) -> Received:
-    """Take the body of a request into a file of a job.
+    """Receive the body of a request into a file of a job.
 
-    Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what came is deleted),
-    DiskFullError and ClientGoneError, after which the part is kept.
+    Raises OffsetError, PartBusyError, IntegrityError (other bytes, or more of them; what was received is deleted),
+    DiskFullError and ClientGoneError, after which the partial file is kept.
     """
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
@@ -104,7 +104,7 @@ async def receive_file(job: Job, wanted: PackageRef, span: Span, receive: Receiv
 
 
 async def received_of(job: Job, wanted: PackageRef) -> Received:
-    """How much of a file is here; a complete one that a killed process left unchecked is checked now."""
+    """How much of a file was received; a complete one that a killed process left unchecked is checked now."""
     here = job.received(wanted)
     if not job.file(wanted).is_file() and here == wanted.size_bytes:
         with try_lock(_lock_of(job.part(wanted))) as lock:
@@ -112,7 +112,7 @@ async def received_of(job: Job, wanted: PackageRef) -> Received:
                 if lock is not None and not job.file(wanted).is_file():
                     await asyncio.to_thread(_accept, job, wanted)
             except IntegrityError:
-                here = 0  # it was deleted, and has to be sent again
+                here = 0  # it was deleted, and must be sent again
     if job.file(wanted).is_file():
         return Received(received=wanted.size_bytes, complete=True)
     return Received(received=here, complete=False)
@@ -127,8 +127,8 @@ async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Rec
     try:
         here = os.fstat(descriptor).st_size
         if span.start != here:
-            message = f"{wanted.key}: bytes from {span.start} on were sent, but {here} are here"
-            raise OffsetError(message, hint="send from there on")
+            message = f"{wanted.key}: bytes from {span.start} on were sent, but the server has {here} bytes"
+            raise OffsetError(message, hint="continue from there")
         received = await _write_body(descriptor, wanted, span, receive)
     finally:
         os.close(descriptor)
@@ -139,23 +139,23 @@ async def _receive_locked(job: Job, wanted: PackageRef, span: Span, receive: Rec
 
 
 async def _write_body(descriptor: int, wanted: PackageRef, span: Span, receive: Receive) -> int:
-    """Write what comes from ``span.start`` on; returns how much of the file is here then."""
+    """Write what is received from ``span.start`` on; returns how much of the file there is then."""
     limit = wanted.size_bytes if span.end is None else span.end
     position = span.start
     async for piece in pieces(receive):
         if position + len(piece) > limit:
             os.ftruncate(descriptor, span.start)
-            message = f"{wanted.key}: more bytes came than the {limit - span.start} announced"
+            message = f"{wanted.key}: more than the {limit - span.start} announced bytes were sent"
             raise IntegrityError(message, hint="send the file that was announced")
         await asyncio.to_thread(write_all, descriptor, piece, position)
         position += len(piece)
     if span.end is not None and position != span.end:
-        raise ClientGoneError(f"{wanted.key}: {position - span.start} of {span.end - span.start} bytes came")
+        raise ClientGoneError(f"{wanted.key}: only {position - span.start} of {span.end - span.start} bytes were sent")
     return position
 
 
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """The body in pieces worth writing. Raises ClientGoneError when it ends too early; what came before is given."""
+    """The body in pieces of a useful size. Raises ClientGoneError if it ends early, after yielding what came."""
     gathered: list[bytes] = []
     size = 0
     more = True
@@ -175,9 +175,9 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 def write_all(descriptor: int, piece: bytes, position: int) -> None:
-    """Write the piece at the position, in as many calls as the system takes.
+    """Write the piece at the position, in as many calls as the system needs.
 
-    Raises DiskFullError before it would take what is to be left free on the disk.
+    Raises DiskFullError before it would use the space that must stay free on the disk.
     """
     status = os.fstatvfs(descriptor)
     _check_free(status.f_bavail * status.f_frsize, len(piece))
@@ -188,14 +188,14 @@ def write_all(descriptor: int, piece: bytes, position: int) -> None:
 
 
 def _accept(job: Job, wanted: PackageRef) -> None:
-    """Move a part with all of its bytes to the complete files. Raises IntegrityError for other bytes."""
+    """Move a part with all its bytes to the complete files. Raises IntegrityError if they are not those announced."""
     part, file = job.part(wanted), job.file(wanted)
     found = sha256_of_file(part)
     if found != wanted.sha256:
         part.unlink()
-        message = f"{wanted.key}: the bytes that came have sha256 {found}; expected the announced {wanted.sha256}"
+        message = f"{wanted.key}: the received bytes have sha256 {found}; expected the announced {wanted.sha256}"
         raise IntegrityError(
-            message, hint="send the file again; should it happen again, look for what changes it on the way"
+            message, hint="send the file again; if that fails too, find out what changes it on the way"
         )
     with part.open("rb") as stream:
         os.fsync(stream.fileno())
@@ -204,7 +204,7 @@ def _accept(job: Job, wanted: PackageRef) -> None:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Make the folder, and raise DiskFullError before anything is sent to it that cannot be kept."""
+    """Make the folder. Raises DiskFullError if the disk has too little space for ``needed`` bytes."""
     with disk_full_reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _check_free(shutil.disk_usage(folder).free, needed)
@@ -212,8 +212,8 @@ def check_space(folder: Path, needed: int) -> None:
 
 def _check_free(free: int, needed: int) -> None:
     if needed + _SPARE_BYTES > free:
-        message = f"the server has {free >> 20} MiB left for {needed >> 20} MiB that are to come"
-        raise DiskFullError(message, hint="ask who runs the server to free space; what was sent is kept for a day")
+        message = f"the server has {free >> 20} MiB of disk space left, but {needed >> 20} MiB are still to be sent"
+        raise DiskFullError(message, hint="ask the server's operator to free space; what was sent is kept for a day")
 
 
 def _lock_of(part: Path) -> Path:
@@ -221,7 +221,7 @@ def _lock_of(part: Path) -> Path:
 
 
 class Documents:
-    """Those of one process."""
+    """The JSON documents of one process."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -231,9 +231,9 @@ class Documents:
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request, kind: type[_Message]) -> AsyncIterator[_Message]:
-        """The body of a request as a message of this kind, for as long as the block works on it.
+        """The body of a request as a message of this kind, while the block runs.
 
-        Raises UsageError for another message and for one without end, RejectedError when too many come at once.
+        Raises UsageError for an invalid or oversized message, RejectedError if too many arrive at once.
         """
         body = bytearray()
         try:
@@ -247,7 +247,7 @@ class Documents:
                 body += piece
                 self._held_bytes += len(piece)
                 if len(body) > self._limits.document_bytes:
-                    raise UsageError(f"the request has more than {self._limits.document_bytes} bytes")
+                    raise UsageError(f"the request is larger than {self._limits.document_bytes} bytes")
                 if self._held_bytes > _MEMORY_BYTES:
                     raise RejectedError(busy_response())
             async with self._large if len(body) > _SMALL_BYTES else self._small:
@@ -257,7 +257,7 @@ class Documents:
 
     @contextlib.asynccontextmanager
     async def large(self) -> AsyncIterator[None]:
-        """For the block, which makes a large response, none of the large documents is worked on."""
+        """While the block makes a large response, no large document is processed."""
         async with self._large:
             yield
 
@@ -266,4 +266,4 @@ def _decoded(body: bytes, kind: type[_Message]) -> _Message:
     try:
         return decode_json(body, kind)
     except ValueError as err:
-        raise UsageError(f"the request is not understood: {err}") from None
+        raise UsageError(f"the request is not valid: {err}") from None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is being uploaded, on disk: so that any process of the server can go on with it, and a killed one loses nothing.
+"""Uploads on disk, so that any process of the server can continue them and a killed one loses nothing.
 
-``uploads/CHANNEL/ID/`` holds ``request.json`` (never changed), ``state.json`` (replaced as the job goes on), ``parts/``
-(incomplete files) and ``files/`` (files whose bytes were checked; nothing writes to one any more). Whoever carries a
-job out has locked its ``lock``: a running job that nobody has locked was interrupted, and can be done again.
+``uploads/CHANNEL/ID/`` has ``request.json`` (never changed), ``state.json`` (replaced as the job proceeds), ``parts/``
+(incomplete files) and ``files/`` (files whose bytes were checked; nothing writes to them any more). The process that
+runs a job has locked its ``lock``: a running job that is not locked was interrupted, and can be run again.
 
 A lock belongs to the open file and not to a process (Linux' OFD locks): a child that inherits the descriptor keeps it
-when its parent dies, the system releases it when the last of them has, and anybody can ask about it.
+when its parent dies, the system releases it when the last of them has died, and any process can query it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 STALE_S = 24 * 3600.0
 _JUST_MADE_S = 60.0
 ARRIVING_FOLDER = "arriving"
-"""In a channel's folder: single packages as they come in, each locked by the process that receives it."""
+"""In a channel's folder: single packages being received, each locked by the process that receives it."""
 _QUARANTINED = ".damaged-"
 _ID = re.compile(r"[0-9a-f]{32}")
 _ID_CHARACTERS = 32
@@ -74,7 +74,7 @@ REQUESTS: dict[JobKind, type[JobRequest]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """How far a job is."""
+    """The state of a job."""
 
     state: JobState = "open"
     report: ReportResponse | None = None
@@ -83,7 +83,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Recorded:
-    """request.json."""
+    """The content of request.json."""
 
     kind: JobKind
     body: msgspec.Raw
@@ -91,14 +91,14 @@ class _Recorded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Labelled:
-    """What every request has; the rest of it can be large."""
+    """The part that every request has; the rest of it can be large."""
 
     label: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a request wants the server to do with a label, and its folder; the request itself stays on disk."""
+    """What the server is asked to do with a label, and the job's folder; the request itself stays on disk."""
 
     id: str
     kind: JobKind
@@ -108,7 +108,7 @@ class Job:
 
     @property
     def request(self) -> JobRequest:
-        """What is wanted, read each time. Raises IntegrityError where it is damaged."""
+        """The request, read each time. Raises IntegrityError if it is damaged."""
         file = self.folder / "request.json"
         try:
             return decode_json(decode_json(file.read_bytes(), _Recorded).body, REQUESTS[self.kind])
@@ -117,47 +117,47 @@ class Job:
 
     @property
     def lock(self) -> Path:
-        """Locked by the process that carries it out."""
+        """The file that the process that runs the job has locked."""
         return self.folder / "lock"
 
     def file(self, wanted: PackageRef) -> Path:
-        """Where a complete, checked file lies."""
+        """The path of a complete, checked file."""
         return self.folder / "files" / wanted.subdir / wanted.file_name
 
     def part(self, wanted: PackageRef) -> Path:
-        """Where a file lies while it comes in."""
+        """The path of a file while it is being received."""
         return self.folder / "parts" / wanted.subdir / wanted.file_name
 
     def has_files(self) -> bool:
-        """Whether anything that was sent is kept."""
+        """Whether any sent files are still kept."""
         return any((self.folder / name).is_dir() for name in _SENT_FOLDERS)
 
     def received(self, wanted: PackageRef) -> int:
-        """How many of its bytes are here, if it is not complete."""
+        """How many bytes of an incomplete file were received."""
         with contextlib.suppress(OSError):
             return self.part(wanted).stat().st_size
         return 0
 
     def state(self) -> State:
-        """How far it is."""
+        """Its state."""
         state = State()
         file = self.folder / "state.json"
         try:
             state = decode_json(file.read_bytes(), State)
         except FileNotFoundError:
             pass
-        except ValueError as err:  # what a job does can be done again
+        except ValueError as err:  # a job can always be run again
             _log.error("%s: not a valid state of a job (%s); the job counts as interrupted", file, err)
         if state.state in _RUNNING and not is_locked(self.lock):
-            return State()  # whoever carried it out was killed
+            return State()  # the process that ran it was killed
         return state
 
     def set_state(self, state: State) -> None:
-        """Note how far it is; only for a process that has locked the job."""
+        """Record its state; only for a process that has locked the job."""
         write_bytes_atomically(self.folder / "state.json", encode(state))
 
     def response(self, missing: dict[str, int] | None = None) -> JobResponse:
-        """The job as clients see it."""
+        """The job as it is shown to clients."""
         state = self.state()
         return JobResponse(
             id=self.id,
@@ -170,14 +170,14 @@ class Job:
         )
 
     def without_paths(self, message: str, root: Path) -> str:
-        """A message for clients: without the folders of the server's machine."""
+        """A message for clients, without the paths of folders on the server."""
         for folder in (self.folder / "files", self.folder, root):
             message = message.replace(f"{folder}/", "").replace(str(folder), "the server")
         return message
 
     def touch(self) -> None:
-        """It is in use."""
-        with contextlib.suppress(OSError):  # there may be no space left for that either
+        """Mark it as in use."""
+        with contextlib.suppress(OSError):  # the disk may be full for that, too
             os.utime(self.folder)
 
 
@@ -187,16 +187,16 @@ class JobStore:
     def __init__(
         self, folder: Path, *, clock: Callable[[], float], quarantined: Callable[[], None] = lambda: None
     ) -> None:
-        """``quarantined`` is called for each job that is put aside since it cannot be read."""
+        """``quarantined`` is called for each job that is set aside because it cannot be read."""
         self.folder = folder
         self._clock = clock
         self._quarantined = quarantined
 
     def open(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
-        """The job of a request, open unless it is being carried out: the one that is there already, else a new one."""
+        """The job of a request, open unless it is running: the existing one, else a new one."""
         job = self.described(kind, channel, request)
         file, content = job.folder / "request.json", _recorded(kind, request)
-        if not file.is_file() or file.read_bytes() != content:  # the id follows from it: anything else is damage
+        if not file.is_file() or file.read_bytes() != content:  # the id is derived from it: anything else is damage
             write_bytes_atomically(file, content)
         with try_lock(job.lock) as lock:
             if lock is not None:
@@ -205,14 +205,14 @@ class JobStore:
         return job
 
     def described(self, kind: JobKind, channel: str, request: JobRequest) -> Job:
-        """The job of a request, whether it is there or not; its id follows from the request."""
+        """The job of a request, whether it exists or not; its id is derived from the request."""
         content = channel.encode() + b"\0" + _recorded(kind, request)
         job_id = hashlib.sha256(content).hexdigest()[:_ID_CHARACTERS]
         folder = self.folder / channel / job_id
         return Job(id=job_id, kind=kind, channel=channel, label=request.label, folder=folder)
 
     def find(self, channel: str, job_id: str) -> Job | None:
-        """The job with this id, None where there is none; one that is damaged is put aside, and there is none then."""
+        """The job with this id, None if there is none; a damaged one is set aside and counts as missing."""
         if not _ID.fullmatch(job_id):
             return None
         folder = self.folder / channel / job_id
@@ -227,7 +227,7 @@ class JobStore:
         return Job(id=job_id, kind=recorded.kind, channel=channel, label=label, folder=folder)
 
     def _put_aside(self, folder: Path, reason: str) -> None:
-        """Keep a damaged job for who runs the server to see, under a name that no request finds."""
+        """Keep a damaged job for the server's operator, under a name that no request can reach."""
         aside = folder.with_name(f"{_QUARANTINED}{folder.name}")
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             shutil.rmtree(aside, ignore_errors=True)
@@ -237,7 +237,7 @@ class JobStore:
             self._quarantined()
 
     def remove(self, job: Job) -> bool:
-        """Remove a job and all that was sent for it; not while it is being carried out (False)."""
+        """Remove a job and all that was sent for it; not while it is running (False)."""
         with try_lock(job.lock) as lock:
             if lock is None:
                 return False
@@ -248,9 +248,9 @@ class JobStore:
         return True
 
     def remove_stale(self) -> list[str]:
-        """Remove the jobs that nobody used for STALE_S; returns their ids.
+        """Remove the jobs that were not used for STALE_S; returns their ids.
 
-        What was sent for a job that is done goes at once: it is left where its process was killed after the end.
+        Files of a finished job are removed at once: they are left behind if its process was killed after the end.
         """
         self._remove_leftovers()
         removed = []
@@ -263,7 +263,7 @@ class JobStore:
         return removed
 
     def _remove_leftovers(self) -> None:
-        """What was to be removed, damaged jobs that were kept for a day, and packages that nobody sends any more."""
+        """Remove unfinished deletions, damaged jobs kept for a day, and interrupted uploads of single packages."""
         for left in self.folder.glob("*/.removed-*"):
             shutil.rmtree(left, ignore_errors=True)
         for left in self.folder.glob(f"*/{_QUARANTINED}*"):
@@ -272,10 +272,10 @@ class JobStore:
                     shutil.rmtree(left, ignore_errors=True)
         for left in self.folder.glob(f"*/{ARRIVING_FOLDER}/*"):
             with _going_on(left):
-                # one that was made just now may not be locked yet
+                # a new one may not be locked yet
                 if self._clock() - left.stat().st_mtime > _JUST_MADE_S and not is_locked(left):
                     left.unlink()
-                    _log.info("removed %s, of an upload that was interrupted", left)
+                    _log.info("removed %s, left by an interrupted upload", left)
 
     def _jobs(self) -> Iterator[Job]:
         for folder in sorted(self.folder.glob("*/*")):
@@ -288,13 +288,13 @@ class JobStore:
 
 @contextlib.contextmanager
 def _going_on(path: Path) -> Iterator[None]:
-    """What cannot be done with one job is said, and no reason not to go on with the next."""
+    """Log errors with one job, and continue with the next."""
     try:
         yield
     except FileNotFoundError:
         return  # another process of the server was faster
     except OSError as err:
-        _log.error("%s: %s; looked at again later", path, err.strerror)
+        _log.error("%s: %s; trying again later", path, err.strerror)
 
 
 def _recorded(kind: JobKind, request: JobRequest) -> bytes:
@@ -308,22 +308,22 @@ def _drop_if_free(job: Job) -> None:
 
 
 def drop_files(job: Job) -> None:
-    """Remove what was sent for a job that is done; only for a process that has locked the job."""
+    """Remove the files that were sent for a finished job; only for a process that has locked the job."""
     for name in _SENT_FOLDERS:
         shutil.rmtree(job.folder / name, ignore_errors=True)
 
 
 def jobs_folder(root: Path) -> Path:
-    """Where the jobs of the server of ``root`` are kept, on its file system and out of reach of every request."""
+    """The folder for the jobs of the server of ``root``, on the same file system and out of reach of requests."""
     return root / RECORD_FOLDER / "uploads"
 
 
 @contextlib.contextmanager
 def try_lock(path: Path, *, mode: int = 0o600) -> Iterator[int | None]:
-    """The block has ``path`` locked, and gets the open descriptor that keeps it so; None while somebody else has.
+    """Lock ``path`` while the block runs; yields the open descriptor that keeps the lock, None if it is already locked.
 
-    A file is made with ``mode`` where there is none. Whoever gets a copy of the descriptor (a child, a process that it
-    is sent to) keeps the lock after the block.
+    A missing file is created with ``mode``. A process that gets a copy of the descriptor (a child, or one that it is
+    sent to) keeps the lock after the block.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
@@ -343,7 +343,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody has locked ``path`` now."""
+    """Whether any process has locked ``path`` now."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

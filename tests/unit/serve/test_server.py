@@ -32,9 +32,9 @@ def test_a_channel_itself_is_no_folder_of_channels(settings: ServeSettings) -> N
     record = settings.root / ".channel_tools" / "channel.json"
     record.parent.mkdir()
     record.write_text("{}")
-    with pytest.raises(UsageError, match="is a channel; expected the folder that holds channels") as caught:
+    with pytest.raises(UsageError, match="is a channel; expected the folder that contains channels") as caught:
         check_settings(settings)
-    assert caught.value.hint == f"serve {settings.root.parent}; it is then served as /{settings.root.name}/"
+    assert caught.value.hint == f"serve {settings.root.parent} instead; this channel is then at /{settings.root.name}/"
 
 
 @pytest.mark.parametrize("public", ["", "/x", "../x", "a/b/c", "api", ".hidden"])
@@ -45,5 +45,5 @@ def test_public_names_a_channel(settings: ServeSettings, public: str) -> None:
 
 @pytest.mark.parametrize("place", ["tokens.json", "ours/tokens.json", "ours/linux-64/tokens.json"])
 def test_tokens_are_not_kept_among_what_is_served(settings: ServeSettings, place: str) -> None:
-    with pytest.raises(UsageError, match="is among the files that would be served"):
+    with pytest.raises(UsageError, match="the token file is in a folder that would be served"):
         check_settings(replace(settings, tokens_file=settings.root / place))

@@ -138,7 +138,7 @@ def test_a_token_in_the_file_that_is_none_takes_nobody_elses_away(door: Door, ca
     document["tokens"].insert(0, {**document["tokens"][0], "id": "00000001", "channels": ["../x"]})
     door.file.write_text(json.dumps(document))
     assert door.may(token, "read", "ours")
-    assert "entry 1 (id '00000001') is not a valid token: '../x' cannot be a channel's name" in caplog.text
+    assert "entry 1 (id '00000001') is not a valid token: '../x' is not a valid channel name; use" in caplog.text
 
 
 def test_a_file_that_cannot_be_opened_for_a_moment_locks_nobody_out(

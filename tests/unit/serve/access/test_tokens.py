@@ -89,7 +89,7 @@ def test_a_revoked_token_stays_in_the_list(file: Path) -> None:
 
 def test_revoking_what_is_not_there_names_what_is(file: Path) -> None:
     _token, record = make_token(file)
-    with pytest.raises(UsageError, match=f"no token 12345678; there are: {record.id}"):
+    with pytest.raises(UsageError, match=f"no token 12345678; tokens: {record.id}"):
         revoke_token(file, "12345678", clock=now)
 
 
@@ -166,22 +166,22 @@ def test_expiry(text: str, expected: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["9999-12-31", "9999-01-01"])
 def test_an_expiry_that_no_calendar_shows_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="ends after the year 9998"):
+    with pytest.raises(UsageError, match="is after the year 9998"):
         parse_expiry(text, now_s=NOW_S)
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"channels": ("../x",)}, "cannot be a channel's name"),
-        ({"channels": ("api",)}, "cannot be a channel's name"),
-        ({"channels": ("",)}, "cannot be a channel's name"),
-        ({"labels": ("a/b",)}, "cannot be a label's name"),
+        ({"channels": ("../x",)}, "is not a valid channel name; use letters"),
+        ({"channels": ("api",)}, "is not a valid channel name; use letters"),
+        ({"channels": ("",)}, "is not a valid channel name; use letters"),
+        ({"labels": ("a/b",)}, "is not a valid label name"),
         ({"name": "two\nlines"}, "printable"),
         ({"name": "\x1b[2J"}, "printable"),
         ({"name": ""}, "printable"),
         ({"name": "x" * 201}, "printable"),
-        ({"expires_s": 2.0**60}, "ends after the year 9998"),
+        ({"expires_s": 2.0**60}, "expires after the year 9998"),
     ],
 )
 def test_what_cannot_be_in_a_token_is_refused_and_kept_from_the_others(

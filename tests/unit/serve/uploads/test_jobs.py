@@ -82,7 +82,7 @@ def test_an_end_that_cannot_be_noted_is_said_and_unlocks_the_job(
     monkeypatch.setattr(Job, "set_state", no_space)
     with caplog.at_level(logging.ERROR):
         queue.handle([12345])
-    assert f"job {job.id} of channel ours: its end cannot be noted: no space left" in caplog.text
+    assert f"job {job.id} of channel ours: its result cannot be recorded: no space left" in caplog.text
     assert not is_locked(job.lock)
     assert job.state().state == "open"
 
@@ -136,7 +136,7 @@ def test_a_set_brings_the_attestations_of_its_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "content", "message"),
     [
-        ("linux-64/other-1.0-0.conda", "[{}]", "the package is not"),
+        ("linux-64/other-1.0-0.conda", "[{}]", "but not the package"),
         ("linux-64/toy-1.0-0.conda", "<script>", "not a JSON list"),
         ("linux-64/toy-1.0-0.conda", "[]", "an empty list"),
     ],
