@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What targets share whose channels are files that we write: a folder (``folder.py``) and a bucket (``bucket/``).
+"""The code shared by targets whose channel files we write: a folder (``folder.py``) and a bucket (``bucket/``).
 
-Plans, promotion, listings and the rules of yank, hotfix and retention are here, once. How a change is made so that
-readers see all of it or nothing differs and stays with the two: a folder has locks, links and renames, a bucket has
-writes on condition, copies and a lease.
+Plans, promotion, listings and the rules of yank, hotfix and retention are here. How a change is made atomic for readers
+differs: a folder has locks, links and renames, a bucket has conditional writes, copies and a lease.
 """
 
 from __future__ import annotations
@@ -35,32 +34,32 @@ if TYPE_CHECKING:
 
 
 class LabelContent(Protocol):
-    """What a label holds, as it was committed last."""
+    """The content of a label, as last committed."""
 
     @property
     def listing(self) -> Listing:
-        """Which of it new solves see, and what people changed."""
+        """Which packages new solves see, and what people changed."""
         ...
 
     def package(self, key: str) -> CachedPackage | None:
-        """The row of ``subdir/file name``, None when the label does not hold it."""
+        """The row of ``subdir/file name``, None if the label does not have it."""
         ...
 
     def rows(self) -> Mapping[str, Mapping[str, CachedPackage]]:
-        """The rows of everything that it holds, by subdir and file name."""
+        """The rows of all its packages, by subdir and file name."""
         ...
 
     def listed(self) -> Collection[str]:
-        """``subdir/file name`` of what new solves see."""
+        """The ``subdir/file name`` of the packages that new solves see."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A set that comes under ``label``: ``files`` to be published, or packages that another label holds.
+    """A set to add to ``label``: ``files`` to be published, or packages that another label has.
 
-    ``rows`` are those of packages that were read already: all that another label holds, and what is known of ``files``.
-    ``new`` are those that a plan found missing, ``patches`` of subdirs come with the packages.
+    ``rows`` are those of packages that were already read: all that another label has, and those known of ``files``.
+    ``new`` are the packages that a plan found missing; ``patches`` of subdirs come with the packages.
     """
 
     name: str
@@ -82,19 +81,19 @@ class Change:
         return [str(package.key) for package in self.packages if package.foundation == foundation]
 
     def file(self, key: str) -> PackageFile:
-        """The file of a package that no label holds. Raises ChannelError when it was there for promotion only."""
+        """The file of a package that no label has. Raises ChannelError if the package was only to be promoted."""
         if key not in self.files:
-            message = f"{key}: was deleted while it was promoted to {self.label}"
+            message = f"{key}: was deleted while it was being promoted to {self.label}"
             raise ChannelError(message, hint="run the same command again")
         return self.files[key]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Names of wanted packages by what is to be done for them to be under a label.
+    """The names of the wanted packages, by what has to be done to add them to a label.
 
-    ``link`` are those that other labels hold, ``present`` those that are in place. ``elsewhere`` says of every name
-    which other label has it, with its row.
+    ``link`` are those that other labels have, ``present`` those that are in place. ``elsewhere`` maps each name to
+    the other label that has it, and its row.
     """
 
     upload: tuple[str, ...]
@@ -112,10 +111,10 @@ def compare(
     label: str,
     heeded: Collection[str],
 ) -> Comparison:
-    """Look at what a label and the ``others`` of its target hold under the wanted names (with their sha256).
+    """Compare the wanted names (with their sha256) with what a label and the ``others`` of its target have.
 
-    Raises ChannelError for a name that has other bytes under any label, had them before it was deleted, or was yanked
-    under the label or one of ``heeded``. ``address_of(label, key)`` is for messages.
+    Raises ChannelError for a name that has other bytes under any label, had other bytes before it was deleted, or was
+    yanked under the label or one of ``heeded``. ``address_of(label, key)`` is for messages.
     """
     contents = ({} if own is None else {label: own}) | dict(others)
     for name, content in contents.items():
@@ -141,75 +140,75 @@ def compare(
 
 
 def checked_row(file: PackageFile, *, indexed_ms: int = 0) -> CachedPackage:
-    """Read a package in full before it is sent; returns its row for the index.
+    """Read a package completely before it is sent; returns its row for the index.
 
-    Raises IntegrityError when it is damaged, or not the package that the plan saw.
+    Raises IntegrityError if it is damaged, or is not the package that was planned.
     """
     row = check_package(file.path, indexed_ms=indexed_ms)
     if row.sha256 != file.sha256:
-        message = f"{file.path}: has sha256 {row.sha256}; {file.sha256} was to be published"
+        message = f"{file.path}: has sha256 {row.sha256}; expected {file.sha256}, as planned"
         raise IntegrityError(message, hint="run the same command again")
     return row
 
 
 def other_bytes(where: str, found: str, wanted: str) -> ChannelError:
     """The error for a name that is taken."""
-    message = f"{where}: the target holds other bytes under this name (sha256 {found}), not {wanted}"
+    message = f"{where}: the target has other bytes under this name: sha256 {found}; expected {wanted}"
     return ChannelError(message, hint=NEVER_CHANGE_HINT)
 
 
 class ChannelTarget(ABC):
-    """A MaintainedTarget whose channels are files that we write; the abstract methods are what kinds differ in."""
+    """A MaintainedTarget whose channel files we write; the abstract methods are what differs between the kinds."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where clients read label ``main``."""
+        """The address of label ``main`` for clients."""
 
     @property
     @abstractmethod
     def clock(self) -> Callable[[], float]:
-        """Gives seconds since the epoch."""
+        """A function that returns seconds since the epoch."""
 
     @abstractmethod
     def labels(self) -> list[str]:
-        """The labels that there are, main first."""
+        """The existing labels, main first."""
 
     @abstractmethod
     def has_page(self, label: str) -> bool:
-        """Whether the label's channel was given a page for browsers, which follows each change."""
+        """Whether the label's channel has a page for browsers, which is updated with each change."""
 
     @abstractmethod
     def paged(self, label: str) -> AbstractContextManager[PagedChannel]:
-        """The label's channel with its lock or lease held, for what only its page needs.
+        """The label's channel with its lock or lease held, for changes of its page only.
 
-        Raises UsageError or ChannelError where there is no channel.
+        Raises UsageError or ChannelError if there is no channel.
         """
 
     @abstractmethod
     def _existing(self, label: str) -> tuple[LabelContent, Foundation] | None:
-        """What the label holds and is based on, None when there is no such label."""
+        """The label's content and foundation, None if there is no such label."""
 
     @abstractmethod
     def _compare(self, wanted: Mapping[str, str], label: str, foundation: Foundation) -> Comparison:
-        """What is to be done for the wanted packages to be under the label. Raises as compare, and FoundationError."""
+        """What has to be done to add the wanted packages to the label. Raises as compare, and FoundationError."""
 
     @abstractmethod
     def _add(self, change: Change, progress: Progress) -> Comparison:
-        """Make the change in one step for readers; returns what had to be done."""
+        """Make the change, atomically for readers; returns what had to be done."""
 
     @abstractmethod
     def _relist(self, label: str, change: Callable[[Listing], Listing]) -> None:
-        """Change what a label that exists lists."""
+        """Change the listing of an existing label."""
 
     @abstractmethod
     def _retire(self, rule: Retention, *, label: str, elsewhere: Callable[[], frozenset[str]]) -> RetentionPlan:
-        """Apply the rule to a label that exists, ``elsewhere`` being asked while nobody else writes."""
+        """Apply the rule to an existing label; ``elsewhere`` is called while nobody else writes."""
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
-        """Compare with what is there, changing nothing. Raises ChannelError for a yanked name or one of other bytes."""
+        """Compare with the target, changing nothing. Raises ChannelError for a yanked name or one with other bytes."""
         wanted = {key: file.sha256 for key, file in packages.by_name().items()}
         found = self._compare(wanted, label, packages.foundation)
         return packages.plan(label, upload=found.upload, link=found.link, present=found.present)
@@ -217,9 +216,9 @@ class ChannelTarget(ABC):
     def publish(
         self, plan: PublishPlan, *, progress: Progress, rows: Mapping[str, CachedPackage] | None = None
     ) -> PublishReport:
-        """Carry the plan out in one step for readers.
+        """Carry out the plan, atomically for readers.
 
-        ``rows`` are of files of the plan that were read in full before; a folder does not read them again.
+        ``rows`` are those of files of the plan that were already read completely; a folder does not read them again.
         """
         packages = plan.packages
         change = Change(
@@ -234,7 +233,7 @@ class ChannelTarget(ABC):
         return self._carry_out(change, progress)
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Show packages of label ``source`` under ``label`` as well, with their patches; no bytes are sent."""
+        """Add packages of label ``source`` to ``label``, with their patches; no bytes are sent."""
         content, foundation = self._must_exist(source)
         rows = {key: row for key in sorted(set(keys)) if (row := content.package(key)) is not None}
         hidden = not_listed(content.listing)
@@ -264,11 +263,11 @@ class ChannelTarget(ABC):
         )
 
     def packages(self, label: str) -> tuple[LabelPackage, ...]:
-        """Everything that the label holds, hidden packages too, in order."""
+        """All packages of the label, including hidden ones, sorted."""
         return label_packages(self._must_exist(label)[0])
 
     def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
-        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
+        """Hide packages from new solves; their files stay for lock files. With ``reason`` None, undo that."""
 
         def change(listing: Listing) -> Listing:
             return without_yanked(listing, keys) if reason is None else with_yanked(listing, keys, reason)
@@ -276,11 +275,11 @@ class ChannelTarget(ABC):
         self._change_listing(label, change)
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
-        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        """Patch the records of subdirs, in addition to earlier patches or (``replace``) instead of them."""
         self._change_listing(label, lambda listing: with_patches(listing, patches, replace=replace))
 
     def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
-        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        """Hide packages as ``rule`` says and delete those hidden long enough; with ``dry_run`` only return the plan."""
         from channel_tools.channel.maintenance import plan_retention  # noqa: PLC0415 - imports rattler
 
         content, _foundation = self._must_exist(label)
@@ -298,22 +297,22 @@ class ChannelTarget(ABC):
         self._relist(label, change)
 
     def _must_exist(self, label: str) -> tuple[LabelContent, Foundation]:
-        """What the label holds and is based on. Raises UsageError when there is no such label."""
+        """The label's content and foundation. Raises UsageError if there is no such label."""
         if (found := self._existing(label)) is None:
-            known = ", ".join(self.labels()) or "none, nothing was published yet"
+            known = ", ".join(self.labels()) or "none, nothing has been published yet"
             raise UsageError(f"{self.address}: has no label {label!r}", hint=f"labels there: {known}")
         return found
 
 
 def with_patches(listing: Listing, patches: Mapping[str, Patch], *, replace: bool) -> Listing:
-    """The listing with patches of subdirs on top of the present ones, or in their place."""
+    """The listing with patches of subdirs added to the present ones, or replacing them."""
     for subdir, patch in patches.items():
         listing = with_patch(listing, subdir, patch, replace=replace)
     return listing
 
 
 def label_packages(content: LabelContent) -> tuple[LabelPackage, ...]:
-    """Everything that a label holds, hidden packages too, in order."""
+    """All packages of a label, including hidden ones, sorted."""
     listing, hidden = content.listing, not_listed(content.listing)
     foundation = {*listing.foundation, *listing.superseded}
     found = []
@@ -347,7 +346,7 @@ def _refs(rows: Mapping[str, CachedPackage], listing: Listing) -> tuple[PackageR
 
 
 def _patches_of(listing: Listing, packages: Iterable[PackageRef]) -> dict[str, Patch]:
-    """What people changed in the records of these packages, by subdir."""
+    """The patches of the records of these packages, by subdir."""
     names: dict[str, set[str]] = {subdir: set() for subdir in listing.patches}
     for package in packages:
         if package.subdir in names:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Channels in a folder. Labels share bytes by hard links; what one label has read in full no other reads again.
+"""Channels in a folder. Labels share files by hard links; what was read completely for one is not read for another.
 
-The root is label ``main``, every other label a channel folder at ``label/NAME`` below it. The root's writer's lock
-guards all of them, so that no name gets other bytes under one label while it is published under another.
+The root is label ``main``, every other label is a channel folder at ``label/NAME`` below it. The root's writer lock
+guards all of them, so a name cannot get other bytes under one label while it is published under another.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
-    """The folder that a path or a ``file://`` address names; it need not exist yet.
+    """The target for a path or a ``file://`` address; the folder need not exist yet.
 
-    Raises UsageError for what names none, FileAccessError for a device, a pipe or a socket.
+    Raises UsageError if it does not name a folder, FileAccessError for a device, a pipe or a socket.
     """
     del environ
     if not address:
-        raise UsageError("'': names no place to publish to", hint="give a folder or an address")
+        raise UsageError("'': not a place to publish to", hint="give a folder or an address")
     if "://" in address:
         parse_address(address)
     path = (local_path(address) or user_path(address)).absolute()
@@ -55,7 +55,7 @@ def open_folder(address: str, environ: Mapping[str, str]) -> FolderTarget:
 
 
 class FolderContent:
-    """What a label's channel folder holds, read as far as it is asked for; sound files that are there only."""
+    """The content of a label's channel folder, read on demand; only intact files that exist."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -63,11 +63,11 @@ class FolderContent:
 
     @cached_property
     def listing(self) -> Listing:
-        """Its listing.json."""
+        """The content of listing.json."""
         return read_listing(self.channel)
 
     def package(self, key: str) -> CachedPackage | None:
-        """The row of a file that is there."""
+        """The row of a file, if it exists."""
         if not (self.channel.path / key).is_file() or key in self.listing.incoming:
             return None
         parsed = PackageKey.parse(key)
@@ -76,14 +76,14 @@ class FolderContent:
         return self._states[parsed.subdir].records.packages.get(parsed.file_name)
 
     def rows(self) -> dict[str, dict[str, CachedPackage]]:
-        """The rows of all files that are there."""
+        """The rows of all existing files."""
         rows: dict[str, dict[str, CachedPackage]] = {subdir: {} for subdir in subdirs_of(self.channel.path)}
         for key, file in indexed_files(self.channel, rows).items():
             rows[key.subdir][key.file_name] = file.row
         return rows
 
     def listed(self) -> Collection[str]:
-        """What the last index lists."""
+        """The names in the latest index."""
         from channel_tools.channel.maintenance import listed_names  # noqa: PLC0415 - imports rattler
 
         return listed_names(self.channel)
@@ -91,12 +91,12 @@ class FolderContent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderTarget(ChannelTarget):
-    """A folder that is published to; it is made when it is not there."""
+    """A folder to publish to; it is created if missing."""
 
     root: Path
     clock: Callable[[], float] = time.time
     wait_s: float = 60.0
-    """How long to wait for another writer to end."""
+    """How long to wait for another writer to finish."""
 
     @property
     def address(self) -> str:
@@ -104,7 +104,7 @@ class FolderTarget(ChannelTarget):
         return self.root.as_uri()
 
     def labels(self) -> list[str]:
-        """The labels that there are, main first. Raises ChannelError when the root is not a channel of ours."""
+        """The existing labels, main first. Raises ChannelError if the root is not a channel of channel_tools."""
         if not self._is_there():
             return []
         folder = self.root / LABEL_FOLDER
@@ -112,23 +112,23 @@ class FolderTarget(ChannelTarget):
         return [MAIN_LABEL, *(place.name for place in places if (place / RECORD_FOLDER).is_dir())]
 
     def _is_there(self) -> bool:
-        """Whether anything was published yet. Raises ChannelError when the root is not a channel of ours."""
+        """Whether the channel exists. Raises ChannelError if the root is not a channel of channel_tools."""
         if not self.root.exists() or not any(self.root.iterdir()):
             return False
         open_channel(self.root)
         return True
 
     def label_folder(self, label: str) -> Path:
-        """The folder of a label's channel, which may not be there yet. Raises UsageError for what names no label."""
+        """The folder of a label's channel, which may not exist yet. Raises UsageError for an invalid label name."""
         return self.root / label_path(label)
 
     def has_page(self, label: str) -> bool:
-        """Whether the label's channel was given a page."""
+        """Whether the label's channel has a page."""
         return (self.label_folder(label) / SETTINGS).is_file()
 
     @contextlib.contextmanager
     def paged(self, label: str) -> Iterator[PagedChannel]:
-        """The label's channel with its lock held, for what only its page needs. Raises as open_channel."""
+        """The label's channel with its lock held, for changes of its page only. Raises what open_channel does."""
         channel = open_channel(self.label_folder(label))
         with channel_writer(channel, clock=self.clock, wait_s=self.wait_s) as writer:
             yield paged_folder(writer)
@@ -152,12 +152,14 @@ class FolderTarget(ChannelTarget):
             {name: self._content(name) for name in labels if name != label},
             address_of=lambda name, key: str(self.label_folder(name) / key),
             label=label,
-            heeded=(MAIN_LABEL,),  # what was yanked under a third label only may come under this one
+            heeded=(MAIN_LABEL,),  # a package that was yanked only under a third label may be added to this one
         )
 
     def _add(self, change: Change, progress: Progress) -> Comparison:
         with self._writer(change.label, change.based_on) as writer:
-            found = self._compare(change.wanted, change.label, change.based_on)  # again: others may have come between
+            found = self._compare(
+                change.wanted, change.label, change.based_on
+            )  # again: others may have published in the meantime
             sources = {key: change.file(key).path for key in found.upload}
             sources |= {key: self.label_folder(found.elsewhere[key][0]) / key for key in found.link}
             sources |= {key: _attested_file(change, key) or writer.channel.path / key for key in found.present}
@@ -188,10 +190,10 @@ class FolderTarget(ChannelTarget):
 
     @contextlib.contextmanager
     def _writer(self, label: str, foundation: Foundation) -> Iterator[ChannelWriter]:
-        """The label's channel with its lock and the root's held; both are made when they are not there.
+        """The label's channel with its lock and the root's held; both channels are created if missing.
 
-        When the block has ended without an error, the label's page follows, if it has one. Raises ChannelError when
-        another publisher is at it for longer than ``wait_s``.
+        If the block ends without an error, the label's page is updated, if it has one. Raises ChannelError if another
+        publisher holds the lock for longer than ``wait_s``.
         """
         place = self.label_folder(label)
         with contextlib.ExitStack() as stack:
@@ -203,7 +205,7 @@ class FolderTarget(ChannelTarget):
 
 
 def _attested_file(change: Change, key: str) -> Path | None:
-    """The file to be published, if it is at hand with attestations that the label may lack."""
+    """The file to be published, if it is available with attestations that the label may lack."""
     file = change.files.get(key)
     return file.path if file is not None and file.path.is_file() and sidecar_of(file.path).is_file() else None
 

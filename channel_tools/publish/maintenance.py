@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Maintaining what is published: promoting, taking packages back, patching their records, deleting old ones.
+"""Maintaining published channels: promoting packages, yanking them, patching their records, deleting old ones.
 
-What people name (a MatchSpec, a file name, a patch file, lock files) is turned into packages here, for every kind of
-target. Without a label each change means every label: what is wrong under one is wrong under all.
+What users give (a MatchSpec, a file name, a patch file, lock files) is turned into packages here, for every kind of
+target. Without a label, a change applies to every label: what is wrong under one is wrong under all.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _PIN = re.compile(r"(?<![\w.=-])([A-Za-z0-9_][A-Za-z0-9_.-]*) ?={1,2}([^\s=<>\"'
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Changed:
-    """A package under a label that a change is about."""
+    """A package under a label that a change affects."""
 
     label: str
     key: str
 
 
 def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str | None, dry_run: bool) -> list[Changed]:
-    """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; without a reason undo that.
+    """Hide the packages that ``spec`` names (MatchSpec or file name) from new solves; with ``reason`` None undo that.
 
-    Returns those that were seen, or were yanked. Raises UsageError when it names none.
+    Returns the packages that this changes. Raises UsageError if nothing matches.
     """
     found: dict[str, list[LabelPackage]] = {}
     seen: list[LabelPackage] = []
@@ -64,9 +64,9 @@ def yank(target: MaintainedTarget, spec: str, *, label: str | None, reason: str 
 def hotfix(
     target: MaintainedTarget, path: Path, *, subdir: str | None, label: str | None, replace: bool, dry_run: bool
 ) -> list[Changed]:
-    """Patch records by a patch_instructions.json, or by a folder with one per subdir; returns the packages it names.
+    """Patch records with a patch_instructions.json, or a folder with one per subdir; returns the packages it names.
 
-    Raises ConfigError for a wrong file or one that names packages which no label has.
+    Raises ConfigError for an invalid file or one that names packages that no label has.
     """
     labels = _labels(target, label)
     packages = {name: target.packages(name) for name in labels}
@@ -91,43 +91,45 @@ def hotfix(
 
 
 def _instruction_files(path: Path, subdir: str | None) -> list[tuple[Path, str | None]]:
-    """The files to read, each with its subdir where it is known."""
+    """The files to read, each with its subdir if that is known."""
     if not path.is_dir():
         return [(path, subdir)]
     files = sorted(path.glob(f"*/{INSTRUCTIONS_FILE}"))
     if not files:
-        raise ConfigError(f"holds no SUBDIR/{INSTRUCTIONS_FILE}", path=path)
+        raise ConfigError(f"has no SUBDIR/{INSTRUCTIONS_FILE} in it", path=path)
     return [(file, file.parent.name) for file in files]
 
 
 def _subdir_of(patch: Patch, known: Mapping[str, Collection[str]], path: Path) -> str:
-    """The one subdir that has what the patch names; the folder that the file lies in where that does not tell."""
+    """The only subdir that has the packages in the patch; else the subdir that the file's folder is named after."""
     subdirs = sorted(subdir for subdir, names in known.items() if not patch.names().isdisjoint(names))
     if len(subdirs) == 1:
         return subdirs[0]
     if path.absolute().parent.name in known:
         return path.absolute().parent.name
-    found = f"packages of several subdirs: {', '.join(subdirs)}" if subdirs else "no package that is published"
-    raise ConfigError(f"names {found}", path=path, hint="say which subdir is meant: --subdir linux-64")
+    found = f"packages of several subdirs: {', '.join(subdirs)}" if subdirs else "no published package"
+    raise ConfigError(f"names {found}", path=path, hint="give the subdir, for example --subdir linux-64")
 
 
 def retain(target: MaintainedTarget, rule: Retention, *, label: str | None, dry_run: bool) -> dict[str, RetentionPlan]:
-    """Hide and delete what ``rule`` no longer keeps; returns by label what was, or with ``dry_run`` would be, done."""
+    """Hide and delete what ``rule`` does not keep; returns by label what was done, or would be with ``dry_run``."""
     return {name: target.retain(rule, label=name, dry_run=dry_run) for name in _labels(target, label)}
 
 
 def _labels(target: MaintainedTarget, label: str | None) -> list[str]:
     labels = target.labels()
     if label is None and not labels:
-        raise UsageError(f"{target.address}: nothing was published there yet", hint="channel_tools publish --to ...")
+        raise UsageError(
+            f"{target.address}: nothing has been published there yet", hint="channel_tools publish --to ..."
+        )
     return labels if label is None else [label]
 
 
 def promoted_keys(target: MaintainedTarget, source: str, names: Sequence[str]) -> tuple[str, ...]:
-    """All that label ``source`` lists, or with ``names`` the packages of these names and their dependencies.
+    """All packages that label ``source`` lists, or with ``names`` those of these names and their dependencies.
 
-    Foundation packages in force are always among them: a label without them is of no use. Raises UsageError for a name
-    or a label that does not exist.
+    The current foundation packages are always included, since a label without them cannot be used. Raises UsageError
+    for a name or a label that does not exist.
     """
     listed = [package for package in target.packages(source) if package.hidden is None]
     if not listed:
@@ -146,7 +148,7 @@ def promoted_keys(target: MaintainedTarget, source: str, names: Sequence[str]) -
 def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPackage]:
     """The packages that ``spec`` names: a MatchSpec, a file name, or ``subdir/file name``.
 
-    Raises UsageError for what is not a valid MatchSpec.
+    Raises UsageError for an invalid MatchSpec.
     """
     found = sorted(packages)
     if spec.endswith(PACKAGE_SUFFIX):
@@ -155,11 +157,11 @@ def select_packages(packages: Iterable[LabelPackage], spec: str) -> list[LabelPa
 
 
 def _require_some(found: Sequence[LabelPackage], spec: str, packages: Iterable[LabelPackage], *, where: str) -> None:
-    """Raise UsageError when nothing was ``found``, with the nearest names."""
+    """Raise UsageError with the nearest names if nothing was ``found``."""
     if not found:
         names = {package.file_name if spec.endswith(PACKAGE_SUFFIX) else package.name for package in packages}
         hint = nearest_names_hint(spec.rpartition("/")[2].split("=")[0].strip(), names, what="package")
-        raise UsageError(f"{where}: no package there matches {spec!r}", hint=hint)
+        raise UsageError(f"{where}: no package matches {spec!r}", hint=hint)
 
 
 def _matching(packages: Sequence[LabelPackage], spec: str) -> list[LabelPackage]:
@@ -183,7 +185,7 @@ class LockedNames:
 
 
 def read_locked_names(paths: Iterable[Path]) -> LockedNames:
-    """Everything that the lock files name. Raises ConfigError for one that cannot be read or names no package."""
+    """Everything that the lock files name. Raises ConfigError for one that cannot be read or names no packages."""
     files: set[str] = set()
     hashes: set[str] = set()
     for path in paths:
@@ -192,7 +194,7 @@ def read_locked_names(paths: Iterable[Path]) -> LockedNames:
         named |= {"-".join(pin) + PACKAGE_SUFFIX for pin in _PIN.findall(text)}
         if not named:
             hint = "give a conda-lock.yml, a pixi.lock, an explicit list or an environment with exact pins"
-            raise ConfigError("names no package: not a lock file", path=path, hint=hint)
+            raise ConfigError("not a lock file: it names no packages", path=path, hint=hint)
         files |= named
         hashes |= {found.lower() for found in _HASH.findall(text)}
     return LockedNames(files=frozenset(files), hashes=frozenset(hashes))
@@ -202,6 +204,6 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError("no such lock file", path=path) from None
+        raise ConfigError("there is no such lock file", path=path) from None
     except (UnicodeDecodeError, OSError) as err:
         raise ConfigError(f"cannot be read as text: {err}", path=path) from None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the publish stage: labels, sets of package files, plans, reports, and what a label holds.
+"""The values of the publish stage: labels, sets of package files, plans, reports, and the content of a label.
 
-A label is a channel of its own: ``main`` is the target's address itself, any other lies at ``label/NAME`` below it, as
-on anaconda.org. So every label can be read by every client from static files, and promoting is linking. Publishing and
-serving take the same names: what conda clients take as a part of an address, capitals too.
+A label is a separate channel: ``main`` is at the target's address itself, any other at ``label/NAME`` below it, as on
+anaconda.org. So every client can read every label from static files, and promoting is linking. Publishing and serving
+accept the same names: what conda clients accept as a part of an address, including capitals.
 
-Names of packages (in reports, listings and the server's protocol) are texts, ``subdir/file name``.
+Names of packages (in reports, listings and the server's protocol) are strings, ``subdir/file name``.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def is_label(name: str) -> bool:
-    """Whether ``name`` can be a label's."""
+    """Whether ``name`` is a valid label name."""
     return LABEL_NAME.fullmatch(name) is not None
 
 
 def check_label(label: str) -> str:
-    """``label`` as it is. Raises UsageError unless it can stand in an address."""
+    """Return ``label`` unchanged. Raises UsageError unless it can be part of an address."""
     if not is_label(label):
         message = (
             f"{label!r} is not a valid label: expected at most 64 letters, digits, '.', '_' and '-', "
-            "a letter or digit first"
+            "starting with a letter or digit"
         )
         raise UsageError(message, hint=f"for example {MAIN_LABEL} or testing")
     return label
 
 
 def label_path(label: str) -> str:
-    """Where the label's channel lies below the target's address: empty for main, else ``label/NAME``."""
+    """The path of the label's channel below the target's address: empty for main, else ``label/NAME``."""
     return "" if check_label(label) == MAIN_LABEL else f"{LABEL_FOLDER}/{label}"
 
 
 def label_address(address: str, label: str) -> str:
-    """The channel address that clients take for the label."""
+    """The channel address for the label that clients use."""
     path = label_path(label)
     return f"{address.rstrip('/')}/{path}" if path else address
 
@@ -63,12 +63,12 @@ class PackageFile(PackageRef):
     path: Path
 
     def ref(self) -> PackageRef:
-        """The file without its path, as it is sent to others."""
+        """The file without its path, as sent to servers."""
         return self.key.ref(self.sha256, self.size_bytes, foundation=self.foundation)
 
     @classmethod
     def of(cls, ref: PackageRef, path: Path) -> PackageFile:
-        """The package whose bytes lie at ``path``."""
+        """The package whose file is at ``path``."""
         return cls(
             subdir=ref.subdir,
             file_name=ref.file_name,
@@ -81,9 +81,9 @@ class PackageFile(PackageRef):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSet:
-    """What is published together: readers see all of ``files`` or none. ``name`` is for people (``stack udp``).
+    """Packages published together: readers see all of ``files`` or none. ``name`` is for people (``stack udp``).
 
-    ``foundation`` is what the packages were built on: a target holds packages of one foundation only, and with the
+    ``foundation`` is what the packages were built on: a target has packages for one foundation only, and with the
     registry foundation its packages are among ``files``.
     """
 
@@ -96,7 +96,7 @@ class PackageSet:
         return {str(file.key): file for file in self.files}
 
     def plan(self, label: str, *, upload: Iterable[str], link: Iterable[str], present: Iterable[str]) -> PublishPlan:
-        """The plan to publish the set under ``label`` when a comparison found these names."""
+        """The plan to publish the set under ``label``, given the names that a comparison found."""
         files = self.by_name()
         return PublishPlan(
             packages=self,
@@ -109,8 +109,8 @@ class PackageSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class LabelPackage(PackageRef):
-    """A package under a label; ``hidden`` says why new solves do not see it (None: they do), ``yanked`` why people
-    took it back (None: they did not).
+    """A package under a label; ``hidden`` says why new solves do not see it (None: they do), ``yanked`` why it was
+    yanked (None: it was not).
     """
 
     name: str
@@ -123,7 +123,7 @@ class LabelPackage(PackageRef):
 
     @property
     def index(self) -> Mapping[str, object]:
-        """Its index.json, as far as dependencies are resolved with it."""
+        """The fields of its index.json that are used to resolve dependencies."""
         return {
             "version": self.version,
             "build": self.build,
@@ -134,10 +134,10 @@ class LabelPackage(PackageRef):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishPlan:
-    """What publishing a set under ``label`` would do; made without changing anything.
+    """What publishing a set under ``label`` would do; planning changes nothing.
 
-    ``upload`` are files the target lacks, ``link`` files whose bytes it has under another label, ``present`` files that
-    are in place. A name that the target holds with other bytes makes planning fail with a ChannelError.
+    ``upload`` are files that the target lacks, ``link`` files that it has under another label, ``present`` files that
+    are in place. A name that the target has with other bytes makes planning fail with a ChannelError.
     """
 
     packages: PackageSet
@@ -148,13 +148,13 @@ class PublishPlan:
 
     @property
     def upload_bytes(self) -> int:
-        """How much has to be sent."""
+        """How many bytes have to be sent."""
         return sum(file.size_bytes for file in self.upload)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishReport:
-    """What publishing did: the address that clients take for the label, and the names of the new files there."""
+    """What publishing did: the label's address for clients, and the names of the new files there."""
 
     address: str
     label: str
@@ -164,9 +164,9 @@ class PublishReport:
 
 
 def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
-    """The set of package files that lie in ``.../subdir/name.conda``; packages of ours, built on ``foundation``.
+    """The set of package files at ``.../subdir/name.conda``: our own packages, built on ``foundation``.
 
-    Raises UsageError for what is not a package file, and for two files of one name.
+    Raises UsageError for a path that is not a package file, and for two files with the same name.
     """
     files: dict[str, PackageFile] = {}
     for path in paths:
@@ -174,7 +174,7 @@ def file_set(paths: Sequence[Path], foundation: Foundation) -> PackageSet:
         known = files.setdefault(str(file.key), file)
         if known.sha256 != file.sha256:
             message = f"{path}: {known.path} has the same name and other bytes"
-            raise UsageError(message, hint="publish one of them")
+            raise UsageError(message, hint="publish only one of them")
     name = paths[0].name if len(paths) == 1 else f"{len(files)} files"
     return PackageSet(name=name, files=tuple(sorted(files.values())), foundation=foundation)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The store interface: what a bucket has to be able to do for channels to be kept in it.
+"""The store interface: what a bucket must support so that channels can be kept in it.
 
 Everything else about channels in a bucket (labels, sets, the writer's lease, indexes, promotion, yank, hotfix,
 retention) is written once against this interface, in ``bucket/`` and ``channels.py``.
@@ -7,20 +7,20 @@ retention) is written once against this interface, in ``bucket/`` and ``channels
 ======= ============================================================================================================
 method  what a store must guarantee
 ======= ============================================================================================================
-get     (and head) What was written last, at once: a read after a write, also by another client, sees it. ``etag``
+get     (and head) Return the last write at once: a read after a write, also by another client, sees it. ``etag``
         changes with every write. ``age_s`` comes from the store's own clock, never from this machine's.
-put     The whole object or nothing of it. The condition and the write are one step: of two writers that replace the
-        same ``etag``, or create the same key, one gets None. A store that cannot promise this must not be used; the
-        lease tries it out before anything is written.
-send    A file of any size under a key that has none: seen whole or not at all, never over another object. What
-        arrived before a failure may be used again by the next call (``resume``); memory is bounded.
-copy    As send, from another object of the store, whose bytes do not come here.
-keys    (and folders) All keys that begin with a prefix, in order, with those that were just written.
-delete  Keys that are not there do not matter.
-abandon What is left of sends that were cut off is given up.
+put     Writes the whole object or nothing. The condition and the write are one step: of two writers that replace the
+        same ``etag``, or create the same key, one gets None. A store that cannot guarantee this must not be used; the
+        lease tests it before anything is written.
+send    Writes a file of any size to a new key: it appears whole or not at all, and never replaces an object. What
+        arrived before a failure may be used by the next call (``resume``); memory is bounded.
+copy    Like send, from another object of the store, without transferring its bytes to this machine.
+keys    (and folders) All keys that start with a prefix, sorted, including those that were just written.
+delete  Missing keys are ignored.
+abandon Drops what is left of sends that were cut off.
 ======= ============================================================================================================
 
-All of them may be called by several threads. They raise NetworkError (not reached, not let in; the message without
+All of them may be called by several threads. They raise NetworkError (unreachable, access denied; the message has no
 secrets), UsageError (no such bucket), IntegrityError (bytes changed on the way) and ChannelError (not supported).
 
 To add another kind of store (another cloud's buckets, WebDAV with ``If-Match``): write one module with a class that
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Task
 
 CONNECTIONS = 8
-"""How many requests are under way at once."""
+"""How many requests are made at the same time."""
 FOREVER = "public, max-age=31536000, immutable"
 ASK_AGAIN = "public, no-cache"
-"""Caches keep it and ask each time whether it is still the one."""
+"""Caches keep the object and revalidate it each time."""
 NO_CONDITIONS_HINT: Final = (
     "use an object store with conditional writes (If-None-Match, If-Match), such as AWS S3, MinIO or Cloudflare R2; "
     "without them two publishers could overwrite each other"
@@ -63,7 +63,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Served:
-    """With which headers an object is handed out to readers."""
+    """The headers that readers get with an object."""
 
     content_type: str = "application/octet-stream"
     cache_control: str = "no-store"
@@ -72,7 +72,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectHead:
-    """An object as the store describes it; ``age_s`` is by the store's own clock."""
+    """An object's metadata in the store; ``age_s`` is by the store's own clock."""
 
     size_bytes: int
     etag: str
@@ -82,7 +82,7 @@ class ObjectHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """A package file and the key it gets; ``stamp`` is what it was when it was checked."""
+    """A package file and its key; ``stamp`` is the file's state when it was checked."""
 
     key: str
     path: Path
@@ -95,48 +95,48 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """The store in messages: its address and the server's."""
+        """The store's name for messages: its address and the server's."""
         ...
 
     def url(self, key: str) -> str:
-        """An object's address in messages."""
+        """An object's address, for messages."""
         ...
 
     def head(self, key: str) -> ObjectHead | None:
-        """What the object is, None when there is none."""
+        """The object's metadata, None if there is no such object."""
         ...
 
     def get(self, key: str) -> tuple[bytes, ObjectHead] | None:
-        """The whole object, None when there is none; only for what fits into memory."""
+        """The whole object, None if there is no such object; only for objects that fit into memory."""
         ...
 
     def stream(self, key: str) -> Iterator[bytes]:
-        """The bytes of an object of any size. Raises NetworkError when it is cut off."""
+        """The bytes of an object of any size. Raises NetworkError if the transfer is cut off."""
         ...
 
     def put(
         self, key: str, body: bytes, *, served: Served, replaces: str | None, conditional: bool = True
     ) -> str | None:
-        """Write an object if what is there has the ETag ``replaces`` (None: if nothing is); returns its new ETag.
+        """Write an object if the present ETag is ``replaces`` (None: no object yet); returns the new ETag.
 
-        Returns None, and changes nothing, when something else is there. With ``conditional`` off it is written anyhow:
+        Returns None, and changes nothing, if there is another object. With ``conditional`` off it is always written:
         for names that are the hash of the bytes.
         """
         ...
 
     def send(self, uploads: Sequence[Upload], task: Task, *, resume: Collection[str]) -> None:
-        """Send package files to keys that have no object; ``resume`` are keys that an earlier send may have begun.
+        """Send package files to keys that have no object; ``resume`` are keys that an earlier send may have started.
 
-        Raises ChannelError when a key has other bytes by then, IntegrityError when a file changed since it was checked.
+        Raises ChannelError if a key has got other bytes since, IntegrityError if a file changed after it was checked.
         """
         ...
 
     def copy(self, source: tuple[str, ObjectHead], key: str, *, served: Served) -> bool:
-        """Make ``key`` from another object; False when ``key`` has an object. Raises IntegrityError: source changed."""
+        """Copy an object to ``key``; False if ``key`` has an object. Raises IntegrityError if the source changed."""
         ...
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order."""
+        """The keys that start with ``prefix``, sorted."""
         ...
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -148,17 +148,17 @@ class Store(Protocol):
         ...
 
     def abandon(self, keys: Iterable[str]) -> None:
-        """Give up what sends of these keys left that were cut off."""
+        """Drop what is left of sends of these keys that were cut off."""
         ...
 
 
 def served_package(sha256: str) -> Served:
-    """Packages never change, so readers may keep them for good."""
+    """The headers of a package: it never changes, so readers may cache it forever."""
     return Served(cache_control=FOREVER, metadata={"sha256": sha256})
 
 
 def sha256_of_object(store: Store, key: str) -> str | None:
-    """The sha256 that an object says it has, or has when it does not say; None when there is no object."""
+    """The sha256 in an object's metadata, computed if that has none; None if there is no object."""
     head = store.head(key)
     return None if head is None else _sha256(store, key, head)
 
@@ -177,27 +177,27 @@ def require_bytes(store: Store, key: str, sha256: str) -> None:
     found = sha256_of_object(store, key)
     if found != sha256:
         held = "nothing" if found is None else f"other bytes (sha256 {found})"
-        message = f"{store.url(key)}: the bucket holds {held} under this name, expected sha256 {sha256}"
+        message = f"{store.url(key)}: the bucket has {held} under this name; expected sha256 {sha256}"
         raise ChannelError(message, hint=NEVER_CHANGE_HINT)
 
 
 def copy_package(store: Store, source: str, key: str, sha256: str) -> None:
-    """Have the store copy a package object, unless ``key`` has the same bytes already.
+    """Have the store copy a package object, unless ``key`` already has the same bytes.
 
-    Raises IntegrityError when the source is not the package it should be, ChannelError when ``key`` has others.
+    Raises IntegrityError if the source is not the expected package, ChannelError if ``key`` has other bytes.
     """
     head = store.head(source)
     if head is None or _sha256(store, source, head) != sha256:
-        message = f"{store.url(source)}: is missing or has other bytes than were published"
-        raise IntegrityError(message, hint="publish the package again from where it is sound")
+        message = f"{store.url(source)}: is missing, or has other bytes than were published"
+        raise IntegrityError(message, hint="publish the package again from an intact copy")
     if not store.copy((source, head), key, served=served_package(sha256)):
         require_bytes(store, key, sha256)
 
 
 def in_parallel(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Call ``function`` with each item, a few at a time; the first error in order is raised, the rest not begun.
+    """Call ``function`` with each item, a few at a time; the first error in order is raised, the rest is not started.
 
-    All threads have ended then; but an interrupt does not wait for what is on the way.
+    All threads have ended by then; an interrupt does not wait for requests under way.
     """
     pool = ThreadPoolExecutor(CONNECTIONS)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every place that can be published to has to offer, and from an address to the place behind it."""
+"""The interface of publishing targets, and opening the target for an address."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "quetz+http": ("channel_tools.publish.third_party.target", "open_third_party"),
     "quetz+https": ("channel_tools.publish.third_party.target", "open_third_party"),
 }
-"""The scheme of an address to the module, imported when it is asked for, and its function open(address, environ)."""
+"""By the scheme of an address: the module, imported on demand, and its function open(address, environ)."""
 
 
 class Target(Protocol):
@@ -41,24 +41,24 @@ class Target(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients read label ``main``, without credentials."""
+        """The address of label ``main`` for clients, without credentials."""
         ...
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
-        """Compare with what is there, changing nothing. Raises ChannelError (a name has other bytes), NetworkError."""
+        """Compare with the target, changing nothing. Raises ChannelError (a name has other bytes), NetworkError."""
         ...
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
-        """Carry the plan out so that readers see the whole set or nothing of it; running it again completes it.
+        """Carry out the plan so that readers see the whole set or nothing of it; running it again completes it.
 
         Raises NetworkError, ChannelError, IntegrityError, DiskFullError; what was sent before is kept for the next run.
         """
         ...
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Show the packages ``keys`` (``subdir/file name``) of label ``source`` under ``label`` as well, same bytes.
+        """Add the packages ``keys`` (``subdir/file name``) of label ``source`` to ``label``, with the same bytes.
 
-        Raises UsageError where the target has no labels, ChannelError for names that ``source`` does not list.
+        Raises UsageError if the target has no labels, ChannelError for names that ``source`` does not list.
         """
         ...
 
@@ -71,37 +71,36 @@ class MaintainedTarget(Target, Protocol):
     """
 
     def labels(self) -> list[str]:
-        """The labels that there are, main first; none before anything was published."""
+        """The existing labels, main first; none before the first publishing."""
         ...
 
     def packages(self, label: str) -> tuple[LabelPackage, ...]:
-        """Everything that the label holds, hidden packages too, in order."""
+        """All packages of the label, including hidden ones, sorted."""
         ...
 
     def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
-        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
+        """Hide packages from new solves; their files stay for lock files. With ``reason`` None, undo that."""
         ...
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
-        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        """Patch the records of subdirs, in addition to earlier patches or (``replace``) instead of them."""
         ...
 
     def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
-        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        """Hide packages as ``rule`` says and delete those hidden long enough; with ``dry_run`` only return the plan."""
         ...
 
 
 def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
-    """The target that ``address`` names: a path, or a URL whose scheme says what kind of place it is.
+    """The target for ``address``: a path, or a URL whose scheme says what kind of target it is.
 
-    ``environ`` is where credentials are found; nothing is contacted yet. Raises UsageError for an address of an unknown
-    kind.
+    Credentials are looked up in ``environ``; nothing is contacted yet. Raises UsageError for an unknown scheme.
     """
     scheme = address.partition("://")[0].lower() if "://" in address else ""
     if scheme not in KINDS:
         known = ", ".join(f"{name}://" for name in sorted(KINDS) if name)
-        message = f"{address}: nothing can be published to addresses that begin with {scheme}://"
-        raise UsageError(message, hint=f"give a folder, or an address that begins with one of: {known}")
+        message = f"{address}: publishing to {scheme}:// addresses is not supported"
+        raise UsageError(message, hint=f"give a folder, or an address that starts with one of: {known}")
     module, function = KINDS[scheme]
     with needs_extra("s3", "publishing to a bucket"):
         opener = cast("Opener", getattr(importlib.import_module(module), function))
@@ -109,8 +108,8 @@ def open_target(address: str, *, environ: Mapping[str, str]) -> Target:
 
 
 def maintained(target: Target) -> MaintainedTarget:
-    """The target as one whose packages can be maintained. Raises UsageError for one that only takes uploads."""
+    """The target as a MaintainedTarget. Raises UsageError for one that only accepts uploads."""
     if isinstance(target, MaintainedTarget):
         return target
-    message = f"{target.address}: packages there cannot be yanked, patched or retained from here"
-    raise UsageError(message, hint="use what the server itself offers for that")
+    message = f"{target.address}: channel_tools cannot yank, patch or retain packages there"
+    raise UsageError(message, hint="use the server's own tools for that")

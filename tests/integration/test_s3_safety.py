@@ -109,7 +109,7 @@ def test_a_writer_that_was_held_up_undoes_nothing(bucket: Bucket, tmp_path: Path
         publish(bucket.target(), quick)
         before = bucket.listed()
         let_go.set()
-        with pytest.raises(ChannelError, match=r"another writer (came in between|took over)"):
+        with pytest.raises(ChannelError, match=r"another writer (changed it in the meantime|took over)"):
             writing.result()
     committed = held_up_at != "records.msgpack.zst"
     assert before == bucket.listed()
@@ -190,9 +190,9 @@ def spoil_records(request: Request, served: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize(
     ("watch", "after", "error", "message"),
     [
-        (alter, None, IntegrityError, "other bytes arrived than were sent"),
-        (stall, None, NetworkError, "timed out on the request"),
-        (None, spoil_records, ChannelError, "not the records of a channel"),
+        (alter, None, IntegrityError, "the server received other bytes than were sent"),
+        (stall, None, NetworkError, "the request to .* timed out"),
+        (None, spoil_records, ChannelError, "not valid channel records"),
     ],
     ids=["bytes altered", "peer stalls", "records altered"],
 )
@@ -236,7 +236,7 @@ def test_a_server_without_conditional_writes_is_refused(bucket: Bucket, tmp_path
     packages = make_set([make_conda(tmp_path, "one")])
     with serve_s3() as (endpoint, app):
         app.conditional = False
-        with pytest.raises(ChannelError, match="does not heed conditional writes") as caught:
+        with pytest.raises(ChannelError, match="ignores the conditions of conditional writes") as caught:
             publish(bucket.target(endpoint=endpoint), packages)
         assert "If-None-Match" in str(caught.value.hint)
         app.watch = lambda request: ("501 Not Implemented", b"") if request.method == "PUT" else None

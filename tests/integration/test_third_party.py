@@ -109,4 +109,4 @@ def test_what_fails_half_way_is_completed_by_the_next_run(server: ForeignServer,
 def test_a_server_that_stalls_ends_in_an_error(server: ForeignServer, files: list[Path]) -> None:
     server.stalled.set()
     [outcome] = publish(server, "quetz", of(*files, limit_s=1))
-    assert (outcome["error"], "was not taken within 1 s" in outcome["message"]) == ("NetworkError", True)
+    assert (outcome["error"], "was not accepted within 1 s" in outcome["message"]) == ("NetworkError", True)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Channels in a bucket: any store that holds objects under keys and writes them on condition."""
+"""Channels in a bucket: in any store that keeps objects under keys and supports conditional writes."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One label of a bucket: what it holds, and changing it while the writer's lease is held.
+"""One label of a bucket: its content, and changing it while the writer's lease is held.
 
-What is committed stands in the label's records; the files that clients read are written from them. Each index object
-says in its metadata which content it was made from, so that a run finds what a killed one did not get to without
-reading any of them back. It is written only over the version that was looked at, and the lease is checked in between:
-a writer that was held up cannot put an older index over a newer one.
+The committed state is in the label's records; the files that clients read are written from them. Each index object
+has in its metadata which content it was made from, so that a run finds what a killed one did not finish without reading
+the indexes. An index is only written over the version that was read before, and the lease is checked in between: a
+delayed writer cannot replace a newer index with an older one.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _RECORDS = f"{RECORD_FOLDER}/records.msgpack.zst"
 _CHANNEL = f"{RECORD_FOLDER}/channel.json"
 _ATTEMPTS = 5
 _FORMATS = 2
-"""Raised when the same records are to be written in another way."""
+"""Increased when the same content is to be written in a different form."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelPlace:
-    """Where a label lies: ``base`` is the key of its folder, with a slash at the end unless it is empty."""
+    """The place of a label: ``base`` is the key of its folder, with a slash at the end unless it is empty."""
 
     store: Store
     base: str
 
     def read(self) -> LabelRecords:
-        """What is committed; nothing for a label that does not exist.
+        """The committed records; empty for a label that does not exist.
 
-        Raises ChannelError for damaged records, and for an index that has none: it would be lost by writing another.
+        Raises ChannelError for damaged records, and for an index without records, which would be overwritten.
         """
         return self.read_with_etag()[0]
 
     def read_with_etag(self) -> tuple[LabelRecords, str | None]:
-        """As read, with the ETag of the records, None where there are none."""
+        """Like read, with the ETag of the records, None if there are none."""
         key = self.base + _RECORDS
         found = self.store.get(key)
         if found is None:
@@ -86,15 +86,15 @@ class LabelPlace:
         for subdir in ALWAYS_SERVED:
             key = f"{self.base}{subdir}/{REPODATA}"
             if self.store.head(key) is not None:
-                message = f"{self.store.url(key)}: is the index of a channel without records of channel_tools"
+                message = f"{self.store.url(key)}: is the index of a channel that has no channel_tools records"
                 hint = (
-                    "publish to another prefix; if it is a channel of yours, restore "
+                    "publish to another prefix; if the channel is yours, restore "
                     f"{self.base}{_RECORDS} from a version or copy of the bucket"
                 )
                 raise ChannelError(message, hint=hint)
 
     def foundation(self) -> Foundation | None:
-        """The foundation that is recorded, None where no channel is. Raises ChannelError for a damaged record."""
+        """The recorded foundation, None if there is no channel. Raises ChannelError for a damaged record."""
         key = self.base + _CHANNEL
         found = self.store.get(key)
         if found is None:
@@ -103,21 +103,21 @@ class LabelPlace:
             return decode_json(found[0], ChannelRecord).foundation
         except msgspec.DecodeError as err:
             hint = "restore the object from a version or copy of the bucket"
-            raise ChannelError(f"{self.store.url(key)}: not a channel record ({err})", hint=hint) from None
+            raise ChannelError(f"{self.store.url(key)}: not a valid channel record ({err})", hint=hint) from None
 
     def require_foundation(self, foundation: Foundation) -> bool:
-        """Whether the label exists. Raises FoundationError when it was made with another foundation."""
+        """Whether the label exists. Raises FoundationError if it was made with another foundation."""
         recorded = self.foundation()
         if recorded is None or recorded == foundation:
             return recorded is not None
         message = (
             f"{self.store.url(self.base)}: was made with the foundation {recorded}, not {foundation}; "
-            "a channel has one foundation, since packages of two do not fit together"
+            "a channel has one foundation, since packages for different foundations are incompatible"
         )
         raise FoundationError(message, hint="publish to another prefix or bucket")
 
     def make(self, foundation: Foundation) -> None:
-        """Record what the channel is, unless it is recorded."""
+        """Write the channel's record unless it exists."""
         if self.require_foundation(foundation):
             return
         name = self.store.url(self.base).rstrip("/").rpartition("/")[2]
@@ -126,7 +126,7 @@ class LabelPlace:
         )
         served = Served(content_type="application/json")
         if self.store.put(self.base + _CHANNEL, encode_json(record) + b"\n", served=served, replaces=None) is None:
-            self.require_foundation(foundation)  # a write whose response got lost, or one by somebody else
+            self.require_foundation(foundation)  # our own write whose response was lost, or another writer's
 
     def shard_key(self, subdir: str, sha256: str) -> str:
         """The key of a shard."""
@@ -135,7 +135,7 @@ class LabelPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _IndexObject:
-    """An index as it should be; ``body`` is made only when it is not there yet."""
+    """An index as it should be; ``body`` is called only if the index has to be written."""
 
     key: str
     content: str
@@ -145,7 +145,7 @@ class _IndexObject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelWriter:
-    """Changes a label; ``grace_s`` is how long shards are kept that no index names any more."""
+    """Changes a label; ``grace_s`` is how long shards are kept after no index names them any more."""
 
     place: LabelPlace
     lease: Lease
@@ -161,11 +161,11 @@ class LabelWriter:
         return self.place.base
 
     def commit(self, change: Callable[[LabelRecords], LabelRecords], *, recover: bool) -> None:
-        """Make a change, all of whose packages are in place, and write the indexes that differ.
+        """Commit a change whose packages are all in place, and write the indexes that differ.
 
-        With ``recover`` the indexes may not be what was committed last; that is put right first. Raises ChannelError
-        when another writer took over: then readers see nothing of the change, or it is committed; and what ``change``
-        raises.
+        With ``recover`` the indexes may differ from what was last committed; that is repaired first. Raises what
+        ``change`` raises, and ChannelError if another writer took over: then readers see nothing of the change, or it
+        is committed.
         """
         before, etag = self.place.read_with_etag()
         if recover:
@@ -176,7 +176,7 @@ class LabelWriter:
     def _put(
         self, after: LabelRecords, before: LabelRecords, etag: str | None, *, recover: bool
     ) -> tuple[LabelRecords, str | None]:
-        """Shards, records, indexes, in this order; then what nobody reads any more is deleted."""
+        """Write shards, records and indexes, in this order; then delete what nobody reads any more."""
         made = contents(after)
         between = [] if recover else steps(before, after, made)
         final, expired = with_served(after, made, between, now_s=self.now_s, grace_s=self.grace_s)
@@ -203,10 +203,10 @@ class LabelWriter:
         etag = self._store.put(key, encode_records(records), served=served, replaces=replaces)
         if etag is not None:
             return etag
-        found, etag = self.place.read_with_etag()  # the response to the write may have got lost
+        found, etag = self.place.read_with_etag()  # the response to the write may have been lost
         if (found.writer, found.generation) != (records.writer, records.generation):
-            message = f"{self._store.url(key)}: another writer came in between"
-            raise ChannelError(message, hint="run the same command again: what has arrived is kept")
+            message = f"{self._store.url(key)}: another writer changed it in the meantime"
+            raise ChannelError(message, hint="run the same command again: what was sent is kept")
         return etag
 
     def _shards_there(self, records: LabelRecords) -> dict[str, list[str]]:
@@ -217,7 +217,7 @@ class LabelWriter:
         return found
 
     def _write_shards(self, contents: Iterable[SubdirContent]) -> None:
-        """Put the shards that are not in place yet; their names are their hashes, so nothing is replaced."""
+        """Write the shards that are missing; their names are their hashes, so nothing is replaced."""
         served = Served(cache_control=FOREVER)
         shards = {
             self.place.shard_key(content.subdir, sha256): body
@@ -232,9 +232,9 @@ class LabelWriter:
     def _write_indexes(
         self, records: LabelRecords, made: Mapping[str, SubdirContent], between: Sequence[SubdirContent]
     ) -> None:
-        """Put ``between`` in place one after the other, then all indexes that differ from ``made``.
+        """Write ``between`` one after the other, then all indexes that differ from ``made``.
 
-        Raises ChannelError when another writer took over.
+        Raises ChannelError if another writer took over.
         """
         for content in between:
             in_parallel(self._write_if_changed, self._indexes_of(content))
@@ -277,7 +277,7 @@ class LabelWriter:
         ]
 
     def _write_if_changed(self, wanted: _IndexObject) -> bool:
-        """Write the index unless it is there; whether it was written."""
+        """Write the index unless it is up to date; returns whether it was written."""
         for _attempt in range(_ATTEMPTS):
             head = self._store.head(wanted.key)
             if head is not None and head.metadata.get("content") == wanted.content:
@@ -290,12 +290,12 @@ class LabelWriter:
             replaces = None if head is None else head.etag
             if self._store.put(wanted.key, body, served=served, replaces=replaces) is not None:
                 return True
-        message = f"{self._store.url(wanted.key)}: is changed by something else all the time"
-        raise ChannelError(message, hint="find out what else writes to this place; only channel_tools should")
+        message = f"{self._store.url(wanted.key)}: another program keeps changing it"
+        raise ChannelError(message, hint="find out what else writes to this bucket; only channel_tools should")
 
 
 def _type_of(name: str) -> str:
-    """No Content-Encoding anywhere: clients unpack by the name, and some would unpack twice."""
+    """The content type. No object has a Content-Encoding: clients decompress by the name, some would do so twice."""
     if name == REPODATA_ZST:
         return "application/zstd"
     return "application/json" if name.endswith(".json") else "application/octet-stream"

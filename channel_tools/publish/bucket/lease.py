@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One writer at a time in a place that has no locks: a small object that only conditional writes change.
+"""One writer at a time in a store without locks: a small object that is only changed by conditional writes.
 
-Its holder renews it. Who finds it unrenewed for as long as its holder said, by the store's own clock, or held by a
-process of this machine that has ended, takes it over. That keeps writers from each other's way; it is not what keeps
-the channel sound: everything that matters is written on condition that nobody else has written it.
+Its holder renews it. Another writer takes it over if it was not renewed for the time that its holder announced, by the
+store's clock, or if its holder was a process of this machine that has ended. That keeps writers out of each other's
+way; the channel's integrity does not depend on it: whatever matters is written only if nobody else has written it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SERVED = Served(content_type="application/json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """Who holds the lease; ``machine`` is this boot of this system, empty where that is unknown."""
+    """The holder of the lease; ``machine`` identifies this boot of this system, empty if unknown."""
 
     token: str
     host: str
@@ -57,13 +57,13 @@ class Owner:
         return f"process {self.process} on {self.host}"
 
     def has_ended(self) -> bool:
-        """Whether this was a process of this machine that has ended; False where that is unknown."""
+        """Whether this was a process of this machine that has ended; False if that is unknown."""
         return bool(self.machine) and self.machine == _machine() and _start_of(self.process) != self.started
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incoming:
-    """A package that a writer began to publish: its bytes, and since when (epoch seconds)."""
+    """A package that a writer started to publish: its sha256, and when (epoch seconds)."""
 
     sha256: str
     since_s: float
@@ -73,8 +73,8 @@ class Incoming:
 class LeaseRecord:
     """The object's content; ``beat`` changes with every renewal.
 
-    ``incoming`` are the packages, by key, that were begun and are not committed, ``unfinished`` the labels whose
-    indexes may not be what was committed.
+    ``incoming`` are the packages, by key, that were started and are not committed, ``unfinished`` the labels whose
+    indexes may differ from what was committed.
     """
 
     schema: int = LEASE_SCHEMA
@@ -86,7 +86,7 @@ class LeaseRecord:
 
 
 class Lease:
-    """The lease, while this process is its holder."""
+    """The lease, while this process holds it."""
 
     def __init__(self, store: Store, key: str, record: LeaseRecord, etag: str) -> None:
         self._store, self._key = store, key
@@ -98,39 +98,39 @@ class Lease:
 
     @property
     def incoming(self) -> Mapping[str, Incoming]:
-        """What was begun and is not committed, by key."""
+        """The packages that were started and are not committed, by key."""
         return self._record.incoming
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Labels that a writer began to change and has not brought to an end."""
+        """The labels that a writer started to change and did not finish."""
         return self._record.unfinished
 
     @property
     def token(self) -> str:
-        """Names this holding of the lease and no other."""
+        """An identifier of this holding of the lease."""
         return "" if self._record.owner is None else self._record.owner.token
 
     def check(self) -> None:
-        """Raise ChannelError when the lease may be another's by now."""
+        """Raise ChannelError if another writer may have taken the lease over."""
         if self._lost or _now_s() - self._renewed_s >= self._record.lease_s:
-            message = f"{self._store.url(self._key)}: another writer took over while this one was held up"
-            raise ChannelError(message, hint="run the same command again: what has arrived is kept")
+            message = f"{self._store.url(self._key)}: another writer took over while this one was delayed"
+            raise ChannelError(message, hint="run the same command again: what was sent is kept")
 
     def announce(self, *, incoming: Mapping[str, Incoming], unfinished: Iterable[str]) -> None:
-        """Record what is about to be changed, or is still to be brought to an end, for whoever comes next."""
+        """Record what is about to be changed or still has to be finished, for the next writer."""
         self._write(incoming=dict(incoming), unfinished=tuple(sorted(unfinished)))
         self.check()
 
     def keep(self) -> None:
-        """Renew until released; runs in a thread of its own."""
+        """Renew until released; runs in its own thread."""
         while not self._ended.wait(self._record.lease_s / _RENEWALS_PER_LEASE):
-            # a server out of reach is tried again at the next beat; check() says when that was too often
+            # an unreachable server is tried again at the next beat; check() reports if that lasts too long
             with contextlib.suppress(ChannelToolsError):
                 self._write()
 
     def release(self) -> None:
-        """Let the next writer in at once; what the server did not get to know runs out by itself.
+        """Let the next writer start at once; if the server cannot be reached, the lease expires by itself.
 
         Threads that an interrupt left behind fail at their next check.
         """
@@ -140,11 +140,11 @@ class Lease:
         self._lost = True
 
     def require_conditions(self) -> None:
-        """Raise ChannelError when the server takes writes whose condition does not hold."""
+        """Raise ChannelError if the server accepts writes whose condition is not met."""
         body = encode_json(self._record)
         for replaces in (None, '"00000000000000000000000000000000"'):
             if self._store.put(self._key, body, served=_SERVED, replaces=replaces) is not None:
-                message = f"{self._store.name}: the server does not heed conditional writes"
+                message = f"{self._store.name}: the server ignores the conditions of conditional writes"
                 raise ChannelError(message, hint=NO_CONDITIONS_HINT)
 
     def _write(self, **changes: dict[str, Incoming] | tuple[str, ...] | None) -> None:
@@ -169,9 +169,9 @@ def hold_lease(
     lease_s: float = DEFAULT_LEASE_S,
     wait_s: float = DEFAULT_WAIT_S,
 ) -> Iterator[Lease]:
-    """Hold the lease ``key`` while the block runs, after waiting for at most ``wait_s`` for another writer to end.
+    """Hold the lease ``key`` while the block runs, after waiting at most ``wait_s`` for another writer to finish.
 
-    Raises ChannelError when another writer holds it for longer, and when the store has no conditional writes.
+    Raises ChannelError if another writer holds it for longer, and if the store has no conditional writes.
     """
     lease = _acquire(store, key, progress=progress, lease_s=lease_s, wait_s=wait_s)
     renewing = threading.Thread(target=lease.keep, name="lease", daemon=True)
@@ -196,11 +196,11 @@ def _acquire(store: Store, key: str, *, progress: Progress, lease_s: float, wait
             if etag is not None:
                 return Lease(store, key, record, etag)
         elif _now_s() >= give_up_s:
-            message = f"{store.url(key)}: {holder} writes to this channel; one writer at a time is allowed"
-            raise ChannelError(message, hint="wait until it has ended, then run the same command again")
+            message = f"{store.url(key)}: {holder} is writing to this channel; only one writer at a time is allowed"
+            raise ChannelError(message, hint="wait until it has finished, then run the same command again")
         else:
             if not poll_s:
-                progress.note(f"waiting for {holder}, which writes to this channel")
+                progress.note(f"waiting for {holder}, which is writing to this channel")
             poll_s = min(max(2 * poll_s, _FIRST_POLL_S), _LAST_POLL_S)
             time.sleep(poll_s)
 
@@ -216,13 +216,15 @@ def read_lease(store: Store, key: str) -> tuple[LeaseRecord, str, float] | None:
     except msgspec.DecodeError:
         record = LeaseRecord()
     if record.schema != LEASE_SCHEMA:
-        message = f"{store.url(key)}: has schema {record.schema}; this version reads schema {LEASE_SCHEMA}"
-        raise ChannelError(message, hint="use the version of channel_tools that wrote to the channel last")
+        message = (
+            f"{store.url(key)}: has schema {record.schema}; this version of channel_tools reads schema {LEASE_SCHEMA}"
+        )
+        raise ChannelError(message, hint="use the version of channel_tools that last wrote to the channel")
     return record, head.etag, head.age_s
 
 
 def _put(store: Store, key: str, record: LeaseRecord, replaces: str | None) -> str | None:
-    """Write the record; a write whose response got lost is recognised when it is tried again."""
+    """Write the record; a write whose response was lost is recognised when it is tried again."""
     etag = store.put(key, encode_json(record), served=_SERVED, replaces=replaces)
     if etag is not None:
         return etag
@@ -232,7 +234,7 @@ def _put(store: Store, key: str, record: LeaseRecord, replaces: str | None) -> s
 
 
 def _now_s() -> float:
-    """Seconds that also pass while the machine sleeps, where the system can tell."""
+    """A clock that also runs while the machine sleeps, if the system has one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -248,7 +250,7 @@ def _myself() -> Owner:
 
 
 def _machine() -> str:
-    """This boot and process namespace: process numbers mean the same where this is equal; empty if unknown."""
+    """Identifies this boot and process namespace, within which process numbers are comparable; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -257,7 +259,7 @@ def _machine() -> str:
 
 
 def _start_of(process: int) -> str:
-    """When a process began, in the kernel's own words; empty when there is none."""
+    """When a process started, as the kernel gives it; empty if there is no such process."""
     try:
         fields = stat_fields(process)
     except OSError:

@@ -34,7 +34,7 @@ _TYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _BucketPlace:
-    """A label of a bucket as PagePlace; ``files`` are packages (``subdir/file name``) that are at hand here."""
+    """A label of a bucket as PagePlace; ``files`` are packages (``subdir/file name``) that are available locally."""
 
     label: LabelPlace
     lease: Lease
@@ -56,7 +56,7 @@ class _BucketPlace:
         return found & set(names)
 
     def write(self, files: Sequence[tuple[str, Callable[[], bytes]]]) -> None:
-        """As PagePlace. Raises ChannelError when another writer took over."""
+        """Like PagePlace.write. Raises ChannelError if another writer took over."""
         in_parallel(self._put, files[:-1])
         for last in files[-1:]:
             self._put(last)
@@ -76,14 +76,14 @@ class _BucketPlace:
 
     @contextlib.contextmanager
     def package(self, build: Build) -> Iterator[Path]:
-        """As PagePlace; one that is not at hand is fetched."""
+        """Like PagePlace.package; a package that is not available locally is downloaded."""
         key = f"{build.subdir}/{build.file_name}"
         if (at_hand := self.files.get(key)) is not None:
             yield at_hand
             return
         store = self.label.store
         if store.head(self.label.base + key) is None:
-            raise IntegrityError(f"{self.url(key)}: is gone", hint="publish it again from where it is sound")
+            raise IntegrityError(f"{self.url(key)}: is missing", hint="publish it again from an intact copy")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / posixpath.basename(key)
             with path.open("wb") as stream:
@@ -92,14 +92,14 @@ class _BucketPlace:
 
 
 def has_page(label: LabelPlace) -> bool:
-    """Whether the label was given a page."""
+    """Whether the label has a page."""
     return label.store.head(label.base + SETTINGS) is not None
 
 
 def paged_label(
     label: LabelPlace, lease: Lease, foundation: Foundation, files: Mapping[str, Path] | None = None
 ) -> PagedChannel:
-    """A label as a channel with a page; ``files`` are packages (``subdir/file name``) that are at hand here."""
+    """A label as a channel with a page; ``files`` are packages (``subdir/file name``) that are available locally."""
 
     def load() -> tuple[Listing, Rows]:
         records = label.read()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a label in a bucket holds, in one object whose conditional replacement is the commit, and how that changes.
+"""The content of a label in a bucket: one object whose conditional replacement is the commit, and its changes.
 
-A set is published at the moment in which this object names its packages. Everything that clients read is made from it
-and can be made again by any later writer, so what a killed one did not get to is done by the next. Packages are never
-read back: their metadata stands here. Pure: the writing is done elsewhere.
+A set is published at the moment when this object names its packages. Everything that clients read is derived from it
+and can be written by any later writer, so the next one completes what a killed one did not finish. Packages are never
+downloaded for it: their metadata is in the object. Pure: the writing is done elsewhere.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SIZE_LIMIT_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubdirRecords:
-    """The packages of a subdir by file name, its shards by package name, and since when other shards are unused.
+    """The packages of a subdir by file name, its shards by package name, and since when other shards have been unused.
 
-    ``content`` is the digest of what is served for it.
+    ``content`` is the digest of what is served for the subdir.
     """
 
     packages: dict[str, CachedPackage] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class SubdirRecords:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelRecords:
-    """Everything that is published under one label; ``writer`` names the holding of the lease that committed it."""
+    """Everything published under one label; ``writer`` identifies the holding of the lease that committed it."""
 
     schema: int = RECORDS_SCHEMA
     generation: int = 0
@@ -69,21 +69,21 @@ class LabelRecords:
     subdirs: dict[str, SubdirRecords] = field(default_factory=dict)
 
     def package(self, key: str) -> CachedPackage | None:
-        """The row of ``subdir/file name``."""
+        """The row of ``subdir/file name``, if there is one."""
         parsed = PackageKey.parse(key)
         part = self.subdirs.get(parsed.subdir)
         return None if part is None else part.packages.get(parsed.file_name)
 
     def rows(self) -> dict[str, dict[str, CachedPackage]]:
-        """The rows of everything that is there, by subdir and file name."""
+        """The rows of all packages, by subdir and file name."""
         return {subdir: part.packages for subdir, part in self.subdirs.items()}
 
     def listed(self) -> set[str]:
-        """``subdir/file name`` of what new solves see."""
+        """The ``subdir/file name`` of the packages that new solves see."""
         return self.names() - not_listed(self.listing).keys()
 
     def names(self) -> set[str]:
-        """``subdir/file name`` of everything that is there, for lock files too."""
+        """The ``subdir/file name`` of all packages, including those that are kept for lock files."""
         return {f"{subdir}/{name}" for subdir, rows in self.subdirs.items() for name in rows.packages}
 
 
@@ -93,21 +93,21 @@ def encode_records(records: LabelRecords) -> bytes:
 
 
 def decode_records(body: bytes, *, where: str) -> LabelRecords:
-    """Read the object. Raises ChannelError when it is damaged or of another version."""
+    """Read the object. Raises ChannelError if it is damaged or has another version."""
     try:
         plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=_SIZE_LIMIT_BYTES)
         records = decode_msgpack(plain, LabelRecords)
     except (zstandard.ZstdError, msgspec.DecodeError, MemoryError) as err:
-        hint = "run the same command again; if it stays so, restore the object from a version or copy of the bucket"
-        raise ChannelError(f"{where}: not the records of a channel ({err})", hint=hint) from None
+        hint = "run the same command again; if that fails too, restore the object from a version or copy of the bucket"
+        raise ChannelError(f"{where}: not valid channel records ({err})", hint=hint) from None
     if records.schema != RECORDS_SCHEMA:
         message = f"{where}: has schema {records.schema}; this version of channel_tools reads schema {RECORDS_SCHEMA}"
-        raise ChannelError(message, hint="use the version of channel_tools that wrote to the channel last")
+        raise ChannelError(message, hint="use the version of channel_tools that last wrote to the channel")
     return records
 
 
 ALWAYS_SERVED = ("linux-64", NOARCH)
-"""Subdirs that are served even when they are empty, as in a new folder."""
+"""Subdirs that are served even if they are empty, as in a new channel folder."""
 
 
 def with_packages(
@@ -120,9 +120,9 @@ def with_packages(
 ) -> LabelRecords:
     """The records after a set was published; ``rows`` (by ``subdir/file name``) are those of its files that are new.
 
-    As in a folder, new own builds hide older ones of the same variant, and a ``foundation`` that is not empty takes the
-    place of the one before; ``patches`` of subdirs come with the packages. Raises ChannelError for a
-    name that was yanked or that other bytes had.
+    As in a folder, new own builds hide older ones of the same variant, and a non-empty ``foundation`` replaces the
+    previous one; ``patches`` of subdirs come with the packages. Raises ChannelError for a name that was yanked or
+    that had other bytes.
     """
     subdirs = dict(records.subdirs)
     added: dict[str, dict[str, CachedPackage]] = {subdir: {} for subdir in ALWAYS_SERVED}
@@ -154,7 +154,7 @@ def _candidates(records: LabelRecords, own: Sequence[str]) -> list[IndexedFile]:
 
 
 def with_found_shards(records: LabelRecords, found: Mapping[str, Iterable[str]], *, now_s: float) -> LabelRecords:
-    """The records that know of these shards too (hashes by subdir), left by a writer that did not commit them."""
+    """The records with these shards added (hashes by subdir), which a writer left without committing them."""
     subdirs = dict(records.subdirs)
     for subdir, names in found.items():
         part = subdirs[subdir]
@@ -164,7 +164,7 @@ def with_found_shards(records: LabelRecords, found: Mapping[str, Iterable[str]],
 
 
 def contents(records: LabelRecords) -> dict[str, SubdirContent]:
-    """What is to be served for each subdir; shards that the records name count as being in place."""
+    """What to serve for each subdir; shards that the records name count as written."""
     return {
         subdir: subdir_content(
             subdir,
@@ -178,7 +178,7 @@ def contents(records: LabelRecords) -> dict[str, SubdirContent]:
 
 
 def steps(before: LabelRecords, after: LabelRecords, made: Mapping[str, SubdirContent]) -> list[SubdirContent]:
-    """The contents to put in place, in order, so that no visible package lacks one of its set that it needs."""
+    """The contents to write, in order, so that no visible package lacks a dependency from its set."""
     hidden = not_listed(before.listing)
     changes = []
     for subdir, content in made.items():
@@ -204,9 +204,9 @@ def with_served(
     now_s: float,
     grace_s: float,
 ) -> tuple[LabelRecords, dict[str, list[str]]]:
-    """The records once ``made`` is served, ``between`` having been served before.
+    """The records for when ``made`` is served, after ``between`` was served.
 
-    Also returned are, by subdir, the shards that no index has named for ``grace_s``: the records forget them.
+    Also returns, by subdir, the shards that no index has named for ``grace_s``; they are dropped from the records.
     """
     passing = {shard.sha256: content.subdir for content in between for shard in content.shards.shards.values()}
     subdirs, expired = dict(records.subdirs), {}
@@ -227,7 +227,7 @@ def with_served(
 def apply_retention(
     records: LabelRecords, rule: Retention, *, elsewhere: frozenset[str], now_s: float
 ) -> tuple[LabelRecords, RetentionPlan]:
-    """The records once ``rule`` has been applied, without what it deletes, and what that is.
+    """The records after applying ``rule``, without what it deletes; also returns what that is.
 
     ``elsewhere`` are the names that other labels list.
     """

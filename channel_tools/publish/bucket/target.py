@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Channels in a bucket: one per label, readable by every client from static files.
 
-A change goes from taking the lease to releasing it, and completes what earlier ones left. The order makes it safe:
-packages, shards, then the one object that commits them, then the indexes made from it. Until the commit nothing names
-the new packages; after it any later writer completes what this one did not.
+A change takes the lease, completes what earlier changes left unfinished, and releases the lease. The order makes it
+safe: packages, shards, then the one object that commits them, then the indexes made from it. Before the commit nothing
+names the new packages; after it any later writer can complete the change.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ DEFAULT_GRACE_S = 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _StoredComparison(Comparison):
-    """A Comparison that also knows the objects.
+    """A Comparison with what is known about the objects.
 
-    ``copy`` says from which key packages are copied; what is in ``link`` and not in it has arrived and is only to be
-    committed. ``replace`` are those under whose name an earlier run left bytes that nothing ever named.
+    ``copy`` says from which key packages are copied; those in ``link`` but not in ``copy`` have arrived and only need
+    to be committed. ``replace`` are names under which an earlier run left bytes that were never committed.
     """
 
     copy: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class _StoredComparison(Comparison):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
-    """A package that comes under a label: its row for the index, and the file it can be sent from (None: copied)."""
+    """A package to add to a label: its row for the index, and the file to send (None if it is copied)."""
 
     row: CachedPackage
     upload: Upload | None = None
@@ -76,10 +76,10 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketTarget(ChannelTarget):
-    """Channels below ``prefix`` (no slash at either end, may be empty) of a store; ``address`` is label main's.
+    """Channels below ``prefix`` (no slash at either end, may be empty) of a store; ``address`` is that of label main.
 
-    ``lease_s`` is how long a writer that is not heard of holds the lease, ``wait_s`` how long another waits for it,
-    ``grace_s`` how long what nobody uses is kept.
+    ``lease_s`` is how long a writer keeps the lease without renewing it, ``wait_s`` how long another waits for it,
+    ``grace_s`` how long unused objects are kept.
     """
 
     store: Store
@@ -91,20 +91,20 @@ class BucketTarget(ChannelTarget):
     grace_s: float = DEFAULT_GRACE_S
 
     def labels(self) -> list[str]:
-        """The labels that there are, main first."""
+        """The existing labels, main first."""
         return [label for label in self._begun_labels() if self._place(label).foundation() is not None]
 
     def _begun_labels(self) -> list[str]:
-        """The labels that there are or were begun, main first."""
+        """The labels that exist or were started, main first."""
         names = self.store.folders(self._key(f"{LABEL_FOLDER}/"))
         return [MAIN_LABEL, *(name for name in names if is_label(name))]
 
     def _key(self, name: str) -> str:
-        """The object key of a name relative to the address."""
+        """The object key for a name relative to the address."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def _place(self, label: str) -> LabelPlace:
-        """Where the label lies. Raises UsageError for what is not a label's name."""
+        """The label's place. Raises UsageError for an invalid label name."""
         path = self._key(label_path(label)).rstrip("/")
         return LabelPlace(store=self.store, base=f"{path}/" if path else "")
 
@@ -114,17 +114,17 @@ class BucketTarget(ChannelTarget):
 
     @contextlib.contextmanager
     def paged(self, label: str) -> Iterator[PagedChannel]:
-        """The label with the lease held, for what only its page needs. Raises UsageError where there is no label."""
+        """The label with the lease held, for changes of its page only. Raises UsageError if it does not exist."""
         place = self._place(label)
         foundation = place.foundation()
         if foundation is None:
-            message = f"{self.store.url(place.base)}: no channel here"
+            message = f"{self.store.url(place.base)}: there is no channel here"
             raise UsageError(message, hint="publish to it first: channel_tools publish --to")
         with self._lease(SilentProgress()) as lease:
             yield paged_label(place, lease, foundation)
 
     def _follow(self, label: str, lease: Lease, files: Mapping[str, Path] | None = None) -> None:
-        """Bring the label's page in step, if it has one; ``files`` are packages that need not be fetched for it."""
+        """Update the label's page, if it has one; ``files`` are packages that need not be downloaded for it."""
         place = self._place(label)
         if has_page(place) and (foundation := place.foundation()) is not None:
             follow_change(paged_label(place, lease, foundation, files))
@@ -142,7 +142,7 @@ class BucketTarget(ChannelTarget):
     def _compare_stored(
         self, wanted: Mapping[str, str], label: str, incoming: Mapping[str, Incoming]
     ) -> _StoredComparison:
-        """What has to be done, given the objects there; ``incoming`` are the keys that unfinished runs brought in."""
+        """What has to be done, given the present objects; ``incoming`` are the keys that unfinished runs sent."""
         names, place = self._begun_labels(), self._place(label)
         found = compare(
             wanted,
@@ -173,9 +173,9 @@ class BucketTarget(ChannelTarget):
         )
 
     def _add(self, change: Change, progress: Progress) -> Comparison:
-        """Raises ChannelError (another writer, other bytes), FoundationError, IntegrityError, NetworkError.
+        """Add a set. Raises ChannelError (another writer, other bytes), FoundationError, IntegrityError, NetworkError.
 
-        Then readers see nothing of the set or, when it was committed already, all of it.
+        If it raises, readers see nothing of the set or, if it was committed already, all of it.
         """
         checked: dict[str, _Entry] = {}
         with progress.task("checking packages", total=len(change.new)) as task:
@@ -224,16 +224,16 @@ class BucketTarget(ChannelTarget):
         self._follow(change.label, lease, {str(key): file.path for key, file in change.files.items()})
 
     def _checked(self, file: PackageFile, label: str) -> _Entry:
-        """What a package file becomes in the bucket. Raises IntegrityError for a damaged or changed one."""
+        """The entry for a package file. Raises IntegrityError for a damaged or changed one."""
         row = checked_row(file, indexed_ms=int(self.clock() * _MS))
         key = f"{self._place(label).base}{file.key}"
         upload = Upload(key=key, path=file.path, sha256=file.sha256, stamp=row.stamp)
-        # the time of the local file means nothing in the bucket
+        # the local file's time is meaningless in the bucket
         row = msgspec.structs.replace(row, stamp=Stamp(size_bytes=row.stamp.size_bytes, mtime_ns=0))
         return _Entry(row=row, upload=upload)
 
     def _entry(self, key: str, change: Change, found: _StoredComparison) -> _Entry:
-        """A package that the plan did not find missing: one that is promoted, or that was deleted meanwhile."""
+        """The entry for a package that was not missing in the plan: it is promoted, or was deleted since."""
         if key not in change.rows or key in found.upload:
             return self._checked(change.file(key), change.label)
         row = change.rows[key]
@@ -263,7 +263,7 @@ class BucketTarget(ChannelTarget):
                 self.store.send(uploads, task, resume=resume)
 
     def _attest(self, place: LabelPlace, found: _StoredComparison, entries: Mapping[str, _Entry]) -> None:
-        """Put the attestations that the packages' records name beside them, under both names."""
+        """Write the attestations that the packages' records name beside them, under both names."""
         for key, entry in entries.items():
             sha256 = entry.row.record.get(RECORD_FIELD)
             if not isinstance(sha256, str):
@@ -298,9 +298,9 @@ class BucketTarget(ChannelTarget):
         return done[0]
 
     def _rewrite(self, label: str, change: Callable[[LabelRecords], LabelRecords]) -> None:
-        """Change a label's records. Packages that ``change`` takes out of them are deleted after that.
+        """Change a label's records. Packages that ``change`` removes from them are deleted afterwards.
 
-        ``change`` may be called several times. Raises as _add.
+        ``change`` may be called several times. Raises what _add does.
         """
         place = self._place(label)
         with self._lease(SilentProgress()) as lease:
@@ -319,7 +319,7 @@ class BucketTarget(ChannelTarget):
         return hold_lease(self.store, key, progress=progress, lease_s=self.lease_s, wait_s=self.wait_s)
 
     def _complete(self, labels: Iterable[str], unfinished: Collection[str], lease: Lease) -> None:
-        """Bring labels in step with their records; one that was begun and never made has none."""
+        """Write the indexes of labels that their records require; a label that was started but never made has none."""
         for label in sorted(labels):
             if self._place(label).foundation() is not None:
                 self._commit(label, lease, _made, recover=label in unfinished)
@@ -331,7 +331,7 @@ class BucketTarget(ChannelTarget):
         writer.commit(change, recover=recover)
 
     def _clear(self, lease: Lease, left: Mapping[str, Incoming]) -> None:
-        """Say that all is done; what others left is kept for them for a time, then removed."""
+        """Record that everything is done; what other writers left is kept for some time, then removed."""
         committed = self._committed(left)
         waiting = {key: item for key, item in left.items() if key not in committed}
         expired = [key for key, item in waiting.items() if self.clock() - item.since_s >= self.grace_s]
@@ -351,15 +351,15 @@ class BucketTarget(ChannelTarget):
 
 
 def _made(records: LabelRecords) -> LabelRecords:
-    """The records of a label that exists, empty or not."""
+    """The records for an existing label, which may be empty."""
     return with_packages(records, {}, own=(), foundation=())
 
 
 def _read_attestations(package: Path, sha256: str) -> bytes:
-    """The attestations beside a package. Raises IntegrityError where they are others than its record says by now."""
+    """The attestations beside a package. Raises IntegrityError if they are not those that its record names."""
     sidecar = sidecar_of(package)
     content = read_sidecar(sidecar)
     if hashlib.sha256(content).hexdigest() != sha256:
-        message = f"{sidecar}: was written again while its package was published"
+        message = f"{sidecar}: changed while its package was being published"
         raise IntegrityError(message, hint="run the same command again")
     return content

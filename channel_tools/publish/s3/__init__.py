@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The store of an S3-like object store: AWS, MinIO, Cloudflare R2 and others that write on condition."""
+"""S3-compatible object stores: AWS, MinIO, Cloudflare R2 and others that support conditional writes."""

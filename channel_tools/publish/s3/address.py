@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The addresses of buckets: ``s3://BUCKET/PREFIX?endpoint=URL&region=NAME``.
 
-What an address leaves out comes from where every S3 client looks: the AWS environment variables and files. Nothing
-secret can stand in an address, since addresses are printed.
+What an address leaves out is looked up where every S3 client does: in the AWS environment variables and files. An
+address cannot contain secrets, since addresses are printed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketAddress:
-    """Where a channel lies in a bucket; ``prefix`` has no slash at either end and may be empty."""
+    """The place of a channel in a bucket; ``prefix`` has no slash at either end and may be empty."""
 
     bucket: str
     prefix: str = ""
@@ -52,18 +52,18 @@ class BucketAddress:
 
 
 def parse_bucket_address(text: str) -> BucketAddress:
-    """Take an ``s3://`` address apart. Raises UsageError for anything that is not in the form it says."""
+    """Parse an ``s3://`` address. Raises UsageError, which shows the expected form, if it is invalid."""
     parts = parse_address(text, forms=_FORM)
     if "@" in parts.netloc:
         raise UsageError(
-            "an s3:// address holds no credentials",
+            "an s3:// address must not contain credentials",
             hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE",
         )
     prefix = unquote(parts.path).strip("/")
     if parts.scheme != SCHEME or not _BUCKET.fullmatch(parts.netloc) or parts.fragment:
         raise UsageError(f"{text}: not a valid bucket address; expected {_FORM}")
     if prefix and (not _PREFIX.fullmatch(prefix) or any(part in {".", ".."} for part in prefix.split("/"))):
-        raise UsageError(f"{text}: the prefix {prefix!r} cannot stand in a channel's address; expected {_FORM}")
+        raise UsageError(f"{text}: the prefix {prefix!r} cannot be part of a channel's address; expected {_FORM}")
     options = parse_qs(parts.query, keep_blank_values=True)
     if unknown := sorted(options.keys() - set(_KEYS)):
         raise UsageError(f"{text}: unknown setting {unknown[0]!r}; expected {_FORM}")
@@ -78,7 +78,9 @@ def _endpoint(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
         raise UsageError(f"endpoint {text!r}: expected http://HOST:PORT or https://HOST", hint=f"the form is {_FORM}")
     if "@" in parts.netloc:
-        raise UsageError("an endpoint holds no credentials", hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        raise UsageError(
+            "an endpoint must not contain credentials", hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -96,17 +98,17 @@ def open_s3(address: str, environ: Mapping[str, str]) -> BucketTarget:
 def connect(
     address: BucketAddress, *, region: str | None = None, timeouts: Timeouts = _TIMEOUTS, attempts: int = _ATTEMPTS
 ) -> S3Store:
-    """A client for the bucket; credentials, endpoint and region are looked for where AWS's own tools do.
+    """A client for the bucket; credentials, endpoint and region are looked up where AWS's own tools do.
 
-    A request is tried ``attempts`` times in all where its failure may pass. Nothing is sent yet. Raises UsageError for
-    a profile or a setting that does not exist.
+    A request that fails temporarily is tried ``attempts`` times in all. Nothing is sent yet. Raises UsageError for a
+    profile or a setting that does not exist.
     """
     config = botocore.config.Config(
         connect_timeout=timeouts.connect_s,
         read_timeout=timeouts.read_s,
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=2 * CONNECTIONS,
-        # newer defaults add checksums that many S3-like servers do not know; every body carries its MD5 instead
+        # newer defaults add checksums that many S3-compatible servers do not support; every body has its MD5 instead
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

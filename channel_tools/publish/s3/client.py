@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The store interface on an S3-like object store, and the only module that sends requests to one.
+"""The store interface for S3-compatible object stores, and the only module that sends requests to one.
 
 Every write of an object that may change is conditional on what it replaces. Every body is sent with its MD5, which the
-server checks, so bytes that change on the way are refused there. A package object is only ever created, in parallel
-parts where it is big, and says its sha256 in its metadata. An upload that was cut off goes on with the parts that are
-missing; those that arrived are recognised by their MD5, so no record of them is kept.
+server checks, so it rejects bytes that changed on the way. A package object is only ever created, in parallel parts if
+it is big, and has its sha256 in its metadata. An upload that was cut off continues with the missing parts; those that
+arrived are recognised by their MD5, so no record of them is kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PARTS_LIMIT = 10_000
 
 
 class S3Store:
-    """One bucket; see Store for what its methods promise. What they raise besides is in errors.reported."""
+    """One bucket; see Store for what its methods guarantee, and errors.reported for what else they raise."""
 
     def __init__(self, client: S3Client, *, bucket: str) -> None:
         self._client = client
@@ -58,11 +58,11 @@ class S3Store:
         return f"s3://{self.bucket} at {self._client.meta.endpoint_url}"
 
     def url(self, key: str) -> str:
-        """An object's address in messages."""
+        """An object's address, for messages."""
         return f"s3://{self.bucket}/{key}"
 
     def head(self, key: str) -> ObjectHead | None:
-        """What the object is, None when there is none."""
+        """The object's metadata, None if there is no such object."""
         try:
             with self._reported(f"look at {key}"):
                 return _head_of(self._client.head_object(Bucket=self.bucket, Key=key))
@@ -70,7 +70,7 @@ class S3Store:
             return None
 
     def get(self, key: str) -> tuple[bytes, ObjectHead] | None:
-        """The whole object, None when there is none; only for what fits into memory."""
+        """The whole object, None if there is no such object; only for objects that fit into memory."""
         for attempt in range(_READ_ATTEMPTS):
             try:
                 with self._reported(f"read {key}"):
@@ -78,20 +78,20 @@ class S3Store:
                     return response["Body"].read(), _head_of(response)
             except NotThereError:
                 return None
-            except NetworkError:  # cut off while the body came, which the library does not try again
+            except NetworkError:  # cut off during the body, which the library does not retry
                 if attempt + 1 == _READ_ATTEMPTS:
                     raise
         return None
 
     def stream(self, key: str) -> Iterator[bytes]:
-        """The bytes of an object of any size. Raises NetworkError when it is cut off."""
+        """The bytes of an object of any size. Raises NetworkError if the transfer is cut off."""
         with self._reported(f"read {key}"):
             yield from self._client.get_object(Bucket=self.bucket, Key=key)["Body"].iter_chunks(_CHUNK_BYTES)
 
     def put(
         self, key: str, body: bytes, *, served: Served, replaces: str | None, conditional: bool = True
     ) -> str | None:
-        """Write an object if what is there is what it ``replaces``; returns its new ETag, else None."""
+        """Write an object if the present one is the one that it ``replaces``; returns its new ETag, else None."""
         arguments: PutObjectRequestTypeDef = {
             "Bucket": self.bucket,
             "Key": key,
@@ -108,11 +108,11 @@ class S3Store:
         try:
             with self._reported(f"write {key}"):
                 return self._client.put_object(**arguments)["ETag"]
-        except (ConditionFailedError, NotThereError):  # NotThere: what it should replace has gone
+        except (ConditionFailedError, NotThereError):  # NotThere: the object to replace no longer exists
             return None
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are not there do not matter."""
+        """Remove objects; missing ones are ignored."""
         for start in range(0, len(keys), _DELETE_LIMIT):
             chunk: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + _DELETE_LIMIT]]
             with self._reported(f"delete {keys[start]}"):
@@ -122,7 +122,7 @@ class S3Store:
                 raise NetworkError(message, hint="allow these credentials to delete objects")
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """The keys that begin with ``prefix``, in order."""
+        """The keys that start with ``prefix``, sorted."""
         with self._reported(f"list {prefix}"):
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
                 yield from (str(row["Key"]) for row in page.get("Contents", ()))
@@ -139,7 +139,7 @@ class S3Store:
         return [row.removeprefix(prefix).rstrip("/") for row in rows]
 
     def send(self, uploads: Sequence[Upload], task: Task, *, resume: Collection[str]) -> None:
-        """Send package files, big ones in parts, and only the parts that are missing; memory is bounded by a few."""
+        """Send package files, big ones in parts, and only the missing parts; memory is limited to a few parts."""
         again = [upload.key for upload in uploads if upload.key in resume]
         unfinished = dict(zip(again, in_parallel(self.uploads, again), strict=True))
         parts = [part for upload in uploads for part in self._begin(upload, unfinished.get(upload.key, ()))]
@@ -149,7 +149,7 @@ class S3Store:
                 self._finish(upload, upload_id, [etag for _part, etag in sent])
 
     def _begin(self, upload: Upload, unfinished: Sequence[str]) -> list[_Part]:
-        """What is to be sent of a package; ``unfinished`` uploads of it, of which the furthest goes on."""
+        """What must be sent of a package; of its ``unfinished`` uploads, the most advanced one is continued."""
         size_bytes = upload.stamp.size_bytes
         if size_bytes <= PART_BYTES:
             return [_Part(upload=upload, upload_id=None, number=1, size_bytes=size_bytes)]
@@ -182,20 +182,20 @@ class S3Store:
             try:
                 etag = self.put_part(upload.key, part.upload_id, part.number, body)
             except NotThereError:
-                message = f"{self.url(upload.key)}: its upload was ended by somebody else"
+                message = f"{self.url(upload.key)}: another client ended its upload"
                 raise ChannelError(message, hint="run the same command again") from None
         task.advance(len(body), detail=upload.path.name)
         return etag
 
     def _finish(self, upload: Upload, upload_id: str, etags: Sequence[str]) -> None:
-        """Make the parts the object, when the file is still the one that was checked."""
+        """Complete the upload, if the file is still the one that was checked."""
         _require_unchanged(upload)
         if not self.complete_upload(upload.key, upload_id, etags):
             self.abort_upload(upload.key, upload_id)
             require_bytes(self, upload.key, upload.sha256)
 
     def copy(self, source: tuple[str, ObjectHead], key: str, *, served: Served) -> bool:
-        """Have the server make ``key`` from another object; False when there is one."""
+        """Have the server copy another object to ``key``; False if ``key`` exists."""
         upload = self.begin_upload(key, served=served)
         try:
             starts = range(0, source[1].size_bytes, _COPY_SPAN_BYTES)
@@ -205,7 +205,7 @@ class S3Store:
                 for number, span in enumerate(spans, start=1)
             ]
         except (ConditionFailedError, NotThereError):
-            message = f"{self.url(source[0])}: changed or went while it was copied"
+            message = f"{self.url(source[0])}: was changed or deleted while it was copied"
             raise IntegrityError(message, hint="run the same command again") from None
         if self.complete_upload(key, upload, etags):
             return True
@@ -213,14 +213,14 @@ class S3Store:
         return False
 
     def abandon(self, keys: Iterable[str]) -> None:
-        """Give up the unfinished uploads of these keys."""
+        """Abort the unfinished uploads of these keys."""
         wanted = list(keys)
         for key, uploads in zip(wanted, in_parallel(self.uploads, wanted), strict=True):
             for upload in uploads:
                 self.abort_upload(key, upload)
 
     def begin_upload(self, key: str, *, served: Served) -> str:
-        """Begin an upload in parts; returns its id. Nothing is seen under ``key`` until it is completed."""
+        """Start a multipart upload; returns its id. ``key`` does not exist until it is completed."""
         with self._reported(f"write {key}"):
             response = self._client.create_multipart_upload(
                 Bucket=self.bucket,
@@ -243,9 +243,9 @@ class S3Store:
             ]
 
     def parts(self, key: str, upload: str) -> dict[int, str]:
-        """The ETags, by number, of an unfinished upload's parts; none for one that does not exist any more.
+        """The ETags of an unfinished upload's parts, by number; empty if the upload no longer exists.
 
-        An ETag is the MD5 of the part's bytes where the store does not encrypt.
+        An ETag is the MD5 of the part's bytes unless the store encrypts.
         """
         try:
             with self._reported(f"list the parts of {key}"):
@@ -255,9 +255,9 @@ class S3Store:
             return {}
 
     def put_part(self, key: str, upload: str, number: int, body: bytes) -> str:
-        """Send one part (numbers begin with 1); returns its ETag.
+        """Send one part (numbers start at 1); returns its ETag.
 
-        Raises NotThereError when the upload has been ended by another.
+        Raises NotThereError if another client has ended the upload.
         """
         with self._reported(f"write part {number} of {key}"):
             response = self._client.upload_part(
@@ -266,9 +266,9 @@ class S3Store:
         return response["ETag"]
 
     def _copy_part(self, key: str, upload: str, number: int, source: tuple[str, str], span: tuple[int, int]) -> str:
-        """Make bytes ``span`` (first, last) of another object a part; ``source`` is its key and ETag. Returns the ETag.
+        """Copy bytes ``span`` (first, last) of another object (``source``: key and ETag) to a part; returns its ETag.
 
-        The server copies; nothing is sent. Raises ConditionFailedError when the source has changed.
+        The server copies; nothing is sent. Raises ConditionFailedError if the source has changed.
         """
         with self._reported(f"copy {source[0]}"):
             response = self._client.upload_part_copy(
@@ -283,7 +283,7 @@ class S3Store:
         return str(response["CopyPartResult"]["ETag"])
 
     def complete_upload(self, key: str, upload: str, etags: Sequence[str]) -> bool:
-        """Make the parts, in order, the object ``key`` unless there is one; returns whether it was made."""
+        """Join the parts, in order, to the object ``key`` unless it exists; returns whether it was made."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
         try:
             with self._reported(f"complete {key}"):
@@ -299,7 +299,7 @@ class S3Store:
         return True
 
     def abort_upload(self, key: str, upload: str) -> None:
-        """Give an unfinished upload up, with its parts."""
+        """Abort an unfinished upload and delete its parts."""
         try:
             with self._reported(f"abort the upload of {key}"):
                 self._client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload)
@@ -328,7 +328,7 @@ def _head_of(response: HeadObjectOutputTypeDef | GetObjectOutputTypeDef) -> Obje
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Part:
-    """So many bytes of a package; without ``upload_id`` all of it. ``arrived`` is the ETag of those that are there."""
+    """A part of a package; without ``upload_id`` all of it. ``arrived`` is the ETag if its bytes are already there."""
 
     upload: Upload
     upload_id: str | None
@@ -338,10 +338,10 @@ class _Part:
 
     @property
     def whole(self) -> tuple[Upload, str | None]:
-        """What it is a part of."""
+        """The upload that it is a part of."""
         return self.upload, self.upload_id
 
 
 def _require_unchanged(upload: Upload) -> None:
     if stamp_of(upload.path) != upload.stamp:
-        raise IntegrityError(f"{upload.path}: changed while it was published", hint="run the same command again")
+        raise IntegrityError(f"{upload.path}: changed while it was being published", hint="run the same command again")

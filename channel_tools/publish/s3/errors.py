@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors of S3-like object stores as our own.
+"""Translates errors of S3-compatible object stores.
 
-Only the error's code is taken from what the server said: messages of servers and of the library can hold access keys
-and signed addresses.
+Only the error's code is taken from the server's response: messages of servers and of the library can contain access
+keys and signed addresses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONDITION = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reported:
-    """How some error codes are reported; ``{what}`` stands for what was to be done."""
+    """How some error codes are reported; ``{what}`` is replaced by the attempted action."""
 
     codes: frozenset[str]
     error: type[ChannelToolsError]
@@ -41,13 +41,13 @@ _KNOWN_CODES = (
         codes=frozenset({"NoSuchBucket", "InvalidBucketName"}),
         error=UsageError,
         message="there is no such bucket",
-        hint="make the bucket first, or correct its name, the endpoint (AWS_ENDPOINT_URL) or the region",
+        hint="create the bucket first, or correct its name, the endpoint (AWS_ENDPOINT_URL) or the region",
     ),
     _Reported(
         codes=frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}),
         error=UsageError,
         message="the bucket is in another region",
-        hint="name the bucket's region with AWS_REGION, or with ?region=NAME in the address",
+        hint="set the bucket's region with AWS_REGION, or with ?region=NAME in the address",
     ),
     _Reported(
         codes=frozenset(
@@ -61,8 +61,8 @@ _KNOWN_CODES = (
     _Reported(
         codes=frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "403"}),
         error=NetworkError,
-        message="these credentials may not {what}",
-        hint="allow them to get, put, delete and list objects, and to list and abort multipart uploads",
+        message="these credentials are not allowed to {what}",
+        hint="grant them permission to get, put, delete and list objects, and to list and abort multipart uploads",
     ),
     _Reported(
         codes=frozenset({"RequestTimeTooSkewed"}),
@@ -73,13 +73,13 @@ _KNOWN_CODES = (
     _Reported(
         codes=frozenset({"BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest"}),
         error=IntegrityError,
-        message="other bytes arrived than were sent to {what}",
-        hint="run the same command again; if it fails again, something between here and there changes bytes",
+        message="the server received other bytes than were sent to {what}",
+        hint="run the same command again; if that fails too, something on the way changes the bytes",
     ),
     _Reported(
         codes=frozenset({"NotImplemented", "501"}),
         error=ChannelError,
-        message="the server cannot {what} with the conditions that publishing requires",
+        message="the server cannot {what} under the conditions that publishing requires",
         hint=NO_CONDITIONS_HINT,
     ),
 )
@@ -95,11 +95,11 @@ class ConditionFailedError(Exception):
 
 @contextlib.contextmanager
 def reported(what: str, *, where: str) -> Iterator[None]:
-    """Turn what the S3 library raises in the block into NotThereError, ConditionFailedError or an error of ours.
+    """Turn what the S3 library raises in the block into NotThereError, ConditionFailedError or a ChannelToolsError.
 
-    ``what`` says what was done to which object, ``where`` at which store, for the message. Raises UsageError (no such
-    bucket, another region), NetworkError (not reached, not let in), IntegrityError (bytes changed on the way),
-    ChannelError (not supported).
+    For messages, ``what`` is the action with its object, ``where`` the store. Raises UsageError (no such bucket,
+    another region), NetworkError (unreachable, access denied), IntegrityError (bytes changed on the way), ChannelError
+    (not supported).
     """
     try:
         yield
@@ -109,16 +109,16 @@ def reported(what: str, *, where: str) -> Iterator[None]:
         message = f"{where}: no credentials found; they are required to {what}"
         raise NetworkError(message, hint=_CREDENTIALS_HINT) from None
     except (aws.ReadTimeoutError, aws.ConnectTimeoutError):
-        message = f"{where}: timed out on the request to {what}"
-        raise NetworkError(message, hint="run the same command again: what has arrived is kept") from None
+        message = f"{where}: the request to {what} timed out"
+        raise NetworkError(message, hint="run the same command again: what was sent is kept") from None
     except (aws.BotoCoreError, OSError) as err:
         message = f"{where}: could not be reached to {what} ({type(err).__name__})"
-        hint = "check the endpoint and the network, then run the same command again: what has arrived is kept"
+        hint = "check the endpoint and the network, then run the same command again: what was sent is kept"
         raise NetworkError(message, hint=hint) from None
 
 
 def _from_response(err: aws.ClientError, what: str, where: str) -> Exception:
-    code = str(err.response.get("Error", {}).get("Code", "unknown"))  # the HTTP status where there was no body
+    code = str(err.response.get("Error", {}).get("Code", "unknown"))  # the HTTP status if there was no body
     if code in _NOT_THERE:
         return NotThereError(what)
     if code in _CONDITION:
@@ -127,4 +127,4 @@ def _from_response(err: aws.ClientError, what: str, where: str) -> Exception:
         if code in known.codes:
             message = f"{where}: {known.message.format(what=what)} ({code})"
             return known.error(message, hint=known.hint)
-    return NetworkError(f"{where}: failed to {what} ({code})", hint="run the same command again: what arrived is kept")
+    return NetworkError(f"{where}: failed to {what} ({code})", hint="run the same command again: what was sent is kept")

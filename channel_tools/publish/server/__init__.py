@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Publishing to a channel_tools server, and the protocol that it and its clients speak."""
+"""Publishing to a channel_tools server, and the protocol between it and its clients."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Requests to a channel_tools server: bounded in time, tried again where that can help, never sent elsewhere.
+"""Requests to a channel_tools server: with time limits, retried if that can help, never redirected.
 
 The token comes from the environment, a file, the address or the user's credentials, and is never printed. Redirects are
-not followed, so that it goes to no other place than the one it was given for.
+not followed, so that it is sent only to the server that it was given for.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "CHANNEL_TOOLS_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE_VARIABLE = "CHANNEL_TOOLS_TOKEN_FILE"  # noqa: S105
 WHERE = (
-    f"set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE} (a file that holds it), "
-    f"or keep it in rattler's credentials ({RATTLER_VARIABLE}, else ~/{RATTLER_FILE}) or .netrc"
+    f"set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE} (a file with the token), "
+    f"or store it in rattler's credentials ({RATTLER_VARIABLE}, else ~/{RATTLER_FILE}) or .netrc"
 )
 SERVER_TIMEOUTS = Timeouts(read_s=90.0)
 _RESPONSE_S = 300.0
 _RESPONSE_LIMIT_BYTES = 16 << 20
 _UNAUTHORISED = frozenset({401, 403})
 _OUT_OF_STEP = frozenset({"OffsetError", "PartBusyError"})
-"""Errors of the server that say that it has another part of a file, or is getting it right now."""
+"""Server errors that mean that it has another part of a file, or is receiving it at the moment."""
 _OK_LIMIT = 300
 
 _Message = TypeVar("_Message")
 
 
 class TemporaryError(NetworkError):
-    """The server could not be reached, or says that it is unavailable for now."""
+    """The server could not be reached, or is temporarily unavailable."""
 
     def __init__(self, message: str, *, hint: str | None, retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint=hint)
@@ -52,7 +52,7 @@ class TemporaryError(NetworkError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerAddress:
-    """A server's channel without credentials, and what to send with every request to it."""
+    """The address of a server's channel without credentials, and the headers to send with every request."""
 
     url: str
     authorization: str | None = field(repr=False)
@@ -66,7 +66,7 @@ class ServerConnection:
         parts = urlsplit(address.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.count("/") != 1 or parts.query:
             message = f"{address.url}: not the address of a channel on a server; expected https://HOST/CHANNEL"
-            raise UsageError(message, hint="labels are named by --label and not in the address")
+            raise UsageError(message, hint="give a label with --label, not in the address")
         self.channel = parts.path[1:]
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._client = client
@@ -94,7 +94,7 @@ class ServerConnection:
     ) -> tuple[int, bytes]:
         """One request; returns the status and body of the response.
 
-        Raises TemporaryError when it may go better another time, NetworkError for a response without end.
+        Raises TemporaryError if a retry may succeed, NetworkError for an endless response.
         """
         hint = "run the same command again: what was sent is kept"
         own = {**self._authorization, **(headers or {})}
@@ -114,18 +114,18 @@ class ServerConnection:
         time.sleep(self._client.retry.wait_s(failures, retry_after_s))
 
     def _read(self, response: Response) -> bytes:
-        """The body of a response, which is small and comes at once where the server is ours."""
+        """The body of a response, which is small and complete at once if this is a channel_tools server."""
         deadline_s = time.monotonic() + _RESPONSE_S
         content = b""
         while chunk := response.read1():
             content += chunk
             if len(content) > _RESPONSE_LIMIT_BYTES or time.monotonic() > deadline_s:
                 message = f"{self.address}: not a channel_tools server (its response does not end)"
-                raise NetworkError(message, hint="give the address at which channel_tools serve is reached")
+                raise NetworkError(message, hint="give the address of a channel_tools server")
         return content
 
     def understood(self, status: int, content: bytes, kind: type[_Message]) -> _Message:
-        """The message of a response. Raises the error that the server reports, NetworkError for what is not ours."""
+        """The message of a response. Raises the error that the server reports, NetworkError if it is not a message."""
         if status in _UNAUTHORISED:
             raise self._unauthorised(status)
         try:
@@ -135,7 +135,7 @@ class ServerConnection:
         except ValueError:
             what = "a redirect" if status in range(300, 400) else f"HTTP status {status}"
             message = f"{self.address}: not a channel_tools server (got {what} instead of a message of its API)"
-            raise NetworkError(message, hint="give the address at which channel_tools serve is reached") from None
+            raise NetworkError(message, hint="give the address of a channel_tools server") from None
         if error.kind in _OUT_OF_STEP:
             raise TemporaryError(f"{self.address}: {error.message}", hint=error.hint)
         reported = from_error_response(error)
@@ -143,19 +143,19 @@ class ServerConnection:
 
     def _unauthorised(self, status: int) -> UsageError:
         if status == 403:  # noqa: PLR2004
-            message = f"{self.address}: the token may read there and not write"
-            return UsageError(message, hint="ask who runs the server for one with --write")
+            message = f"{self.address}: the token may only read there"
+            return UsageError(message, hint="ask the server's operator for a token with --write")
         if self._authorization:
             message = f"{self.address}: the token is not valid for this channel and label"
-            return UsageError(message, hint="it may be for another one, expired or revoked; ask who runs the server")
+            return UsageError(message, hint="it may be for another one, expired or revoked; ask the server's operator")
         return UsageError(f"{self.address}: a token is required", hint=WHERE)
 
 
 def server_address(address: str, environ: Mapping[str, str]) -> ServerAddress:
-    """The address of a channel on a server with the credentials that there are for it, if any.
+    """The address of a channel on a server, with the credentials found for it, if any.
 
-    Looked at in this order: CHANNEL_TOOLS_TOKEN, the file named by CHANNEL_TOOLS_TOKEN_FILE, the address itself,
-    rattler's credentials, .netrc. Raises ConfigError for a file that is named and cannot be read.
+    They are looked up in this order: CHANNEL_TOOLS_TOKEN, the file named by CHANNEL_TOOLS_TOKEN_FILE, the address
+    itself, rattler's credentials, .netrc. Raises ConfigError if a named file cannot be read.
     """
     plain, credential = split_credential(address.rstrip("/"))
     if token := environ.get(TOKEN_VARIABLE, "").strip():
@@ -175,6 +175,6 @@ def _read_token(path: Path) -> str:
         message = f"named by {TOKEN_FILE_VARIABLE}, cannot be read: {reason}"
         raise ConfigError(message, path=path, hint="write the token into it, and nothing else") from None
     if not token or any(character.isspace() for character in token):
-        message = f"named by {TOKEN_FILE_VARIABLE}, holds no token"
+        message = f"named by {TOKEN_FILE_VARIABLE}, does not contain a token"
         raise ConfigError(message, path=path, hint="write the token into it, and nothing else")
     return token

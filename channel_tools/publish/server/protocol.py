@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The protocol between a channel_tools server and its clients, as JSON.
 
-A set is opened by naming its files; its id follows from its content, so that whoever opens the same set again goes on
-where an earlier attempt ended. Then the missing files are sent, one request each, and the set is committed: checked,
-audited and shown to readers as a whole, in a step of its own that the client asks about until it is done.
+A set is opened by naming its files; its id is derived from its content, so a client that opens the same set again
+continues where an earlier attempt ended. Then the missing files are sent, one request each, and the set is committed:
+checked, audited and published as a whole, in a separate job that the client polls until it is done.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class SetRequest(_LabelRequest):
     foundation: Foundation
     files: tuple[PackageRef, ...]
     attestations: dict[str, str] = field(default_factory=dict)
-    """What lies beside packages, by ``subdir/file name``: a JSON list of bundles, as text."""
+    """The packages' attestations by ``subdir/file name``: a JSON list of bundles, as text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromoteRequest(_LabelRequest):
-    """Packages of one label to be shown under another."""
+    """Packages of one label to be added to another."""
 
     source: str
     keys: tuple[str, ...]
@@ -64,7 +64,7 @@ class PromoteRequest(_LabelRequest):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YankRequest(_LabelRequest):
-    """Packages to be hidden for ``reason``; None: to be seen again."""
+    """Packages to be yanked for ``reason``; None undoes that."""
 
     keys: tuple[str, ...]
     reason: str | None
@@ -80,7 +80,7 @@ class HotfixRequest(_LabelRequest):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetainRequest(_LabelRequest):
-    """A Retention, and whether it is only to be said what it would do."""
+    """A Retention, and whether to report only what it would do."""
 
     keep: int
     older_than_s: float
@@ -99,7 +99,7 @@ class LabelsResponse(_Versioned):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagesResponse(_Versioned):
-    """Everything that a label holds."""
+    """All packages of a label."""
 
     packages: tuple[LabelPackage, ...]
 
@@ -115,7 +115,7 @@ class PlanResponse(_Versioned):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResponse:
-    """An error of ours as the server reports it; ``kind`` is the name of its class."""
+    """A ChannelToolsError as the server reports it; ``kind`` is the name of its class."""
 
     kind: str
     message: str
@@ -124,7 +124,7 @@ class ErrorResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportResponse:
-    """What a job did, by ``subdir/file name``; which of it says something follows from the kind of the job."""
+    """What a job did, by ``subdir/file name``; which fields are used depends on the kind of the job."""
 
     uploaded: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
@@ -136,9 +136,9 @@ class ReportResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobResponse(_Versioned):
-    """A set, or another thing that the server was asked to do.
+    """The state of a set, or of another job of the server.
 
-    ``missing`` are the files that still have to be sent, with the bytes of each that the server has already.
+    ``missing`` are the files that still have to be sent, each with the number of bytes that the server already has.
     """
 
     id: str
@@ -152,7 +152,7 @@ class JobResponse(_Versioned):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received(_Versioned):
-    """How many bytes of a file the server has; all of them, checked, when ``complete``."""
+    """How many bytes of a file the server has; all of them, checked, if ``complete``."""
 
     received: int
     complete: bool
@@ -164,7 +164,7 @@ def encode(message: object) -> bytes:
 
 
 def from_error_response(response: ErrorResponse) -> ChannelToolsError:
-    """The error that was reported, as the class it was; one of an unknown kind is a ChannelToolsError."""
+    """The reported error as its own class; one of an unknown kind is a ChannelToolsError."""
     known = getattr(errors, response.kind, None)
     if isinstance(known, type) and issubclass(known, ChannelToolsError):
         return known(response.message, hint=response.hint)
@@ -172,7 +172,7 @@ def from_error_response(response: ErrorResponse) -> ChannelToolsError:
 
 
 def set_request(packages: PackageSet, label: str, *, attested: bool = False) -> SetRequest:
-    """The request that publishes a set under a label; ``attested``: with what attestations lie beside its packages."""
+    """The request that publishes a set under a label; with ``attested``, it includes its packages' attestations."""
     files = tuple(file.ref() for file in sorted(packages.files))
     sidecars = {str(file.key): sidecar_of(file.path) for file in packages.files} if attested else {}
     return SetRequest(
@@ -185,12 +185,12 @@ def set_request(packages: PackageSet, label: str, *, attested: bool = False) -> 
 
 
 def _sidecar_text(path: Path) -> str:
-    """The attestations in a file. Raises IntegrityError as read_sidecar, and for one that is not text."""
+    """The attestations in a file. Raises IntegrityError as read_sidecar does, and if it is not text."""
     try:
         return read_sidecar(path).decode()
     except UnicodeDecodeError as err:
         hint = "attest the package again, or delete the file"
-        raise IntegrityError(f"{path}: holds no attestations: {err}", hint=hint) from None
+        raise IntegrityError(f"{path}: not a file of attestations: {err}", hint=hint) from None
 
 
 def instructions_of(patch: Patch) -> dict[str, object]:

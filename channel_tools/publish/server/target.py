@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Publishing to a channel_tools server: a set is opened, its missing files are sent, the server shows it as a whole.
+"""Publishing to a channel_tools server: a set is opened, its missing files are sent, and it is published as a whole.
 
-Whatever breaks, the set stays open there for a day: the same call finds it by its content and sends only what is still
+After any failure the set stays open there for a day: the same call finds it by its content and sends only what is still
 missing, each file from where it was cut off.
 """
 
@@ -58,13 +58,13 @@ def open_server(address: str, environ: Mapping[str, str]) -> ServerTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerTarget:
-    """A channel on a channel_tools server; see MaintainedTarget for what its methods promise."""
+    """A channel on a channel_tools server; see MaintainedTarget for what its methods guarantee."""
 
     connection: ServerConnection
 
     @property
     def address(self) -> str:
-        """Where clients read label ``main``, without credentials."""
+        """The address of label ``main`` for clients, without credentials."""
         return self.connection.address
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
@@ -72,11 +72,11 @@ class ServerTarget:
         response = self.connection.ask("POST", f"{self._channel}/plan", PlanResponse, set_request(packages, label))
         named = [*response.upload, *response.link, *response.present]
         if sorted(named) != sorted(packages.by_name()):
-            raise NetworkError(f"{self.address}: the server's plan does not name the files that it was asked about")
+            raise NetworkError(f"{self.address}: the server's plan names other files than the request")
         return packages.plan(label, upload=response.upload, link=response.link, present=response.present)
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
-        """Send what is missing and have the set shown in one step."""
+        """Send what is missing and have the set published in one step."""
         started = time.monotonic()
         request = set_request(plan.packages, plan.label, attested=True)
         files = plan.packages.by_name()
@@ -91,31 +91,31 @@ class ServerTarget:
         raise self._stopped(f"publish {plan.packages.name}")
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Have packages of label ``source`` shown under ``label`` as well."""
+        """Have packages of label ``source`` added to ``label``."""
         started = time.monotonic()
         request = PromoteRequest(source=source, label=label, keys=tuple(sorted(set(keys))))
         return self._published(self._changed("promote", request, progress), label, started)
 
     def labels(self) -> list[str]:
-        """The labels that there are and that the token may write to, main first."""
+        """The existing labels that the token may write to, main first."""
         return list(self.connection.ask("GET", f"{self._channel}/labels", LabelsResponse).labels)
 
     def packages(self, label: str) -> tuple[LabelPackage, ...]:
-        """Everything that the label holds, hidden packages too, in order."""
+        """All packages of the label, including hidden ones, sorted."""
         path = f"{self._channel}/labels/{check_label(label)}/packages"
         return self.connection.ask("GET", path, PackagesResponse).packages
 
     def yank(self, keys: tuple[str, ...], *, label: str, reason: str | None) -> None:
-        """Hide packages from new solves; their files stay for lock files. Without a reason, undo that."""
+        """Hide packages from new solves; their files stay for lock files. With ``reason`` None, undo that."""
         self._changed("yank", YankRequest(label=label, keys=keys, reason=reason))
 
     def hotfix(self, patches: Mapping[str, Patch], *, label: str, replace: bool) -> None:
-        """Patch the records of subdirs, on top of earlier patches or (``replace``) in their place."""
+        """Patch the records of subdirs, in addition to earlier patches or (``replace``) instead of them."""
         instructions = {subdir: instructions_of(patch) for subdir, patch in patches.items()}
         self._changed("hotfix", HotfixRequest(label=label, patches=instructions, replace=replace))
 
     def retain(self, rule: Retention, *, label: str, dry_run: bool) -> RetentionPlan:
-        """Hide what is due by ``rule`` and delete what was hidden for long enough; with ``dry_run`` only say so."""
+        """Hide packages as ``rule`` says and delete those hidden long enough; with ``dry_run`` only return the plan."""
         from channel_tools.channel.maintenance import RetentionPlan  # noqa: PLC0415 - imports rattler
 
         request = RetainRequest(
@@ -140,7 +140,7 @@ class ServerTarget:
             run_in_threads(lambda file: self._send(file, job, task), files, threads=_AT_ONCE)
 
     def _send(self, file: PackageFile, job: JobResponse, task: Task) -> None:
-        """Send one file, from where the server has it on, as often as that gets further."""
+        """Send the rest of one file, again after failures as long as the server gets more of it each time."""
         path = f"{self._channel}/sets/{job.id}/files/{file.key}"
         offset, failures = job.missing[str(file.key)], 0
         while True:
@@ -157,11 +157,11 @@ class ServerTarget:
             if received.received > offset:
                 failures = 0
             elif failures == 0:
-                raise NetworkError(f"{self.address}: {file.key} was sent, but the server has no more of it than before")
+                raise NetworkError(f"{self.address}: {file.key} was sent, but the server did not receive more of it")
             offset = received.received
 
     def _send_from(self, offset: int, file: PackageFile, path: str, task: Task) -> Received:
-        """One request with the rest of a file."""
+        """Send the rest of a file in one request."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.size_bytes - offset)}
         if offset:
             headers["Content-Range"] = f"bytes {offset}-{file.size_bytes - 1}/{file.size_bytes}"
@@ -176,17 +176,17 @@ class ServerTarget:
             raise
 
     def _ended(self, job: JobResponse, progress: Progress, what: str) -> JobResponse:
-        """The job when it has come to an end."""
+        """Wait for the job to end; returns its final state."""
         deadline_s = time.monotonic() + _JOB_LIMIT_S
         with progress.task(what, total=None):
             while job.state in {"waiting", "running"}:
                 if time.monotonic() > deadline_s:
-                    raise NetworkError(f"{self.address}: {what} did not end within {_JOB_LIMIT_S / 3600:g} hours")
+                    raise NetworkError(f"{self.address}: {what} did not finish within {_JOB_LIMIT_S / 3600:g} hours")
                 job = self.connection.ask("GET", f"{self._channel}/jobs/{job.id}?wait={_WAIT_S}", JobResponse)
         return job
 
     def _stopped(self, what: str) -> NetworkError:
-        message = f"{self.address}: the server was stopped {_COMMITS} times in the middle of: {what}"
+        message = f"{self.address}: the server was stopped {_COMMITS} times during: {what}"
         return NetworkError(message, hint="run the same command again: what was sent is kept")
 
     def _published(self, report: ReportResponse, label: str, started: float) -> PublishReport:
@@ -199,7 +199,7 @@ class ServerTarget:
         )
 
     def _changed(self, kind: JobKind, request: object, progress: Progress | None = None) -> ReportResponse:
-        """Have a job done that sends no files."""
+        """Have the server run a job that needs no files."""
         for _attempt in range(_COMMITS):
             job = self.connection.ask("POST", f"{self._channel}/{kind}", JobResponse, request)
             job = self._ended(job, progress or SilentProgress(), kind)
@@ -231,7 +231,7 @@ class _ReportedReads:
 
 
 def _check_unchanged(file: PackageFile) -> None:
-    """Raise the better error when it is our file that is not what was announced."""
+    """Raise a more precise error if the local file is not the one that was announced."""
     found = sha256_of_file(file.path)
     if found != file.sha256:
         raise IntegrityError(

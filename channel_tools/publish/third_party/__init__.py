@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Publishing to the servers of others: Artifactory, Anaconda, prefix.dev, quetz, Cloudsmith."""
+"""Publishing to third-party servers: Artifactory, Anaconda, prefix.dev, quetz, Cloudsmith."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The third-party servers: how their addresses look, how rattler-build uploads to them, and what they have already.
+"""The third-party servers: the form of their addresses, how rattler-build uploads to them, and what they have.
 
-A new service is a row of the table here. Keys never stand in an address: they come from the environment variable that
-rattler-build's own command line uses, else from the credentials that rattler keeps. What a server has is read from its
-index, and where that is behind, from the file itself.
+A new service is a row of the table here. Keys are never in an address: they come from the environment variable that
+rattler-build's own command line uses, else from rattler's credentials. What a server has is read from its index, and if
+the index is out of date, from the file itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS = ("api", "read")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceAddress:
-    """A channel on a third-party server: ``api`` is where packages are sent, ``read`` where clients read label main."""
+    """A channel on a third-party server: packages are sent to ``api``; clients read label main at ``read``."""
 
     service: Service
     names: tuple[str, ...]
@@ -45,24 +45,26 @@ class ServiceAddress:
     read: str
 
     def label_address(self, label: str) -> str:
-        """Where clients read the label. Raises UsageError where the service has no labels."""
+        """The label's address for clients. Raises UsageError if the service has no labels."""
         if label == MAIN_LABEL:
             return self.read
         if not self.service.has_labels:
-            message = f"{self.read}: {self.service.name} has no labels, so {label!r} cannot be published to"
-            raise UsageError(message, hint=f"leave --label out, or publish to another channel there for {label!r}")
+            message = (
+                f"{self.read}: {self.service.name} has no labels, so publishing to label {label!r} is not possible"
+            )
+            raise UsageError(message, hint=f"leave out --label, or publish to another channel there for {label!r}")
         return f"{self.read}/label/{label}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """What is particular about one kind of server.
+    """The properties of one kind of server.
 
-    ``form`` is how an address looks, ``api`` where packages are sent (None: the address says it), ``read`` where a
+    ``form`` is the form of an address, ``api`` where packages are sent (None: the address says it), ``read`` where a
     channel is read, with ``{api}`` and the names in the address by number. ``upload`` names the function of
     rattler_build, ``key_argument`` its parameter for the key, ``arguments`` makes the others from address and label.
-    ``variable`` holds the key, ``key_header`` is how it is sent for reading (None: only credentials that rattler keeps
-    are). ``overwrites`` says that an upload replaces a file of that name.
+    ``variable`` is the environment variable with the key, ``key_header`` how the key is sent for reading (None: only
+    rattler's credentials are used). ``overwrites`` says that an upload replaces a file of the same name.
     """
 
     name: str
@@ -137,16 +139,18 @@ SERVICES: Mapping[str, Service] = {
         arguments=lambda address, _label: {"url": address.api, "owner": address.names[0], "repo": address.names[1]},
     ),
 }
-"""By the scheme of their addresses; what is listed here is listed in KINDS of ``publish/target.py``, too."""
+"""By the scheme of their addresses; each must be in KINDS of ``publish/target.py``, too."""
 
 
 def parse_service_address(text: str) -> ServiceAddress:
-    """Take the address of a channel on a third-party server apart. Raises UsageError when it is in no known form."""
+    """Parse the address of a channel on a third-party server. Raises UsageError if it is not in a known form."""
     scheme, _plus, protocol = text.partition("://")[0].lower().partition("+")
     service = SERVICES[scheme]
     parts = parse_address(text, forms=service.form)
     if "@" in parts.netloc:
-        raise UsageError("an address of a server holds no credentials", hint="set the service's key in the environment")
+        raise UsageError(
+            "a server's address must not contain credentials", hint="set the service's key in the environment"
+        )
     if service.api is None:
         return _on_premises(parts, service, protocol, text)
     return _hosted(parts, service, service.api, text)
@@ -155,7 +159,7 @@ def parse_service_address(text: str) -> ServiceAddress:
 def _on_premises(parts: SplitResult, service: Service, protocol: str, text: str) -> ServiceAddress:
     folder, _slash, channel = parts.path.rstrip("/").rpartition("/")
     if not parts.netloc or not channel or parts.query or parts.fragment:
-        raise UsageError(f"{text}: not the address of a channel; expected {service.form}")
+        raise UsageError(f"{text}: not a valid channel address; expected {service.form}")
     api = f"{protocol}://{parts.netloc}{folder}"
     return ServiceAddress(service=service, names=(channel,), api=api, read=service.read.format(channel, api=api))
 
@@ -165,10 +169,10 @@ def _hosted(parts: SplitResult, service: Service, default_api: str, text: str) -
     options = parse_qs(parts.query, keep_blank_values=True)
     expected = service.form.partition("://")[2].count("/") + 1
     if len(names) != expected or parts.fragment or options.keys() - set(_SETTINGS):
-        message = f"{text}: not a valid address of {service.name}; expected {service.form}"
-        raise UsageError(message, hint=f"for a server of your own: {service.form}?api=https://HOST&read=https://HOST")
+        message = f"{text}: not a valid {service.name} address; expected {service.form}"
+        raise UsageError(message, hint=f"for your own server: {service.form}?api=https://HOST&read=https://HOST")
     if any("@" in value for values in options.values() for value in values):
-        raise UsageError("an address of a server holds no credentials", hint=f"set {service.variable}")
+        raise UsageError("a server's address must not contain credentials", hint=f"set {service.variable}")
     api, read = (options[key][-1].rstrip("/") if options.get(key) else None for key in _SETTINGS)
     for address in filter(None, (api, read)):
         parse_address(address, forms="https://HOST")
@@ -183,16 +187,16 @@ _UNAUTHORISED = re.compile(r"\b40[13]\b")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceReader:
-    """Reads a channel of a third-party server with the ``key`` that there is for uploading, or what rattler keeps."""
+    """Reads a channel of a third-party server, with the ``key`` for uploading or rattler's credentials."""
 
     address: ServiceAddress
     key: str | None
     limit_s: float = 300.0
 
     def listed(self, label: str, keys: Iterable[str]) -> dict[str, str | None]:
-        """Those of the names (``subdir/file name``) that the label's index lists, with their sha256 where it says.
+        """Those of the names (``subdir/file name``) that the label's index lists, with their sha256 if it is there.
 
-        A channel without an index lists nothing. Raises NetworkError and ChannelError when it cannot be read.
+        A channel without an index lists nothing. Raises NetworkError or ChannelError if it cannot be read.
         """
         return asyncio.run(self._listed(self.address.label_address(label), sorted(keys)))
 
@@ -217,20 +221,20 @@ class ServiceReader:
                     [channel], [rattler.Subdir(subdir)], names, recursive=False, channel_relations="disabled"
                 )
         except TimeoutError:
-            raise NetworkError(f"{channel}: its index did not arrive in time") from None
+            raise NetworkError(f"{channel}: downloading its index timed out") from None
         except (GatewayError, FetchRepoDataError) as err:
             if _NOT_THERE.search(str(err)):
                 return []
             if _UNAUTHORISED.search(str(err)):
                 hint = f"set {self.address.service.variable}, or: rattler-build auth login"
-                raise NetworkError(f"{channel}: may not be read with these credentials", hint=hint) from None
+                raise NetworkError(f"{channel}: these credentials do not permit reading it", hint=hint) from None
             raise gateway_error(err, channels=[channel]) from None
         return [record for group in groups for record in group]
 
     def sha256_of(self, label: str, key: str) -> str | None:
-        """The sha256 of the file that the server hands out under a name, None when there is none.
+        """The sha256 of the file that the server has under a name, None if there is none.
 
-        Raises NetworkError when it cannot be read.
+        Raises NetworkError if it cannot be read.
         """
         return asyncio.run(self._sha256_of(f"{self.address.label_address(label)}/{key}"))
 
@@ -241,7 +245,7 @@ class ServiceReader:
                 async with asyncio.timeout(self.limit_s):
                     await download_to_path(self._client(), url, path)
             except TimeoutError:
-                raise NetworkError(f"{url}: did not arrive in time") from None
+                raise NetworkError(f"{url}: the download timed out") from None
             except (RuntimeError, OSError) as err:
                 if _NOT_THERE.search(str(err)):
                     return None

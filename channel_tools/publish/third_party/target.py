@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Publishing to third-party servers: Artifactory, Anaconda, prefix.dev, quetz, Cloudsmith.
 
-They take packages one by one and show each as it comes, so a set cannot appear as a whole there. What can be done is
-done: everything is compared beforehand, and no package is sent before its dependencies.
+They accept packages one by one and show each at once, so a set cannot appear as a whole there. Instead, everything is
+compared beforehand, and no package is sent before its dependencies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNREACHED = re.compile(r"error sending request|connection|timed out", re.IGNORE
 
 
 def open_third_party(address: str, environ: Mapping[str, str]) -> ThirdPartyTarget:
-    """The channel on a third-party server that an address names; nothing is contacted. Raises UsageError."""
+    """The target for an address of a third-party server; nothing is contacted. Raises UsageError."""
     parsed = parse_service_address(address)
     key = environ.get(parsed.service.variable) or None
     return ThirdPartyTarget(reader=ServiceReader(address=parsed, key=key))
@@ -47,15 +47,15 @@ def open_third_party(address: str, environ: Mapping[str, str]) -> ThirdPartyTarg
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ThirdPartyTarget:
-    """A channel on a third-party server; see Target, except that readers may see a part of a set while it is sent."""
+    """A channel on a third-party server; like Target, but readers may see a part of a set while it is sent."""
 
     reader: ServiceReader
     upload_s: int = _UPLOAD_S
-    """How long an upload may take beside the time for its bytes."""
+    """How long an upload may take in addition to the time for its bytes."""
 
     @property
     def address(self) -> str:
-        """Where clients read label ``main``."""
+        """The address of label ``main`` for clients."""
         return self.reader.address.read
 
     def plan(self, packages: PackageSet, *, label: str) -> PublishPlan:
@@ -69,13 +69,13 @@ class ThirdPartyTarget:
         return packages.plan(label, upload=missing, link=(), present=[key for key in files if key in listed])
 
     def publish(self, plan: PublishPlan, *, progress: Progress) -> PublishReport:
-        """Send the files one by one, dependencies first; what was taken before an error is skipped next time."""
+        """Send the files one by one, dependencies first; what was accepted before an error is skipped the next time."""
         started = time.monotonic()
         files = dependencies_first(plan.upload)
         if len(files) > 1:
             progress.note(
-                f"{self.reader.address.service.name} shows packages one by one: readers may see a part of the "
-                f"{len(files)} until all are there; none comes before its dependencies"
+                f"{self.reader.address.service.name} publishes packages one by one: readers may see only some of the "
+                f"{len(files)} until all are sent; each is sent after its dependencies"
             )
         with progress.task("uploading packages", total=plan.upload_bytes, unit="bytes") as task:
             for file in files:
@@ -90,10 +90,10 @@ class ThirdPartyTarget:
         )
 
     def promote(self, keys: tuple[str, ...], *, source: str, label: str, progress: Progress) -> PublishReport:
-        """Not possible from here: raises UsageError."""
+        """Not supported: raises UsageError."""
         del keys, progress
-        message = f"{self.address}: packages there cannot be promoted from {source} to {label} from here"
-        raise UsageError(message, hint=f"use what {self.reader.address.service.name} itself offers for that")
+        message = f"{self.address}: channel_tools cannot promote packages there from {source} to {label}"
+        raise UsageError(message, hint=f"use {self.reader.address.service.name}'s own tools for that")
 
     def _send(self, file: PackageFile, label: str) -> None:
         if self.reader.address.service.overwrites and self._is_there(file, label):
@@ -101,20 +101,20 @@ class ThirdPartyTarget:
         error = self._upload(file, label)
         if error is None:
             return
-        # the server may have taken it and said so too late, or an earlier run sent it and the index lags behind
+        # the server may have accepted it and responded too late, or an earlier run sent it and the index lags behind
         if not isinstance(error, UsageError) and self._is_there(file, label):
             return
         raise error
 
     def _is_there(self, file: PackageFile, label: str) -> bool:
-        """Whether the server hands out these bytes under the name. Raises ChannelError when it has others."""
+        """Whether the server has these bytes under the name. Raises ChannelError if it has others."""
         found = self.reader.sha256_of(label, str(file.key))
         if found is not None and found != file.sha256:
             raise self._other_bytes(file, label, found)
         return found is not None
 
     def _upload(self, file: PackageFile, label: str) -> ChannelToolsError | None:
-        """Let a process send the file; returns what is wrong."""
+        """Send the file in a separate process; returns the error, None if it succeeded."""
         service = self.reader.address.service
         arguments = service.arguments(self.reader.address, label)
         if self.reader.key is not None:
@@ -128,18 +128,18 @@ class ThirdPartyTarget:
             return None if said is None else self._error(file, said)
         where = f"{self.reader.address.api}: {file.file_name}"
         if done.returncode == -signal.SIGALRM:
-            return NetworkError(f"{where} was not taken within {limit_s} s", hint="run the same command again")
+            return NetworkError(f"{where} was not accepted within {limit_s} s", hint="run the same command again")
         message = f"{where}: the upload ended with status {done.returncode}"
         return NetworkError(message, hint="run the same command again")
 
     def _error(self, file: PackageFile, said: str) -> ChannelToolsError:
-        """What the engine's words mean; a key never stands in the message."""
+        """The error for the engine's message; it never contains a key."""
         service = self.reader.address.service
         words = one_line(ValueError(said))
         if self.reader.key:
             words = words.replace(self.reader.key, "***")
         where = f"{self.reader.address.api}: {file.file_name}"
-        hint = f"set {service.variable}, or keep the key with: rattler-build auth login"
+        hint = f"set {service.variable}, or store the key with: rattler-build auth login"
         found = _STATUS.search(words)
         if _NO_KEY.search(words):
             return UsageError(f"{self.reader.address.api}: no key for uploading to {service.name}", hint=hint)
@@ -147,17 +147,17 @@ class ThirdPartyTarget:
             return NetworkError(f"{where}: the key may not upload there (HTTP {found[1]})", hint=hint)
         if _UNREACHED.search(words):
             return NetworkError(f"{where}: the server cannot be reached", hint="check the address and the network")
-        hint = f"check channel and key ({service.variable}); what was taken is skipped when you run it again"
-        return NetworkError(f"{where} was not taken by {service.name}: {words[:_MESSAGE_CHARACTERS]}", hint=hint)
+        hint = f"check channel and key ({service.variable}); what was accepted is skipped when you run it again"
+        return NetworkError(f"{where} was not accepted by {service.name}: {words[:_MESSAGE_CHARACTERS]}", hint=hint)
 
     def _other_bytes(self, file: PackageFile, label: str, found: str | None) -> ChannelError:
         return other_bytes(f"{self.reader.address.label_address(label)}/{file.key}", found or "unknown", file.sha256)
 
 
 def dependencies_first(files: Sequence[PackageFile]) -> list[PackageFile]:
-    """The files, each after those of the set that it depends on as far as they do not depend on each other.
+    """The files, each after its dependencies in the set, except where dependencies are circular.
 
-    All are read in full first. Raises IntegrityError for one that is damaged or not the one that was planned.
+    All are read completely first. Raises IntegrityError for one that is damaged or not the planned one.
     """
     by_name: dict[str, list[PackageFile]] = {}
     dependencies: dict[PackageFile, tuple[str, ...]] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m channel_tools.publish.third_party.worker``: one upload, asked for as JSON on its input.
+"""``python -m channel_tools.publish.third_party.worker``: makes one upload, given as JSON on standard input.
 
-A process of its own, since the engine holds the interpreter's lock and has no limit of time. The key comes through the
-input, so that no process list shows it; a signal that nothing can hold up ends the upload when its time is over.
+It is a separate process, since the engine holds the interpreter's lock and has no time limit. The key is passed on
+standard input, so that no process list shows it; a signal that cannot be blocked ends the upload when its time is over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UploadArguments = dict[str, str | list[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UploadJob:
-    """Which function of rattler_build to call with what, and for how long at most."""
+    """Which function of rattler_build to call, its arguments, and the time limit."""
 
     function: str
     path: str
@@ -28,14 +28,14 @@ class UploadJob:
 
 
 def main() -> None:
-    """Do what the input asks for; prints what the engine said was wrong, null when the upload was taken."""
+    """Make the upload; prints the engine's error message, null if it succeeded."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=UploadJob)
-    signal.alarm(job.limit_s)  # its default action ends the process, whatever the engine does
+    signal.alarm(job.limit_s)  # its default action ends the process, whatever the engine is doing
     sys.stdout.buffer.write(msgspec.json.encode(_upload(job)))
 
 
 def _upload(job: UploadJob) -> str | None:
-    from rattler_build import upload  # noqa: PLC0415 - after the limit of time was set
+    from rattler_build import upload  # noqa: PLC0415 - after the time limit was set
 
     try:
         getattr(upload, job.function)([job.path], **job.arguments)
@@ -47,4 +47,4 @@ def _upload(job: UploadJob) -> str | None:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    os._exit(0)  # the engine's runtime threads crash the interpreter's exit now and then
+    os._exit(0)  # the engine's runtime threads sometimes crash the interpreter at exit

@@ -184,7 +184,7 @@ def test_a_package_that_is_deleted_while_it_is_promoted_is_an_error(
         return add(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(BucketTarget, "_add", retained_before)
-    with pytest.raises(ChannelError, match=f"{ONE}: was deleted while it was promoted to main"):
+    with pytest.raises(ChannelError, match=f"{ONE}: was deleted while it was being promoted to main"):
         target.promote((ONE,), source="testing", label="main", progress=SilentProgress())
     assert listed(store) == []
 
@@ -197,7 +197,7 @@ def test_a_store_that_ignores_conditions_is_refused(
         return "written"
 
     monkeypatch.setattr(MemoryStore, "put", always)
-    with pytest.raises(ChannelError, match="memory://toys: the server does not heed conditional writes"):
+    with pytest.raises(ChannelError, match="memory://toys: the server ignores the conditions of conditional writes"):
         publish(target, make_set([make_conda(tmp_path, "one")]))
     assert list(store.objects) == ["chan/.channel_tools/writer.json"]
 
@@ -338,7 +338,7 @@ def test_attestations_that_are_written_again_meanwhile_do_not_get_the_earlier_on
 
     with monkeypatch.context() as patched:
         patched.setattr(target_module, "checked_row", checked_then_signed)
-        with pytest.raises(IntegrityError, match="was written again"):
+        with pytest.raises(IntegrityError, match="changed while its package was being published"):
             publish(target, make_set([one]))
     publish(target, make_set([one]))
     assert store.objects[f"chan/{ONE}.sigs"][0] == b"[{}, {}]"
@@ -371,7 +371,7 @@ def test_a_label_with_a_page_keeps_it_in_step(target: BucketTarget, store: Memor
 def test_the_page_of_a_damaged_bucket_says_so_and_one_of_others_stays(
     target: BucketTarget, store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(UsageError, match="memory://toys/chan/: no channel here"), target.paged("main"):
+    with pytest.raises(UsageError, match="memory://toys/chan/: there is no channel here"), target.paged("main"):
         pass
     publish(target, make_set([make_conda(tmp_path, "toy", about=own("1"))]))
     store.put("chan/index.html", b"mine", served=Served(), replaces=None)
@@ -383,5 +383,5 @@ def test_the_page_of_a_damaged_bucket_says_so_and_one_of_others_stays(
     store.delete(["chan/index.html", "chan/linux-64/toy-1.0-0.conda"])
     with target.paged("main") as channel:
         add_page(channel)
-    assert "memory://toys/chan/linux-64/toy-1.0-0.conda: is gone" in caplog.text
+    assert "memory://toys/chan/linux-64/toy-1.0-0.conda: is missing" in caplog.text
     assert b"is damaged or missing" in store.objects["chan/page/build/linux-64/toy-1.0-0.html"][0]

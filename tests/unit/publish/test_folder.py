@@ -127,7 +127,7 @@ def test_promoting_what_a_label_does_not_list_is_refused(target: FolderTarget, m
 def test_other_bytes_under_a_name_of_any_label_are_refused(target: FolderTarget, made: Path, label: str) -> None:
     publish(target, make_set([make_conda(made / "1", "toy", files={"a": b"1"})]), label)
     other = make_set([make_conda(made / "2", "toy", files={"a": b"2"}), make_conda(made / "2", "more")])
-    with pytest.raises(ChannelError, match="holds other bytes under this name"):
+    with pytest.raises(ChannelError, match="has other bytes under this name"):
         target.plan(other, label="main")
     assert not (target.root / "linux-64" / "more-1.0-0.conda").exists()
 
@@ -135,7 +135,7 @@ def test_other_bytes_under_a_name_of_any_label_are_refused(target: FolderTarget,
 def test_a_name_taken_by_another_publisher_after_planning_is_refused(target: FolderTarget, made: Path) -> None:
     plan = target.plan(make_set([make_conda(made / "1", "toy", files={"a": b"1"})]), label="main")
     publish(target, make_set([make_conda(made / "2", "toy", files={"a": b"2"})]), "testing")
-    with pytest.raises(ChannelError, match="holds other bytes under this name"):
+    with pytest.raises(ChannelError, match="has other bytes under this name"):
         target.publish(plan, progress=SilentProgress())
 
 

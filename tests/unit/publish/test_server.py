@@ -75,8 +75,11 @@ def job(state: str, **more: object) -> dict[str, object]:
         ((200, {}, b"<html>"), "not a channel_tools server"),
         ((200, {}, b'{"upload": 5}'), "not a channel_tools server"),
         ((404, {}, b"not found"), "HTTP status 404"),
-        (said({"upload": [], "link": [], "present": []}), "does not name the files"),
-        (said({"upload": ["linux-64/other-1-0.conda"], "link": [], "present": []}), "does not name the files"),
+        (said({"upload": [], "link": [], "present": []}), "names other files than the request"),
+        (
+            said({"upload": ["linux-64/other-1-0.conda"], "link": [], "present": []}),
+            "names other files than the request",
+        ),
     ],
     ids=["breaks-off", "busy", "page", "nonsense", "no-such", "empty", "other-files"],
 )
@@ -148,7 +151,7 @@ def test_errors_of_the_server_come_as_what_they_are(
     assert caught.value.hint == "what to do"
 
 
-@pytest.mark.parametrize(("status", "words"), [(401, "the token is not valid"), (403, "may read there and not write")])
+@pytest.mark.parametrize(("status", "words"), [(401, "the token is not valid"), (403, "may only read there")])
 def test_refusals_say_what_to_do(packages: PackageSet, status: int, words: str) -> None:
     with strange(lambda _asked: told("UsageError", status)) as server, pytest.raises(UsageError, match=words) as caught:
         server.target().plan(packages, label="main")

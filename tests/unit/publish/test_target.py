@@ -19,7 +19,7 @@ def test_a_path_and_its_file_address_are_the_same_target(tmp_path: Path) -> None
 
 
 def test_an_unknown_scheme_is_answered_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match="begin with gopher://") as caught:
+    with pytest.raises(UsageError, match="publishing to gopher:// addresses is not supported") as caught:
         open_target("gopher://host/x", environ={})
     assert "file://" in str(caught.value.hint)
 

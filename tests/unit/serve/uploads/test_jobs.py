@@ -152,5 +152,5 @@ def test_attestations_that_no_client_could_read_are_refused(
 def test_attestations_that_are_no_text_are_not_sent(tmp_path: Path) -> None:
     package = make_conda(tmp_path, "toy")
     write_sidecar(package, b"\xff\xfe[]")
-    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda\.sigs: holds no attestations"):
+    with pytest.raises(IntegrityError, match=r"toy-1\.0-0\.conda\.sigs: not a file of attestations"):
         set_request(make_set([package]), "main", attested=True)
