@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The mirror stage: signed bundles that carry a stack to places without a network, and their import there."""
+"""The mirror stage: signed bundles that carry a stack to sites without a network, and their import there."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A bundle as it lies there, folder or tar file: names, sizes and streams. Nothing here is trusted or judged yet.
+"""A bundle on disk, as a folder or tar file: names, sizes and streams. Nothing is trusted or verified here.
 
-As a tar file it is plain, since what it holds is compressed. The reader takes headers of plain files only, and GNU's
-for names that are too long for one, and walks them itself: so no member can climb out, stand for another, or make the
-reader allocate more than a few blocks.
+The tar file is uncompressed, since its members are compressed. The reader accepts only headers of regular files, and
+GNU's for names that are too long for one, and parses them itself: so no member can escape the folder, replace another,
+or make the reader allocate more than a few blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOO_LARGE_HINT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleReader:
-    """A bundle's files by their path in it; ``offsets`` are where they begin in a tar file, None for a folder."""
+    """A bundle's files by their path in it; ``offsets`` are where they start in a tar file, None for a folder."""
 
     path: Path
     sizes: Mapping[str, int]
@@ -47,7 +47,7 @@ class BundleReader:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One file as a stream; links are not followed. Raises BundleRejectedError when it cannot be opened."""
+        """One file as a stream; links are not followed. Raises BundleRejectedError if it cannot be opened."""
         if self.offsets is not None:
             with self.path.open("rb", buffering=0) as stream:
                 yield io.BufferedReader(Window(stream, self.offsets[name], self.sizes[name]))
@@ -60,7 +60,7 @@ class BundleReader:
             yield stream
 
     def read(self, stream: IO[bytes], amount: int) -> bytes:
-        """At most ``amount`` bytes of an opened file. Raises BundleRejectedError when the medium fails."""
+        """At most ``amount`` bytes of an opened file. Raises BundleRejectedError if the medium fails."""
         try:
             return stream.read(amount)
         except OSError as err:
@@ -73,7 +73,7 @@ def bundle_damaged(where: Path, what: str) -> BundleRejectedError:
 
 
 def open_bundle(path: Path) -> BundleReader:
-    """The bundle at ``path``. Raises UsageError when none is there, BundleRejectedError for what no bundle may hold."""
+    """The bundle at ``path``. Raises UsageError if there is none, BundleRejectedError if it has forbidden files."""
     if path.is_dir():
         reader = BundleReader(path=path, sizes=dict(_walk(path)))
     elif path.is_file():
@@ -99,17 +99,17 @@ def _walk(folder: Path) -> Iterator[tuple[str, int]]:
                 if stat.S_ISDIR(status.st_mode):
                     waiting.append(name + "/")
                 elif not stat.S_ISREG(status.st_mode):
-                    message = f"{folder / name}: not a plain file; a bundle holds only plain files"
+                    message = f"{folder / name}: not a regular file; a bundle may contain only regular files"
                     raise BundleRejectedError("unsafe", message)
                 elif not is_safe_path(name):
-                    raise BundleRejectedError("added", f"{folder / name}: no bundle holds a file of this name")
+                    raise BundleRejectedError("added", f"{folder / name}: a bundle cannot contain a file of this name")
                 else:
                     yield name, status.st_size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """Where the bytes of a file lie in a tar file."""
+    """The position of a file's bytes in a tar file."""
 
     offset: int
     size_bytes: int
@@ -118,7 +118,7 @@ class Member:
 def write_members(
     destination: IO[bytes], members: Iterable[tuple[str, Path]], *, executable_bits: bool = False
 ) -> None:
-    """Write files, given as ``(path, file)``, to a tar file one after the other; the same files give the same bytes."""
+    """Write files, given as ``(path, file)``, to a tar file in this order; the same files give the same bytes."""
     for name, path in members:
         with path.open("rb") as stream:
             size_bytes = path.stat().st_size
@@ -135,23 +135,23 @@ def _header(name: str, size_bytes: int, *, mode: int) -> bytes:
     if size_bytes < _OCTAL_LIMIT:
         try:
             return info.tobuf(tarfile.USTAR_FORMAT)
-        except ValueError:  # its name is too long for the format of the standard
+        except ValueError:  # its name is too long for the standard format
             pass
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
 def read_members(file: Path) -> dict[str, Member]:
-    """The files in a tar file, by path. Raises BundleRejectedError for anything but plain, complete, safe members."""
+    """The files in a tar file, by path. Raises BundleRejectedError unless all are regular, complete and safe."""
     found: dict[str, Member] = {}
     with file.open("rb") as stream:
         size_bytes = stream.seek(0, 2)
         for info, offset in _headers(stream, file, size_bytes):
             if info.type not in _PLAIN:
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a plain file")
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is not a regular file")
             if not is_safe_path(info.name):
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} may not have this name")
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} has a name that is not allowed")
             if info.name in found:
-                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} is there twice")
+                raise BundleRejectedError("unsafe", f"{file}: member {info.name!r} occurs twice")
             if offset + info.size > size_bytes:
                 raise bundle_damaged(file, f"ends within {info.name}: it is cut short")
             found[info.name] = Member(offset=offset, size_bytes=info.size)
@@ -159,7 +159,7 @@ def read_members(file: Path) -> dict[str, Member]:
 
 
 def _headers(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[tarfile.TarInfo, int]]:
-    """Members, long names resolved, with the places of their bytes."""
+    """Members, with long names resolved, and the positions of their bytes."""
     long_name = None
     for info, offset in _blocks(stream, file, size_bytes):
         if info.type == tarfile.GNUTYPE_LONGNAME and long_name is None and info.size <= _NAME_LIMIT_BYTES:
@@ -193,28 +193,28 @@ def _blocks(stream: IO[bytes], file: Path, size_bytes: int) -> Iterator[tuple[ta
 
 
 def _check_end(stream: IO[bytes], file: Path) -> None:
-    """Nothing may follow the end mark: it would be in the file, but in no list."""
+    """Raise BundleRejectedError if anything follows the end mark, since it would not be in any list."""
     while chunk := stream.read(1 << 20):
         if chunk.strip(b"\0"):
-            raise BundleRejectedError("added", f"{file}: there are bytes behind the end of the archive")
+            raise BundleRejectedError("added", f"{file}: there are bytes after the end of the archive")
 
 
 @contextlib.contextmanager
 def unusable_reported(place: Path) -> Iterator[None]:
-    """Turn the operating system's errors of writing at ``place`` into a UsageError, but for a full disk."""
+    """Turn the operating system's errors in writing to ``place`` into a UsageError, except for a full disk."""
     try:
         yield
     except OSError as err:
         if err.errno in {errno.ENOSPC, errno.EDQUOT} or err.errno is None:
             raise
         message = f"{err.filename or place}: cannot be written: {err.strerror}"
-        hint = _TOO_LARGE_HINT if err.errno == errno.EFBIG else f"choose another place than {place}, or fix that one"
+        hint = _TOO_LARGE_HINT if err.errno == errno.EFBIG else f"make {place} writable, or choose another place"
         raise UsageError(message, hint=hint) from err
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:
-    """Raise DiskFullError unless ``needed_bytes`` fit into the file system of ``folder``."""
+    """Raise DiskFullError unless the file system of ``folder`` has ``needed_bytes`` free."""
     free = shutil.disk_usage(folder).free
     if free < needed_bytes + _RESERVE_BYTES:
-        message = f"{folder.parent}: {needed_bytes} bytes are needed there, {free} are free; nothing was written"
+        message = f"{folder.parent}: needs {needed_bytes} bytes, but only {free} are free; nothing was written"
         raise DiskFullError(message, hint="free space there, or choose another place")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a bundle consists of: where its files lie, what its JSON files say, and the faults for which one is rejected.
+"""The format of a bundle: where its files are, what its JSON files contain, and the faults for which it is rejected.
 
 A bundle is a TUF repository in a folder or a tar file: every path below is a target, named and hashed by signed
-metadata, so that nothing about it needs to be believed. Versions grow by one with every bundle that a key folder signs.
+metadata, so nothing about it has to be trusted. Versions grow by one with every bundle that a key folder signs.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ VENV = "venv"
 
 STATE_FOLDER = ".mirror"
 RECEIVED = "received.json"
-"""Where an importing site keeps what it trusts and has, and the list of the latter."""
+"""The folder in which an importing site keeps its trusted metadata and the list of the files that it has."""
 
 TRUSTED_FILES = ("root.json", "timestamp.json", "snapshot.json", "targets.json")
-"""The metadata of the last bundle that an importing site keeps, in the order in which the TUF client reads it."""
+"""The metadata of the last bundle, kept by an importing site, in the order in which the TUF client reads it."""
 
 
 Fault = Literal[
@@ -60,13 +60,13 @@ Fault = Literal[
 ]
 
 COPY_AGAIN = "copy the bundle again from where it was made, or make it again there"
-_INSTALL_NEWER = "install the channel_tools that the bundle holds: python bootstrap.py in it"
+_INSTALL_NEWER = "install the channel_tools that is in the bundle with the bundle's bootstrap.py"
 _PATH = re.compile(r"[A-Za-z0-9_.+!~@=-]+(?:/[A-Za-z0-9_.+!~@=-]+)*")
 _PATH_LIMIT = 400
 
 
 class BundleRejectedError(IntegrityError):
-    """A bundle that must not be imported; ``fault`` says in which way it is not what was signed."""
+    """A bundle that must not be imported; ``fault`` says in which way it differs from what was signed."""
 
     def __init__(self, fault: Fault, message: str, *, hint: str | None = None) -> None:
         super().__init__(f"{fault}: {message}", hint=hint)
@@ -75,7 +75,7 @@ class BundleRejectedError(IntegrityError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleFile:
-    """A file of a bundle, as its signed list names it; ``path`` is relative to the bundle, with slashes."""
+    """A file of a bundle, as in its signed list; ``path`` is relative to the bundle, with slashes."""
 
     path: str
     size_bytes: int
@@ -84,11 +84,11 @@ class BundleFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleChannel:
-    """A channel that a bundle holds a part of.
+    """A channel of which a bundle has a part.
 
     ``name`` is its folder under ``channels/``, ``address`` where the part comes from (without credentials). ``own``
-    says that it is ours. ``removed`` are packages (``subdir/file name``) that its index does not list any more, though
-    lock files name them.
+    says that it is ours. ``removed`` are packages (``subdir/file name``) that its index no longer lists, though lock
+    files name them.
     """
 
     name: str
@@ -99,7 +99,7 @@ class BundleChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolWheels:
-    """This program as wheels: its version, and the Pythons (``3.12``) and machines (``x86_64``) that they fit."""
+    """This program as wheels: its version, and the Pythons (``3.12``) and machines (``x86_64``) that they support."""
 
     version: str
     pythons: tuple[str, ...]
@@ -108,9 +108,9 @@ class ToolWheels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """bundle.json: what a bundle is for.
+    """The content of bundle.json: what the bundle is for.
 
-    ``since`` is the version that the importing site was taken to have (None: the bundle is complete), ``omitted`` are
+    ``since`` is the version that the importing site was assumed to have (None: the bundle is complete), ``omitted`` are
     targets that are therefore not in it.
     """
 
@@ -130,7 +130,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Received:
-    """received.json: the files that an importing site has, by target path to sha256. It may be carried back."""
+    """received.json: the sha256 of the files that an importing site has, by target path. It may be brought back."""
 
     version: int
     root_sha256: str
@@ -149,19 +149,19 @@ class _Schema(msgspec.Struct):
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a path may name a file of a bundle: relative, in plain characters, without dots as parts."""
+    """Whether a path is allowed in a bundle: relative, with plain characters, without ``.`` or ``..`` as parts."""
     if len(path) > _PATH_LIMIT or not _PATH.fullmatch(path):
         return False
     return all(part.strip(".") for part in path.split("/"))
 
 
 def channel_path(channel: str, file: str | PackageKey) -> str:
-    """Where a bundle holds a file (``subdir/name``) of one of its channels."""
+    """The path in a bundle of a file (``subdir/name``) of one of its channels."""
     return f"{CHANNELS_FOLDER}/{channel}/{file}"
 
 
 def package_at(path: str, channel: str | None = None) -> PackageKey | None:
-    """The package of ``channel`` (None: of any) that lies at a path of a bundle; None for any other file."""
+    """The package of ``channel`` (None: of any) at a path of a bundle; None for any other file."""
     top, _, rest = path.partition("/")
     name, _, key = rest.partition("/")
     if top != CHANNELS_FOLDER or channel not in {None, name} or not key.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)):
@@ -173,12 +173,12 @@ def package_at(path: str, channel: str | None = None) -> PackageKey | None:
 
 
 def lock_path(stack: str) -> str:
-    """Where a bundle holds the lock of a stack."""
+    """The path in a bundle of a stack's lock."""
     return f"{LOCKS_FOLDER}/{stack}.json"
 
 
 def sha256_of(content: bytes) -> str:
-    """In hexadecimal."""
+    """The sha256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -193,7 +193,7 @@ def decode_lock(content: bytes, *, where: str) -> Lock:
 
 
 def decode_manifest(content: bytes, *, where: str) -> Manifest:
-    """What a bundle.json says. Raises BundleRejectedError."""
+    """Parse a bundle.json. Raises BundleRejectedError."""
     return _decode(content, Manifest, where)
 
 
@@ -214,8 +214,8 @@ def encode_received(received: Received) -> bytes:
 
 
 def read_received(path: Path) -> Received:
-    """The list in a received.json. Raises ConfigError when it cannot be read or has a newer schema."""
-    hint = f"take {RECEIVED} from the importing site's folder {STATE_FOLDER}, or the last bundle itself"
+    """The list in a received.json. Raises ConfigError if it cannot be read or has a newer schema."""
+    hint = f"give {RECEIVED} from the importing site's folder {STATE_FOLDER}, or the last bundle itself"
     try:
         received = decode_json(path.read_bytes(), Received)
     except (OSError, msgspec.MsgspecError) as err:

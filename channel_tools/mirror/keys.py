@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The key folder: who signs bundles, the chain of root metadata that says so, and changing keys.
+"""The key folder: the keys that sign bundles, the chain of root metadata that names them, and changing keys.
 
-Root keys sign only root metadata, so they can lie on media that are in no machine; the other three sign every bundle.
-A private key is its own file, ``private/ROLE-KEYID.pem`` (PKCS 8, mode 0600, with a passphrase when one is given), and
-may be anywhere when a command names the file. The number of the last bundle is kept here, so that none is given twice.
+Root keys sign only root metadata, so they can be kept offline; the other three keys sign every bundle. Each private key
+is a separate file, ``private/ROLE-KEYID.pem`` (PKCS 8, mode 0600, with a passphrase if one is given), or any other file
+that a command names. The number of the last bundle is kept here, so that no number is used twice.
 
 Each new root metadata is signed by the old root keys and by the new ones; importing sites follow that chain, so they
-need a fingerprint only once. Where the root keys of several people are needed, the new metadata waits in
+need a fingerprint only once. If the root keys of several people are required, the new metadata waits in
 ``pending.root.json`` until enough of them have signed it.
 """
 
@@ -42,13 +42,13 @@ ROLES: tuple[Role, ...] = ("root", "targets", "snapshot", "timestamp")
 SETTINGS = "keys.json"
 _SCHEMA = 1
 DEFAULT_EXPIRY_DAYS: dict[Role, int] = {"root": 1095, "targets": 180, "snapshot": 180, "timestamp": 180}
-"""Long enough for a medium to travel and be imported; an importing site rejects what is older as frozen."""
+"""Long enough for a medium to be delivered and imported; an importing site rejects older metadata as frozen."""
 _ROOT_KEYS_AT_MOST = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeySettings:
-    """keys.json: for how many days metadata of each role counts, and the number of the last bundle."""
+    """keys.json: for how many days the metadata of each role is valid, and the number of the last bundle."""
 
     expiry_days: dict[Role, int]
     issued: int = 0
@@ -63,28 +63,28 @@ class KeyFolder:
 
     @property
     def metadata(self) -> Path:
-        """``N.root.json``, from 1 on without gaps."""
+        """The folder with ``N.root.json``, from 1 on without gaps."""
         return self.path / "metadata"
 
     @property
     def private(self) -> Path:
-        """Where private keys are looked for unless a command names their files."""
+        """The folder for private keys, unless a command names their files."""
         return self.path / "private"
 
     @property
     def pending(self) -> Path:
-        """New root metadata that still lacks signatures."""
+        """The file for new root metadata that still lacks signatures."""
         return self.path / "pending.root.json"
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder against other commands that would sign or rotate."""
+        """Lock the folder against other commands that sign or rotate."""
         return exclusive_lock(self.path / ".lock", what=f"the key folder {self.path}")
 
     def root_files(self) -> list[Path]:
-        """The chain of root metadata, oldest first. Raises UsageError where there is none, ConfigError for a gap."""
+        """The chain of root metadata, oldest first. Raises UsageError if there is none, ConfigError for a gap."""
         found = {int(path.name.partition(".")[0]): path for path in self.metadata.glob("*.root.json")}
         if not found:
-            hint = "channel_tools mirror keys create makes it; --keys names another"
+            hint = "make it with channel_tools mirror keys create, or give another with --keys"
             raise UsageError(f"{self.path}: not a key folder: metadata/1.root.json is missing", hint=hint)
         if sorted(found) != list(range(1, len(found) + 1)):
             message = f"has the versions {', '.join(map(str, sorted(found)))}; expected all from 1 to {len(found)}"
@@ -92,15 +92,13 @@ class KeyFolder:
         return [found[version] for version in sorted(found)]
 
     def root(self) -> Metadata[Root]:
-        """The newest root metadata. Raises as root_files, ConfigError for a file that is not root metadata."""
+        """The newest root metadata. Raises as root_files, and ConfigError for a file that is not root metadata."""
         return read_root(self.root_files()[-1])
 
     def settings(self) -> KeySettings:
-        """keys.json. Raises ConfigError when it is missing, damaged or of another schema."""
+        """Read keys.json. Raises ConfigError if it is missing, damaged or has another schema."""
         path = self.path / SETTINGS
-        hint = (
-            "restore the folder from a copy; a lost number of the last bundle stands in the last bundle's bundle.json"
-        )
+        hint = "restore the folder from a copy; the number of the last bundle is also in that bundle's bundle.json"
         try:
             settings = decode_json(path.read_bytes(), KeySettings)
         except (OSError, msgspec.DecodeError) as err:
@@ -116,9 +114,9 @@ class KeyFolder:
         write_bytes_atomically(self.path / SETTINGS, content + b"\n")
 
     def take_version(self) -> int:
-        """The number of the next bundle, never given again. Raises ChannelError while another command holds the folder.
+        """Take the number of the next bundle, once. Raises ChannelError while another command has locked the folder.
 
-        It is taken before anything is signed, so that two different bundles never carry the same one.
+        It is taken before anything is signed, so that two different bundles never have the same number.
         """
         with self.locked():
             settings = self.settings()
@@ -128,7 +126,7 @@ class KeyFolder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signing:
-    """With what a bundle is signed, and when."""
+    """The keys that sign a bundle, and the time."""
 
     folder: KeyFolder
     keys: Mapping[Role, Sequence[CryptoSigner]]
@@ -136,7 +134,7 @@ class Signing:
     now: datetime
 
     def expires(self, role: Role) -> datetime:
-        """When metadata of the role that is signed now expires."""
+        """When metadata of the role expires if it is signed now."""
         return expiry(self.now, self.expiry_days[role])
 
     @property
@@ -146,19 +144,19 @@ class Signing:
 
 
 def expiry(now: datetime, days: int) -> datetime:
-    """When metadata that is signed now expires, to the second as TUF has it.
+    """When metadata that is signed now expires, to the second, as in TUF.
 
-    Raises UsageError for more days than a date has room for.
+    Raises UsageError for more days than a date can express.
     """
     try:
         return (now + timedelta(days=days)).replace(microsecond=0)
     except OverflowError:
-        message = f"metadata cannot count for {days} days: its last day would be after the year {MAXYEAR}"
-        raise UsageError(message, hint="give fewer with --expires-days or --root-expires-days") from None
+        message = f"metadata cannot be valid for {days} days: it would expire after the year {MAXYEAR}"
+        raise UsageError(message, hint="give fewer days with --expires-days or --root-expires-days") from None
 
 
 def check_expiry_days(now: datetime, days: Mapping[Role, int]) -> None:
-    """Raise UsageError as expiry does, for any role: to be called before anything is written."""
+    """Raise UsageError as expiry does, for any role; call it before anything is written."""
     for role in ROLES:
         expiry(now, days[role])
 
@@ -177,22 +175,24 @@ def open_signing(folder: KeyFolder, *, passphrase: bytes | None, expires_days: i
 
 
 def read_root(path: Path) -> Metadata[Root]:
-    """Root metadata from a file, its signatures unverified. Raises ConfigError for anything else."""
+    """Root metadata from a file, with signatures unverified. Raises ConfigError for anything else."""
     try:
         return Metadata[Root].from_bytes(path.read_bytes())
     except (OSError, DeserializationError, RepositoryError, ValueError) as err:
-        raise ConfigError(f"is not root metadata: {err}", path=path, hint="restore the file from a copy") from None
+        raise ConfigError(
+            f"is not valid root metadata: {err}", path=path, hint="restore the file from a copy"
+        ) from None
 
 
 def fingerprint(path: Path) -> str:
-    """The sha256 of a root metadata file, which importing sites get by another way than the bundle."""
+    """The sha256 of a root metadata file, which importing sites get separately from the bundle."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def signing_keys(folder: KeyFolder, *, passphrase: bytes | None) -> dict[Role, list[CryptoSigner]]:
-    """The keys that sign bundles, for each role but root as many as it needs.
+    """The keys that sign bundles: for each role except root, as many as it needs.
 
-    Raises UsageError when keys are not at hand, and as load_key.
+    Raises UsageError if keys are missing, and as load_key.
     """
     root = folder.root().signed
     found: dict[Role, list[CryptoSigner]] = {}
@@ -200,7 +200,9 @@ def signing_keys(folder: KeyFolder, *, passphrase: bytes | None) -> dict[Role, l
         paths = [folder.private / f"{role}-{keyid[:SHORT]}.pem" for keyid in root.roles[role].keyids]
         found[role] = [load_key(path, passphrase) for path in paths if path.is_file()]
         if len(found[role]) < root.roles[role].threshold:
-            message = f"{folder.private}: {len(found[role])} of {root.roles[role].threshold} {role} keys are there"
+            message = (
+                f"{folder.private}: has {len(found[role])} of the {root.roles[role].threshold} required {role} keys"
+            )
             hint = "put the key's file back, or give the role a new key: channel_tools mirror keys rotate"
             raise UsageError(message, hint=hint)
     return found
@@ -208,7 +210,7 @@ def signing_keys(folder: KeyFolder, *, passphrase: bytes | None) -> dict[Role, l
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RootState:
-    """The root metadata in force, and what a pending one lacks (None: there is none)."""
+    """The current root metadata, and what a pending one lacks (None: there is none)."""
 
     version: int
     fingerprint: str
@@ -230,13 +232,13 @@ def create_keys(
 ) -> KeyFolder:
     """Make a key folder with ``root_keys`` root keys, of which ``threshold`` must sign, and a key per other role.
 
-    The folder appears whole. Raises UsageError when something is there, for too many keys, for a threshold that cannot
-    be met, and as expiry.
+    The folder appears atomically. Raises UsageError if it exists, for too many keys, for a threshold that cannot be
+    met, and as expiry.
     """
     _check_counts(threshold, root_keys)
     if path.exists():
-        hint = "channel_tools mirror keys rotate changes keys; --keys names another folder"
-        raise UsageError(f"{path}: exists already; keys are never overwritten", hint=hint)
+        hint = "change keys with channel_tools mirror keys rotate, or give another folder with --keys"
+        raise UsageError(f"{path}: already exists; keys are never overwritten", hint=hint)
     days = {**DEFAULT_EXPIRY_DAYS, **expiry_days}
     check_expiry_days(now, days)
     with atomic_path(path, clear_abandoned=True) as temporary:  # which would be private keys
@@ -255,15 +257,20 @@ def create_keys(
 
 def _check_counts(threshold: int, root_keys: int) -> None:
     if root_keys > _ROOT_KEYS_AT_MOST:
-        raise UsageError(f"{root_keys} root keys: more than {_ROOT_KEYS_AT_MOST}", hint="make one for each who signs")
+        raise UsageError(
+            f"{root_keys} root keys are too many; expected at most {_ROOT_KEYS_AT_MOST}",
+            hint="make one per person who signs",
+        )
     if not 1 <= threshold <= root_keys:
-        raise UsageError(f"{threshold} of {root_keys} root keys cannot sign; expected 1 <= threshold <= keys")
+        raise UsageError(
+            f"the threshold cannot be {threshold} of {root_keys} root keys; expected 1 <= threshold <= keys"
+        )
 
 
 def _give_keys(
     folder: KeyFolder, root: Root, role: Role, root_keys: int, threshold: int, passphrase: bytes | None
 ) -> list[CryptoSigner]:
-    """Make new keys for a role, in place of those it has: ``root_keys`` for root, one for any other."""
+    """Make new keys for a role, replacing those it has: ``root_keys`` for root, one for any other."""
     count, needed = (root_keys, threshold) if role == "root" else (1, 1)
     made = [new_key(folder.private, role, passphrase) for _ in range(count)]
     for keyid in list(root.roles[role].keyids):
@@ -276,7 +283,7 @@ def _give_keys(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rotation:
-    """What new root metadata changes; with nothing of it, only the time until which it counts.
+    """What new root metadata changes; without any change, only its expiry is renewed.
 
     ``roles`` get new keys. ``root_keys`` and ``threshold`` are those of the root role (None: as before).
     """
@@ -290,15 +297,15 @@ class Rotation:
 def rotate_keys(
     folder: KeyFolder, rotation: Rotation, *, root_files: Sequence[Path], passphrase: bytes | None, now: datetime
 ) -> RootState:
-    """Make the next root metadata and sign it with the root keys at hand; it waits as pending until enough did.
+    """Make the next root metadata and sign it with the available root keys; it stays pending until enough have signed.
 
-    Raises UsageError when one is pending already, for too many keys, for a threshold that cannot be met, and as expiry
+    Raises UsageError if one is already pending, for too many keys, for a threshold that cannot be met, and as expiry
     and load_key.
     """
     with folder.locked():
         if folder.pending.exists():
-            hint = "sign it (channel_tools mirror keys sign), or delete the file to give it up"
-            raise UsageError(f"{folder.pending}: new root metadata waits for signatures already", hint=hint)
+            hint = "sign it with channel_tools mirror keys sign, or delete the file to discard it"
+            raise UsageError(f"{folder.pending}: other new root metadata is still waiting for signatures", hint=hint)
         settings = folder.settings()
         if rotation.expiry_days:
             days = {**settings.expiry_days, **rotation.expiry_days}
@@ -322,18 +329,18 @@ def _change_roles(folder: KeyFolder, root: Root, rotation: Rotation, passphrase:
         _give_keys(folder, root, role, count, threshold, passphrase)
     if "root" not in rotation.roles:
         if count != len(root.roles["root"].keyids):
-            raise UsageError("another number of root keys needs new root keys", hint="add --role root")
+            raise UsageError("changing the number of root keys requires new root keys", hint="add --role root")
         root.roles["root"].threshold = threshold
 
 
 def sign_pending(folder: KeyFolder, *, root_files: Sequence[Path], passphrase: bytes | None) -> RootState:
-    """Add the signatures of the root keys at hand to the pending metadata; with enough of them it comes into force.
+    """Add signatures by the available root keys to the pending metadata; with enough of them it becomes current.
 
-    Raises UsageError when nothing is pending, for a key that has no say, and as load_key.
+    Raises UsageError if nothing is pending, for a key that is not a root key, and as load_key.
     """
     with folder.locked():
         if not folder.pending.is_file():
-            raise UsageError(f"{folder.path}: no root metadata waits for signatures")
+            raise UsageError(f"{folder.path}: no root metadata is waiting for signatures")
         return _sign(folder, root_files, passphrase)
 
 
@@ -346,8 +353,8 @@ def _sign(folder: KeyFolder, root_files: Sequence[Path], passphrase: bytes | Non
         if signer.public_key.keyid in concerned:
             pending.sign(signer, append=True)
         elif root_files:
-            message = f"{path}: its key is neither one of the root keys in force nor one of the new ones"
-            raise UsageError(message, hint="channel_tools mirror keys show names them")
+            message = f"{path}: its key is neither a current nor a new root key"
+            raise UsageError(message, hint="list the root keys with channel_tools mirror keys show")
     write_bytes_atomically(folder.pending, pending.to_bytes())
     if _lacking(before, pending) is None:
         folder.pending.replace(folder.metadata / f"{pending.signed.version}.root.json")
@@ -355,9 +362,9 @@ def _sign(folder: KeyFolder, root_files: Sequence[Path], passphrase: bytes | Non
 
 
 def _lacking(before: Root, pending: Metadata[Root]) -> str | None:
-    """Whose signatures the pending metadata lacks, in words."""
+    """Which signatures the pending metadata lacks, in words."""
     words = []
-    for root, which in ((before, "root keys in force"), (pending.signed, "new root keys")):
+    for root, which in ((before, "current root keys"), (pending.signed, "new root keys")):
         result = root.get_verification_result("root", pending.signed_bytes, pending.signatures)
         if not result.verified:
             words.append(f"{len(result.signed)} of {result.threshold} signatures by the {which}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The signed metadata of a bundle (The Update Framework): written where it is made, verified where it is imported.
+"""The signed metadata of a bundle (The Update Framework): writing it when exporting, verifying it when importing.
 
-All bundles of a key folder are versions of one TUF repository. Verifying is python-tuf's client, fed from the bundle
-instead of a network. The client decides; what it rejects is then looked at again, only to say what kind of fault it is.
-It works on a copy of what the importing site trusts, so that a rejected bundle changes nothing there.
+All bundles of a key folder are versions of one TUF repository. python-tuf's client verifies, reading from the bundle
+instead of a network. The client decides; what it rejects is examined again only to report the kind of fault. It works
+on a copy of the metadata that the importing site trusts, so that a rejected bundle changes nothing there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _UPDATE_HINT = "make a newer bundle where this one was made: channel_tools mirro
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrustedBundle:
-    """What the signed metadata of a bundle says, after all of it was verified."""
+    """The content of a bundle's signed metadata, verified."""
 
     version: int
     root_version: int
@@ -65,7 +65,7 @@ class TrustedBundle:
     expires: str
     targets: dict[str, BundleFile]
     metadata: dict[str, bytes]
-    """The client's metadata files after this bundle, by name; kept, they are what detects an older one."""
+    """The client's metadata files after this bundle, by name; they are kept to detect older bundles."""
 
 
 def sign_bundle(signing: Signing, files: Iterable[BundleFile], *, version: int) -> dict[str, bytes]:
@@ -89,7 +89,7 @@ def sign_bundle(signing: Signing, files: Iterable[BundleFile], *, version: int) 
 
 
 def _signed(signed: Targets | Snapshot | Timestamp, signing: Signing, role: Role) -> bytes:
-    metadata: Metadata[Targets] = Metadata(signed)  # type: ignore[arg-type]  # of whichever of the three
+    metadata: Metadata[Targets] = Metadata(signed)  # type: ignore[arg-type]  # one of the three types
     for key in signing.keys[role]:
         metadata.sign(key, append=True)
     return metadata.to_bytes(JSONSerializer(compact=True))
@@ -100,7 +100,7 @@ def _meta(version: int, content: bytes) -> MetaFile:
 
 
 class _BundleFetcher(FetcherInterface):
-    """Hands the client the bundle's metadata files; ``last`` is the one it asked for last."""
+    """Gives the client the bundle's metadata files; ``last`` is the one that it last requested."""
 
     def __init__(self, reader: BundleReader) -> None:
         self._reader = reader
@@ -122,10 +122,10 @@ class _BundleFetcher(FetcherInterface):
 
 
 def check_trusted(trusted: Mapping[str, bytes], folder: Path) -> None:
-    """Raise IntegrityError, which names the file in ``folder``, when what an importing site trusts is damaged.
+    """Raise IntegrityError, naming the file in ``folder``, if the metadata that an importing site trusts is damaged.
 
-    The client would take no notice of damaged metadata but the root's, and then not detect an older bundle any more.
-    Metadata whose keys the root does not name is sound: an import that was killed replaced only the root.
+    The client ignores damaged metadata other than the root, and would then no longer detect an older bundle. Metadata
+    whose keys the root does not name is intact: a killed import replaced only the root.
     """
     root: Root | None = None
     for name, content in trusted.items():
@@ -144,20 +144,20 @@ def check_trusted(trusted: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _trusted_damaged(file: Path, what: str) -> IntegrityError:
-    message = f"{file}: the metadata that this site trusts is damaged ({what}); the bundle was not looked at"
+    message = f"{file}: this site's trusted metadata is damaged ({what}); the bundle was not read"
     hint = (
-        f"put {file} back from a backup; else delete {file.parent} and import with --root-sha256, as the first time: "
-        "an older bundle than the last cannot be told from a newer one then"
+        f"restore {file} from a backup, or delete {file.parent} and import with --root-sha256, as the first time; "
+        "a bundle older than the last one will then not be detected"
     )
     return IntegrityError(message, hint=hint)
 
 
 def verify_metadata(reader: BundleReader, *, trusted: Mapping[str, bytes], root_sha256: str | None) -> TrustedBundle:
-    """What the bundle's metadata says, once the TUF client has found all of it right.
+    """The content of the bundle's metadata, after the TUF client has verified all of it.
 
-    ``trusted`` are the importing site's metadata files by name (empty at the first time); then ``root_sha256`` must be
-    the fingerprint of root metadata in the bundle. Raises BundleRejectedError that says the fault, UsageError when
-    there is nothing to trust.
+    ``trusted`` are the importing site's metadata files by name; if it is empty, as the first time, ``root_sha256`` must
+    be the fingerprint of root metadata in the bundle. Raises BundleRejectedError with the fault, UsageError if there is
+    neither.
     """
     root = _first_root(reader, trusted, root_sha256)
     fetcher = _BundleFetcher(reader)
@@ -186,17 +186,17 @@ def _first_root(reader: BundleReader, trusted: Mapping[str, bytes], root_sha256:
     if root_sha256 is None:
         if "root.json" in trusted:
             return trusted["root.json"]
-        message = f"{reader.path}: neither an earlier import nor a fingerprint says which keys to trust"
-        hint = "give --root-sha256 with the fingerprint that mirror create printed, received by another way"
+        message = f"{reader.path}: there is neither an earlier import nor a fingerprint to say which keys to trust"
+        hint = "give --root-sha256 with the fingerprint that mirror create printed; get it separately from the bundle"
         raise UsageError(message, hint=hint)
     wanted = root_sha256.lower().replace(":", "")
     known = {sha256_of(content): content for content in _roots(reader)}
     if "root.json" in trusted:
         known[sha256_of(trusted["root.json"])] = trusted["root.json"]
     if wanted not in known:
-        # its own fingerprint is not shown: somebody would copy it
-        message = f"{reader.path}: the bundle's root metadata has another fingerprint than {wanted}"
-        raise BundleRejectedError("wrong keys", message, hint="compare the fingerprint with those who made the bundle")
+        # the found fingerprint is not shown: users would copy it
+        message = f"{reader.path}: the fingerprint of the bundle's root metadata is not {wanted}"
+        raise BundleRejectedError("wrong keys", message, hint="check the fingerprint with those who made the bundle")
     return trusted.get("root.json", known[wanted])
 
 
@@ -208,14 +208,14 @@ def _roots(reader: BundleReader) -> Iterator[bytes]:
 
 
 def _check_same(reader: BundleReader, found: Mapping[str, bytes]) -> None:
-    """The client keeps what it has when a version comes again; then the bundle's files must be those very bytes."""
+    """Check that files of a version that the client already has are the same bytes, since it keeps what it has."""
     for name in TRUSTED_FILES[1:]:
         version = "" if name == "timestamp.json" else f"{json.loads(found[name])['signed']['version']}."
         path = f"{METADATA_FOLDER}/{version}{name}"
         content = _read(reader, path, limit=len(found[name]) + 1)
         if content != found[name]:
             fault: Fault = "missing" if content is None else "changed"
-            message = f"{reader.path}: {path} is not the one that was seen before under the same version"
+            message = f"{reader.path}: {path} differs from the one that was imported before with the same version"
             raise BundleRejectedError(fault, message, hint=COPY_AGAIN)
 
 
@@ -233,7 +233,9 @@ def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
     for path, target in targets.targets.items():
         sha256 = target.hashes.get("sha256", "")
         if not is_safe_path(path) or path.startswith(f"{METADATA_FOLDER}/") or not sha256:
-            raise BundleRejectedError("unsafe", f"{bundle}: the signed list names {path!r}, which no bundle may hold")
+            raise BundleRejectedError(
+                "unsafe", f"{bundle}: the signed list names {path!r}, which is not allowed in a bundle"
+            )
         files[path] = BundleFile(path=path, size_bytes=target.length, sha256=sha256)
     expires = min(json.loads(found[name])["signed"]["expires"] for name in TRUSTED_FILES)
     return TrustedBundle(
@@ -247,15 +249,15 @@ def _trusted(bundle: Path, found: Mapping[str, bytes]) -> TrustedBundle:
 
 
 def _rejection(err: Exception, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
-    """The error for what the client rejected; ``name`` is the metadata file that it was at."""
+    """The error for what the client rejected; ``name`` is the metadata file that it was reading."""
     where = f"{reader.path}: {name}"
     match err:
         case DownloadLengthMismatchError():
-            rejection = BundleRejectedError("too long", f"{where} is longer than it may be ({err})", hint=COPY_AGAIN)
+            rejection = BundleRejectedError("too long", f"{where} is longer than allowed ({err})", hint=COPY_AGAIN)
         case DownloadError():
             rejection = BundleRejectedError("missing", f"{where} is not in the bundle", hint=COPY_AGAIN)
         case ExpiredMetadataError():
-            message = f"{where} has expired ({err}): somebody may be holding newer bundles back"
+            message = f"{where} has expired ({err}): someone may be withholding newer bundles"
             rejection = BundleRejectedError("frozen", message, hint=f"check this machine's clock, or {_UPDATE_HINT}")
         case UnsignedMetadataError():
             rejection = _signature_fault(where, reader, name, folder)
@@ -270,18 +272,18 @@ def _rejection(err: Exception, reader: BundleReader, name: str, folder: Path) ->
 
 def _version_fault(where: str, name: str, err: Exception) -> BundleRejectedError:
     if name.endswith("timestamp.json"):
-        message = f"{where} is of an earlier bundle than the last one taken in here ({err})"
+        message = f"{where} is from an older bundle than the last one imported here ({err})"
         return BundleRejectedError("older", message, hint="import the newest bundle")
-    message = f"{where} is of another bundle than the files beside it ({err})"
+    message = f"{where} is from another bundle than the files beside it ({err})"
     return BundleRejectedError("mixed", message, hint=COPY_AGAIN)
 
 
 def _content_fault(where: str, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
-    """Other bytes than were signed for: a sound file of another bundle, or a changed one."""
+    """The error for bytes that differ from the signed ones: an intact file of another bundle, or a changed one."""
     if _valid_signatures(reader, name, folder):
-        message = f"{where} is of another bundle than the files beside it"
+        message = f"{where} is from another bundle than the files beside it"
         return BundleRejectedError("mixed", message, hint=COPY_AGAIN)
-    return BundleRejectedError("changed", f"{where} is not what was signed", hint=COPY_AGAIN)
+    return BundleRejectedError("changed", f"{where} differs from what was signed", hint=COPY_AGAIN)
 
 
 def _signature_fault(where: str, reader: BundleReader, name: str, folder: Path) -> BundleRejectedError:
@@ -291,16 +293,16 @@ def _signature_fault(where: str, reader: BundleReader, name: str, folder: Path) 
     content = _read(reader, name, limit=_TARGETS_LIMIT_BYTES) or b""
     signed_by = {signature["keyid"] for signature in json.loads(content)["signatures"]}
     if valid or not signed_by:
-        message = f"{where} has {valid} of the {threshold} signatures that it needs"
+        message = f"{where} has {valid} of the {threshold} required signatures"
         return BundleRejectedError("too few signatures", message, hint=COPY_AGAIN)
     if signed_by & set(root.roles[role].keyids):
-        return BundleRejectedError("changed", f"{where} is not what was signed", hint=COPY_AGAIN)
+        return BundleRejectedError("changed", f"{where} differs from what was signed", hint=COPY_AGAIN)
     message = f"{where} is signed by keys that are not trusted here for the role {role}"
-    return BundleRejectedError("wrong keys", message, hint="ask those who made the bundle whether keys were changed")
+    return BundleRejectedError("wrong keys", message, hint="ask those who made the bundle whether keys have changed")
 
 
 def _valid_signatures(reader: BundleReader, name: str, folder: Path) -> int:
-    """By how many of the keys trusted for its role the file is rightly signed."""
+    """How many of the keys trusted for its role have validly signed the file."""
     content = _read(reader, name, limit=_TARGETS_LIMIT_BYTES) or b""
     try:
         metadata: Metadata[Targets] = Metadata.from_bytes(content)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records of a part of a channel: read as they stand there, hotfixes and all, and written as indexes for every client.
+"""Records of a part of a channel: read with all hotfixes in them, and written as indexes for every client.
 
-Records are taken from the index and not from the packages, field by field unread, so that a solve at the importing
-site sees what one at the exporting site saw; those of the old format are taken, too. Over HTTP only the shards of the
-names in question are asked for where a channel has them, unless a large part of it is needed: then one whole index
-costs less than thousands of requests.
+Records are copied from the index and not made from the packages, so that a solve at the importing site sees what one at
+the exporting site saw; packages in the old format are included. Over HTTP only the shards of the wanted names are
+requested, if the channel has shards and not a large part of it is needed: then one whole index costs less than
+thousands of requests.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _SHARD_LIMIT_BYTES = 256 << 20
 _CONNECTIONS = 8
 _MANY_SHARDS = 200
 _LARGE_PART = 4
-"""The whole index is read for more than 200 shards that are more than a quarter of all."""
+"""The whole index is read if more than 200 shards and more than a quarter of all are needed."""
 
 
 SubdirRecords = dict[str, "JsonObject"]
-"""Records of one subdir by file name, whose ending says in which format the package is."""
+"""Records of one subdir by file name; its suffix gives the package's format."""
 _Row = TypeVar("_Row")
 
 
@@ -68,13 +68,13 @@ class _Index(msgspec.Struct):
 
 
 def _by_format(rows: Mapping[str, _Row]) -> tuple[dict[str, _Row], dict[str, _Row]]:
-    """Those of ``.conda`` files, and those of packages in the old format: indexes list them apart."""
+    """The rows of ``.conda`` files and those of packages in the old format, which indexes list separately."""
     conda = {name: row for name, row in rows.items() if not name.endswith(OLD_SUFFIX)}
     return conda, {name: row for name, row in rows.items() if name not in conda}
 
 
 def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
-    """repodata.json and run_exports.json of a subdir, by name: all that the other indexes can be made from."""
+    """repodata.json and run_exports.json of a subdir, by name; the other indexes can be made from them."""
     conda, old = _by_format(records)
     exports = {name: row["run_exports"] for name, row in records.items() if "run_exports" in row}
     conda_exports, old_exports = _by_format(exports)
@@ -85,7 +85,7 @@ def plain_index(subdir: str, records: SubdirRecords) -> dict[str, bytes]:
 
 
 def derived_index(subdir: str, records: SubdirRecords, plain: Mapping[str, bytes], *, now_s: float) -> dict[str, bytes]:
-    """The packed and the sharded index of a subdir, by path in it."""
+    """The compressed and the sharded index of a subdir, by path in it."""
     shards = {name: _pack(content) for name, content in _shard_contents(records).items()}
     hashes = {name: hashlib.sha256(packed).hexdigest() for name, packed in shards.items()}
     files = {f"{SHARDS_FOLDER}/{hashes[name]}{SHARD_SUFFIX}": packed for name, packed in shards.items()}
@@ -95,7 +95,7 @@ def derived_index(subdir: str, records: SubdirRecords, plain: Mapping[str, bytes
 
 
 def channeldata(subdirs: Mapping[str, SubdirRecords]) -> bytes:
-    """channeldata.json, as far as records tell."""
+    """channeldata.json, with what records contain."""
     rows = {}
     for subdir, records in subdirs.items():
         conda, old = _by_format(records)
@@ -104,7 +104,7 @@ def channeldata(subdirs: Mapping[str, SubdirRecords]) -> bytes:
 
 
 def read_plain(path: Path) -> SubdirRecords:
-    """The records in a repodata.json that ``plain_index`` made; none where there is no file. Raises ChannelError."""
+    """The records in a repodata.json that ``plain_index`` made; empty if there is no file. Raises ChannelError."""
     try:
         return parse_index(path.read_bytes())
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def read_plain(path: Path) -> SubdirRecords:
 
 
 def parse_index(content: bytes, names: Collection[str] | None = None) -> SubdirRecords:
-    """The records of a repodata.json for these file names (None: all), others unread. Raises msgspec.MsgspecError."""
+    """The records of a repodata.json for these file names (None: all). Raises msgspec.MsgspecError."""
     index = decode_json(content, _Index)
     rows = index.packages | index.packages_conda
     wanted = rows if names is None else [name for name in sorted(names) if name in rows]
@@ -137,8 +137,8 @@ def _pack(content: bytes) -> bytes:
 def read_records(address: str, subdir: str, names: Collection[str] | None, client: HttpClient) -> SubdirRecords:
     """The records that the channel at ``address`` (with any credentials) lists for the files ``names`` of a subdir.
 
-    None means all. What it does not list is left out. Raises ChannelError for a channel without an index, NetworkError,
-    IntegrityError for a damaged index.
+    None means all. Names that it does not list are left out. Raises ChannelError for a channel without an index,
+    NetworkError, IntegrityError for a damaged index.
     """
     if names is not None and not names:
         return {}
@@ -177,7 +177,7 @@ def _select(content: bytes, names: Collection[str] | None, *, where: str) -> Sub
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shards:
-    """The shards that hold the names asked for, by hash; the folder they are in, and how many it has in all."""
+    """The shards with the wanted names, by hash; the folder they are in, and how many it has in all."""
 
     folder: str
     hashes: list[bytes]
@@ -189,7 +189,7 @@ class _Shards:
 
 
 def _find_shards(client: HttpClient, base: str, names: Collection[str] | None) -> _Shards | None:
-    """None where the channel has no shards."""
+    """The shards of the wanted names; None if the channel has no shards."""
     try:
         packed = client.read(base + "repodata_shards.msgpack.zst", limit_bytes=_SHARD_LIMIT_BYTES)
     except MissingError:
@@ -207,7 +207,7 @@ def _find_shards(client: HttpClient, base: str, names: Collection[str] | None) -
 
 
 def _whole_index(client: HttpClient, base: str) -> bytes | None:
-    """The bytes of repodata.json; None where there is none in any form."""
+    """The bytes of repodata.json; None if there is none in any form."""
     try:
         return _unpack(client.read(base + "repodata.json.zst", limit_bytes=_INDEX_LIMIT_BYTES), base)
     except MissingError:
@@ -229,7 +229,7 @@ def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
     url = f"{folder.rstrip('/')}/{sha256.hex()}.msgpack.zst"
     packed = client.read(url, limit_bytes=_SHARD_LIMIT_BYTES)
     if hashlib.sha256(packed).digest() != sha256:
-        message = f"{without_credentials(url)}: its bytes do not have the sha256 in its name"
+        message = f"{without_credentials(url)}: the sha256 of its bytes is not the one in its name"
         raise IntegrityError(message, hint="run the same command again")
     try:
         rows = decode_msgpack(_unpack(packed, url))
@@ -240,7 +240,7 @@ def _shard(client: HttpClient, folder: str, sha256: bytes) -> SubdirRecords:
 
 
 def _plain(rows: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
-    """Records as repodata.json has them: hashes as text."""
+    """Records in the form of repodata.json, with hashes as text."""
     return {
         name: {key: value.hex() if isinstance(value, bytes) else value for key, value in row.items()}
         for name, row in rows.items()
@@ -252,6 +252,8 @@ def _unpack(packed: bytes, url: str) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
             content: bytes = stream.read(_INDEX_LIMIT_BYTES)
     except zstandard.ZstdError as err:
-        message = f"{without_credentials(url)}: an index there cannot be unpacked: {err}"
-        raise IntegrityError(message, hint="run it again; if it stays so, the channel must be indexed again") from None
+        message = f"{without_credentials(url)}: cannot be decompressed: {err}"
+        raise IntegrityError(
+            message, hint="run it again; if that fails too, the channel must be indexed again"
+        ) from None
     return content

@@ -92,11 +92,11 @@ Trust = Sequence[TrustedKey] | TrustedIdentity
 def create_key(folder: Path, *, passphrase: bytes | None, days: int, now: datetime) -> Path:
     """Make a folder with a new private key and its public half; returns the private key's file.
 
-    The folder appears atomically, readable by its owner only. Raises UsageError if it exists already, and for more days
+    The folder appears atomically, readable by its owner only. Raises UsageError if it already exists, and for more days
     than a date can express.
     """
     if folder.exists():
-        raise UsageError(f"{folder}: exists already; keys are never overwritten", hint="choose another folder")
+        raise UsageError(f"{folder}: already exists; keys are never overwritten", hint="choose another folder")
     try:
         expires = now + timedelta(days=days)
     except OverflowError:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Installs channel_tools from a bundle, on a machine that has nothing but Python, and imports the bundle with it.
+"""Installs channel_tools from a bundle, on a machine that has only Python, and imports the bundle with it.
 
     python3 bootstrap.py --root-sha256 FINGERPRINT --to FOLDER
 
-Needs Python 3.11 or later and no network. FINGERPRINT is the one that you got from those who made the bundle by
-another way. It leads to the root keys, these to the keys that signed the list of files, and that to the wheels that are
-installed here; the installed program then verifies all of the bundle itself. This script comes on the same medium as
-the bundle: compare its sha256 with the one that you got from them, too.
+Needs Python 3.11 or later and no network. FINGERPRINT is the one that you got from the bundle's makers through a
+separate channel. It identifies the root keys, which identify the keys that signed the list of files, which has the
+hashes of the wheels that are installed here; the installed program then verifies the whole bundle itself. This script
+is on the same medium as the bundle: compare its sha256 with the one that you got from them, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Point = tuple[int, int, int, int]
 
 
 class RejectedError(Exception):
-    """The bundle is not what was signed, or cannot be used here."""
+    """The bundle differs from what was signed, or cannot be used here."""
 
 
 def point_add(one: Point, other: Point) -> Point:
@@ -62,7 +62,7 @@ def point_multiply(scalar: int, point: Point) -> Point:
 
 
 def point_of(encoded: bytes) -> Point | None:
-    """The point that 32 bytes stand for, None when they stand for none."""
+    """The point that 32 bytes encode, None if they are not a valid encoding."""
     number = int.from_bytes(encoded, "little")
     sign, y = number >> 255, number & ((1 << 255) - 1)
     if y >= PRIME:
@@ -79,7 +79,7 @@ def point_of(encoded: bytes) -> Point | None:
 
 
 def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether an Ed25519 signature is right (RFC 8032, 5.1.7)."""
+    """Whether an Ed25519 signature is valid (RFC 8032, 5.1.7)."""
     if len(public) != 32 or len(signature) != 64:  # noqa: PLR2004 - the lengths that the standard gives
         return False
     key, commitment = point_of(public), point_of(signature[:32])
@@ -95,7 +95,7 @@ def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """JSON in the one form that is signed."""
+    """JSON in the canonical form that is signed."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, dict):
@@ -106,7 +106,7 @@ def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON
         return json.dumps(value)
     if isinstance(value, int):
         return str(value)
-    raise RejectedError(f"damaged: metadata holds {type(value).__name__}, which is never signed")
+    raise RejectedError(f"damaged: metadata contains a {type(value).__name__}, which is not allowed in it")
 
 
 class Bundle:
@@ -124,7 +124,7 @@ class Bundle:
         return sorted(name for name in self.members if name.startswith("metadata/") and name.endswith(".root.json"))
 
     def read(self, name: str) -> bytes:
-        """One file, whole."""
+        """The content of one file."""
         if self.tar is None:
             path = self.path / name
             if path.is_symlink() or not path.is_file():
@@ -138,7 +138,7 @@ class Bundle:
 
 
 def signed_by(root: dict[str, Any], role: str, metadata: dict[str, Any]) -> int:
-    """How many of the role's keys have rightly signed."""
+    """How many of the role's keys have validly signed."""
     message = canonical(metadata["signed"]).encode()
     wanted = {keyid: root["keys"][keyid] for keyid in root["roles"][role]["keyids"]}
     right = set()
@@ -153,23 +153,23 @@ def signed_by(root: dict[str, Any], role: str, metadata: dict[str, Any]) -> int:
 
 
 def check_signed(root: dict[str, Any], role: str, metadata: dict[str, Any], name: str) -> None:
-    """Raise RejectedError unless as many of the role's keys signed as the root metadata demands."""
+    """Raise RejectedError unless as many of the role's keys signed as the root metadata requires."""
     threshold = root["roles"][role]["threshold"]
     if metadata["signed"]["_type"] != name.rpartition("/")[2].removesuffix(".json").rpartition(".")[2]:
-        raise RejectedError(f"mixed: {name} is of another kind than its name says")
+        raise RejectedError(f"mixed: {name} has another type than its name says")
     if threshold < 1 or (count := signed_by(root, role, metadata)) < threshold:
-        raise RejectedError(f"{name} has {count} of the {threshold} signatures that it needs from trusted keys")
+        raise RejectedError(f"{name} has {count} of the {threshold} signatures required from trusted keys")
 
 
 def check_current(metadata: dict[str, Any], name: str) -> None:
     """Raise RejectedError for expired metadata."""
     expires = datetime.fromisoformat(metadata["signed"]["expires"])
     if expires <= datetime.now(UTC):
-        raise RejectedError(f"frozen: {name} has expired on {expires.date()}; check this machine's clock")
+        raise RejectedError(f"frozen: {name} expired on {expires.date()}; check this machine's clock")
 
 
 def trusted_root(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
-    """The newest root metadata that the fingerprint leads to."""
+    """The newest root metadata that is trusted by the fingerprint."""
     for name in bundle.root_names():
         content = bundle.read(name)
         if hashlib.sha256(content).hexdigest() == root_sha256:
@@ -183,7 +183,7 @@ def trusted_root(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
         check_signed(metadata["signed"], "root", later, following)
         check_signed(later["signed"], "root", later, following)
         if later["signed"]["version"] != metadata["signed"]["version"] + 1:
-            raise RejectedError(f"mixed: {following} says that it is another version")
+            raise RejectedError(f"mixed: {following} has another version than its name says")
         metadata, name = later, following
     check_current(metadata, name)
     root: dict[str, Any] = metadata["signed"]
@@ -202,31 +202,31 @@ def trusted_targets(bundle: Bundle, root_sha256: str) -> dict[str, Any]:
         name = f"metadata/{int(listed['version'])}.{role}.json"
         content = bundle.read(name)
         if hashlib.sha256(content).hexdigest() != listed["hashes"]["sha256"]:
-            raise RejectedError(f"changed: {name} is not the file that was signed for")
+            raise RejectedError(f"changed: {name} differs from the signed file")
         metadata = json.loads(content)
         check_signed(root, role, metadata, name)
         check_current(metadata, name)
         if metadata["signed"]["version"] != listed["version"]:
-            raise RejectedError(f"mixed: {name} says that it is another version")
+            raise RejectedError(f"mixed: {name} has another version than its name says")
     targets: dict[str, Any] = metadata["signed"]["targets"]
     return targets
 
 
 def read_target(bundle: Bundle, targets: dict[str, Any], name: str) -> bytes:
-    """A file of the bundle that is the one that was signed for."""
+    """A file of the bundle, checked against the signed list."""
     if name not in targets:
-        raise RejectedError(f"added: nobody signed for {name}")
+        raise RejectedError(f"added: {name} is not in the signed list of files")
     content = bundle.read(name)
     if hashlib.sha256(content).hexdigest() != targets[name]["hashes"]["sha256"]:
-        raise RejectedError(f"changed: {name} is not the file that was signed for")
+        raise RejectedError(f"changed: {name} differs from the signed file")
     return content
 
 
 def copy_wheels(bundle: Bundle, targets: dict[str, Any], folder: Path) -> str:
-    """Put the wheels into ``folder``; the version of channel_tools among them."""
+    """Copy the wheels to ``folder``; returns the version of channel_tools among them."""
     tool = json.loads(read_target(bundle, targets, "bundle.json"))["tool"]
     if tool is None:
-        raise RejectedError("the bundle was made --without-tool: install channel_tools in another way")
+        raise RejectedError("the bundle was made with --without-tool: install channel_tools in another way")
     here, machine = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
     if here not in tool["pythons"] or machine not in tool["machines"]:
         fits = f"Python {', '.join(tool['pythons'])} on {', '.join(tool['machines'])}"
@@ -239,15 +239,15 @@ def copy_wheels(bundle: Bundle, targets: dict[str, Any], folder: Path) -> str:
 
 
 def check_environment(environment: Path) -> None:
-    """Raise RejectedError for a folder that holds something other than a virtual environment."""
+    """Raise RejectedError for a folder that has anything other than a virtual environment in it."""
     if environment.exists() and not (environment / "pyvenv.cfg").is_file() and any(environment.iterdir()):
         raise RejectedError(
-            f"{environment} holds something other than a virtual environment; name another folder with --venv"
+            f"{environment} is not a virtual environment and not empty; give another folder with --venv"
         )
 
 
 def install(wheels: Path, version: str, environment: Path) -> Path:
-    """Make a virtual environment and install the wheels into it with the pip among them; its channel_tools."""
+    """Make a virtual environment and install the wheels into it with the pip among them; returns its channel_tools."""
     venv.create(environment, with_pip=False)
     [pip] = wheels.glob("pip-*.whl")
     command = [str(environment / "bin" / "python"), f"{pip}/pip", "--isolated", "install", "--quiet", "--no-index"]
@@ -258,9 +258,9 @@ def install(wheels: Path, version: str, environment: Path) -> Path:
 
 
 def temporary_folder(stack: contextlib.ExitStack) -> Path:
-    """A folder that goes with the stack; if this process is killed, the next run of channel_tools removes it.
+    """A folder that is removed with the stack or, if this process is killed, by the next run of channel_tools.
 
-    That knows it by its name and by its lock: channel_tools/system/work_folder.py.
+    That recognises it by its name and its lock: channel_tools/system/work_folder.py.
     """
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".channel_tools-tmp-"))
     descriptor = os.open(folder, os.O_RDONLY)
@@ -274,9 +274,11 @@ def main(arguments: list[str]) -> NoReturn:
     """Verify, install, import."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root-sha256", required=True, metavar="FINGERPRINT")
-    parser.add_argument("--to", required=True, metavar="FOLDER", type=Path, help="where the mirror shall be")
-    parser.add_argument("--bundle", type=Path, default=Path(__file__).resolve().parent, help="else beside this script")
-    parser.add_argument("--venv", type=Path, help="where channel_tools is installed, else FOLDER/tool/venv")
+    parser.add_argument("--to", required=True, metavar="FOLDER", type=Path, help="the folder for the mirror")
+    parser.add_argument(
+        "--bundle", type=Path, default=Path(__file__).resolve().parent, help="default: the folder of this script"
+    )
+    parser.add_argument("--venv", type=Path, help="where to install channel_tools; default: FOLDER/tool/venv")
     options = parser.parse_args(arguments)
     if sys.version_info < OLDEST_PYTHON:
         parser.error(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}")
@@ -292,8 +294,8 @@ def main(arguments: list[str]) -> NoReturn:
     except RejectedError as err:
         sys.exit(f"error: {options.bundle}: {err}")
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as err:
-        sys.exit(f"error: {options.bundle}: damaged, or it cannot be read: {err!r}")
-    sys.stderr.write(f"channel_tools is in {environment}\n")
+        sys.exit(f"error: {options.bundle}: damaged or unreadable: {err!r}")
+    sys.stderr.write(f"channel_tools is installed in {environment}\n")
     words = [str(tool), "mirror", "import", str(options.bundle), "--to", str(options.to)]
     sys.exit(subprocess.run([*words, "--root-sha256", options.root_sha256], check=False).returncode)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making a bundle: what goes into it, and how it gets there."""
+"""Making bundles: planning, fetching and signing their content."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Making a bundle: files fetched into a folder beside its destination, indexed, signed last, then renamed into place.
 
-An interrupted run leaves that folder; the next one goes on with what is right in it. A bundle without signatures has
-never its own name.
+An interrupted run leaves that folder; the next one continues with the files in it that are intact. An unsigned bundle
+never has its final name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CreateReport:
-    """A bundle that was made: what it holds, and how much of that had to be fetched now."""
+    """A bundle that was made: its content, and how much of it had to be fetched in this run."""
 
     path: Path
     version: int
@@ -61,10 +61,10 @@ class CreateReport:
 def create_bundle(
     plan: BundlePlan, destination: Path, *, signing: Signing, options: FetchOptions, progress: Progress
 ) -> CreateReport:
-    """Make the bundle at ``destination``: a folder, or a tar file when its name ends in ``.tar``.
+    """Make the bundle at ``destination``: a folder, or a tar file if its name ends in ``.tar``.
 
-    Raises UsageError when something is there already, DiskFullError before anything is fetched when there is no room
-    for all of it, and as fetch_files; the same call afterwards continues.
+    Raises UsageError if it exists, DiskFullError before anything is fetched if there is too little space for it, and
+    what fetch_files raises; calling it again continues.
     """
     check_destination(destination)
     folder = unfinished_folder(destination)
@@ -96,20 +96,20 @@ def create_bundle(
 
 
 def check_destination(destination: Path) -> None:
-    """Raise UsageError when something is there already; leftovers of a run that was killed at its end are removed.
+    """Raise UsageError if the destination exists; leftovers of a run that was killed at its end are removed.
 
-    Raises FileAccessError for a device, a pipe, a socket, and a link that leads nowhere.
+    Raises FileAccessError for a device, a pipe, a socket, and a broken link.
     """
     check_replaceable(destination, folder=True)
     if destination.exists():
         _remove_leftovers(unfinished_folder(destination))
-        hint = "choose another place; channel_tools mirror update makes a bundle of what is new"
-        raise UsageError(f"{destination}: exists already; bundles are never overwritten", hint=hint)
+        hint = "choose another name; channel_tools mirror update makes a bundle of what is new"
+        raise UsageError(f"{destination}: already exists; bundles are never overwritten", hint=hint)
 
 
 def unfinished_folder(destination: Path) -> Path:
-    """Where the files of a bundle lie while it is made; the caller may put files there before."""
-    return destination.parent / f".{destination.name}.unfinished"  # with_name has no answer for "." and "/"
+    """The folder for the files of a bundle while it is made; the caller may put files there before."""
+    return destination.parent / f".{destination.name}.unfinished"  # with_name fails for "." and "/"
 
 
 def _unfinished_lock(folder: Path) -> Path:
@@ -117,7 +117,7 @@ def _unfinished_lock(folder: Path) -> Path:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Unless another command is working there, or they cannot be removed."""
+    """Remove them unless another command is working there, or they cannot be removed."""
     lock_file = _unfinished_lock(folder)
     if lock_file.exists() or folder.exists():
         with (
@@ -134,7 +134,7 @@ def _remove_lock(lock_file: Path) -> None:
 
 
 def _copy(extra: ExtraFile, destination: Path) -> None:
-    """Copy and never link: what happens to a bundle must not happen to where its files came from."""
+    """Copy and never link: changes of a bundle must not change the files that it was made from."""
     if extra.file != destination:
         destination.unlink(missing_ok=True)
         with atomic_path(destination) as temporary:
@@ -147,7 +147,7 @@ def _needed_bytes(folder: Path, plan: BundlePlan, *, tar: bool) -> int:
 
 
 def _sign(plan: BundlePlan, folder: Path, signing: Signing) -> tuple[int, dict[str, bytes]]:
-    """Take a number, write the manifest and what was made here, and sign all of it; the number and the metadata."""
+    """Take a number, write the manifest and what was made here, and sign all of it; returns number and metadata."""
     version = signing.folder.take_version()
     content = {**plan.small, MANIFEST: _manifest(plan, version, signing.now)}
     for path, data in content.items():
@@ -183,7 +183,7 @@ def _manifest(plan: BundlePlan, version: int, now: datetime) -> bytes:
 
 
 def _complete(plan: BundlePlan, folder: Path, metadata: Mapping[str, bytes]) -> list[str]:
-    """Write the signatures, remove what an earlier, other plan left, and flush all to the disk; the files' names."""
+    """Write the signatures, remove files of an earlier, other plan, and flush all to the disk; returns the names."""
     for name, data in metadata.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)

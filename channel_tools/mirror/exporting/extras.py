@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What goes into a bundle besides packages: this program, and what an importing site needs to build again.
+"""The content of a bundle besides packages: this program, and what an importing site needs for building.
 
-Our own wheel is put together from the files that run here: it is the same program, and neither a build tool nor a
-source tree is needed. What it requires is resolved by pip once per version of ours, and kept. Each source is a tar file
-of its own, as ``sources export`` writes it, so that an update brings only new ones; the tree of recipes is one more.
+Our own wheel is made from the installed files: it is the same program, and neither a build tool nor a source tree is
+needed. Its requirements are resolved by pip once per version of ours, and cached. Each source is a separate tar file,
+as ``sources export`` writes it, so that an update brings only new ones; the tree of recipes is one more.
 The same content gives the same bytes.
 """
 
@@ -52,17 +52,17 @@ _LOCK_WAIT_S = 600.0
 
 
 def bootstrap_script() -> bytes:
-    """The script that installs this program from a bundle."""
+    """The content of the script that installs this program from a bundle."""
     return (importlib.resources.files("channel_tools.mirror") / "data" / "bootstrap.py").read_bytes()
 
 
 def tool_wheels(
     pythons: Sequence[str], platforms: Sequence[str], *, cache: Path, progress: Progress
 ) -> tuple[ToolWheels, list[ExtraFile]]:
-    """This program's wheels for Pythons (``3.12``) and platforms (``linux-64``); those in ``cache`` are used again.
+    """This program's wheels for Pythons (``3.12``) and platforms (``linux-64``); wheels in ``cache`` are reused.
 
-    Raises NetworkError when the package index cannot be reached, FoundationError when it has no wheels for these
-    Pythons, IntegrityError for other bytes than it says.
+    Raises NetworkError if the package index cannot be reached, FoundationError if it has no wheels for these Pythons,
+    IntegrityError if a wheel's bytes differ from its hash in the index.
     """
     machines = tuple(MACHINES[platform] for platform in platforms)
     found = {}
@@ -113,7 +113,7 @@ def _record(members: dict[str, bytes], own_name: str) -> bytes:
 
 
 def own_requirements() -> list[str]:
-    """What our own metadata requires, with the extras that bootstrap.py installs."""
+    """The requirements in our own metadata, including the extras that bootstrap.py installs."""
     stated = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
     wanted = [item for item in stated if any(_applies(item, extra) for extra in ("", *AIR_GAPPED))]
     return sorted({str(Requirement(str(item).partition(";")[0])) for item in wanted})
@@ -124,13 +124,13 @@ def _applies(requirement: Requirement, extra: str) -> bool:
 
 
 def wheel_folder(cache: Path, python: str, machine: str) -> Path:
-    """Where the wheels for one Python are kept: another folder for other requirements of ours."""
+    """The folder with the wheels for one Python; it differs if our requirements differ."""
     key = "\n".join([channel_tools.__version__, python, machine, GLIBC, *own_requirements()])
     return cache / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _required(cache: Path, python: str, machine: str, progress: Progress) -> list[Path]:
-    """The wheels that one Python needs, in a folder of the cache that holds exactly these."""
+    """The wheels that one Python needs, in a folder of the cache that has exactly these."""
     folder = wheel_folder(cache, python, machine)
     listing = folder / "wheels.json"
     pip = Pip(python=python, glibc=GLIBC, machine=machine)
@@ -156,7 +156,7 @@ def _download(pip: Pip, missing: Sequence[LockedArtifact], folder: Path, progres
             raise pip_error(result, "the wheels of channel_tools")
         for item in missing:
             if not _is_there(folder / item.file_name, item.sha256):
-                message = f"{folder / item.file_name}: is not what the package index says it is"
+                message = f"{folder / item.file_name}: its bytes differ from the hash in the package index"
                 raise IntegrityError(message, hint="run the same command again")
             task.advance()
 
@@ -167,7 +167,7 @@ def _is_there(path: Path, sha256: str) -> bool:
 
 @contextlib.contextmanager
 def _own_hints() -> Iterator[None]:
-    """Replace the hints of pip's errors, which are for building foundations, by ours."""
+    """Replace the hints of pip's errors, which are about building foundations, with ours."""
     try:
         yield
     except (FoundationError, NetworkError) as err:
@@ -179,7 +179,7 @@ def export_sources(store: SourceStore, entries: Sequence[Path], folder: Path, pr
     found = []
     for entry in entries:
         path = f"{SOURCES_FOLDER}/{entry.parent.name}-{entry.name}.tar"
-        if not (folder / path).is_file():  # of an interrupted run; it appeared whole
+        if not (folder / path).is_file():  # else an interrupted run wrote it; files appear whole
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             export_entries(store, [entry], folder / path, progress)
         found.append(_extra(path, folder / path))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fetching the files of a bundle: several at once, hashed while they arrive, continued where they were cut off.
 
-What is expected is known before (size and sha256), so nothing that a server says about either is believed: no byte more
-than expected is read, and a file is there under its name only when it is right.
+The expected size and sha256 are known beforehand, so what a server says about them is ignored: no byte more than
+expected is read, and a file appears under its name only if it is correct.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PART_SUFFIX = ".part"
 _CHUNK_BYTES = 1 << 18
-_VERIFY_HINT = "channel_tools channel verify says what is wrong there"
+_VERIFY_HINT = "run channel_tools channel verify to see what is wrong there"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class RemoteFile(BundleFile):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchOptions:
-    """How files are fetched: by which client, how many at once, and how fast in all."""
+    """How files are fetched: with which client, how many at once, and how fast in total."""
 
     client: HttpClient
     jobs: int = 8
@@ -57,7 +57,7 @@ class _Fetcher:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, file: RemoteFile) -> bool:
-        """Leave the file in the folder; whether it had to be fetched."""
+        """Get the file into the folder; returns whether it had to be fetched."""
         if self.cancelled.is_set():
             raise Cancelled
         target = self.folder / file.path
@@ -99,27 +99,27 @@ class _Fetcher:
                         self.options.limit.spend(len(chunk))
                 is_complete = not left and not stream.read(1)
         except FileNotFoundError:
-            message = f"{source}: the channel's index names it, but it is not there"
+            message = f"{source}: is in the channel's index, but does not exist"
             raise ChannelError(message, hint=_VERIFY_HINT) from None
         if digest.hexdigest() != file.sha256 or not is_complete:
             part.unlink()
             expected = f"{file.size_bytes} bytes with sha256 {file.sha256}"
-            message = f"{source}: is not the file that the channel's index names ({expected})"
+            message = f"{source}: is not the file in the channel's index, which has {expected}"
             raise IntegrityError(message, hint=_VERIFY_HINT)
 
 
 def fetch_files(
     files: Sequence[RemoteFile], folder: Path, *, options: FetchOptions, progress: Progress
 ) -> tuple[int, int]:
-    """Bring all files into ``folder``; how many files and bytes had to be fetched, the others were there.
+    """Get all files into ``folder``; returns how many files and bytes had to be fetched, the others were there.
 
-    Files that are there are hashed again; parts of earlier runs are continued. Raises NetworkError, ChannelError (a
-    local channel lacks a file), IntegrityError (other bytes than the index says), DiskFullError; what came is kept.
+    Existing files are hashed again; partial files of earlier runs are continued. Raises NetworkError, ChannelError (a
+    local channel lacks a file), IntegrityError (bytes differ from the index), DiskFullError; what was fetched is kept.
     """
     total = sum(item.size_bytes for item in files)
     with progress.task("fetching packages", total=total, unit="bytes") as task:
         fetcher = _Fetcher(folder=folder, options=options, task=task)
-        # large ones first: none is left alone at the end
+        # large ones first, so that none runs alone at the end
         ordered = sorted(files, key=lambda item: (-item.size_bytes, item.path))
         results = run_in_threads(fetcher.fetch, ordered, threads=options.jobs, cancel=fetcher.cancelled.set)
     fetched = [item for item, was_fetched in results if was_fetched]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What goes into a bundle, known by size and hash: from locks and channels to a list of files; none is fetched yet."""
+"""Plans a bundle: from locks and channels to a list of files with sizes and hashes; nothing is fetched yet."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ChannelPackage = tuple[str, PackageRef]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceChannel:
-    """A channel that is mirrored: its folder in the bundle, its address with any credentials, whether it is ours."""
+    """A channel to mirror: its folder in the bundle, its address with any credentials, whether it is ours."""
 
     name: str
     address: str
@@ -72,7 +72,7 @@ class SourceChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExtraFile(BundleFile):
-    """A file that goes into a bundle from this machine, where ``file`` is."""
+    """A file for a bundle that is on this machine, at ``file``."""
 
     file: Path
 
@@ -81,8 +81,8 @@ class ExtraFile(BundleFile):
 class ChannelPart:
     """The part of a channel that an importing site has after this bundle.
 
-    ``records`` are those of the packages by subdir. ``removed`` are packages whose files the site has or gets for its
-    lock files, and that no new solve may see.
+    ``records`` are the packages' records by subdir. ``removed`` are packages whose files the site has or gets for its
+    lock files, but which new solves must not see.
     """
 
     channel: SourceChannel
@@ -93,10 +93,10 @@ class ChannelPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundlePlan:
-    """All that is known of a bundle before anything is fetched.
+    """Everything known about a bundle before anything is fetched.
 
     ``small`` are files made here, by path (indexes, locks, the bootstrap script), ``extras`` files of this machine.
-    ``since`` is what the importing site has: packages and extras among it are signed for again, but not brought again.
+    ``since`` is what the importing site has: packages and extras in it are signed again, but not included again.
     """
 
     locks: Sequence[Lock]
@@ -109,31 +109,31 @@ class BundlePlan:
 
     @property
     def packages(self) -> list[RemoteFile]:
-        """All packages that the importing site has afterwards."""
+        """All packages that the importing site will have."""
         return [package for part in self.parts for package in part.packages]
 
     @property
     def wanted(self) -> list[RemoteFile]:
-        """The packages that have to be brought."""
+        """The packages to include in the bundle."""
         return [package for package in self.packages if not self._is_there(package)]
 
     @property
     def brought(self) -> list[ExtraFile]:
-        """The other files of this machine that have to be brought."""
+        """The other files of this machine to include in the bundle."""
         return [extra for extra in self.extras if not self._is_there(extra)]
 
     @property
     def omitted(self) -> list[str]:
-        """Paths of the bundle that the importing site has already, in order."""
+        """Paths of the bundle that the importing site already has, sorted."""
         return sorted(file.path for file in (*self.packages, *self.extras) if self._is_there(file))
 
     @property
     def size_bytes(self) -> int:
-        """How large the bundle will be, metadata left out."""
+        """The size of the bundle, without metadata."""
         return sum(file.size_bytes for file in (*self.wanted, *self.brought)) + sum(map(len, self.small.values()))
 
     def brings_nothing(self) -> bool:
-        """Whether the importing site has all of it already, byte for byte."""
+        """Whether the importing site already has all of it, byte for byte."""
         if self.since is None or self.wanted or self.brought:
             return False
         return all(self.since.files.get(path) == sha256_of(content) for path, content in self.small.items())
@@ -153,12 +153,12 @@ def locked_packages(locks: Iterable[Lock]) -> set[ChannelPackage]:
 
 
 def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cache: Path) -> set[ChannelPackage]:
-    """pip and its dependencies, as solved beside the packages of each lock that has Python and no pip.
+    """pip and its dependencies, solved with the packages of each lock that has Python and no pip.
 
-    conda takes pip for a requirement of Python unless ``add_pip_as_python_dependency`` is off (conda's settings), so
-    that it finds no solution in a channel that has Python and no pip; rattler, pixi and mamba do not. ``channels`` are
-    addresses in order of priority, with any credentials. Where none has a pip that fits, a warning says what conda's
-    users have to set. Raises as solve_lock, but for SolveError.
+    conda treats pip as a requirement of Python unless its setting ``add_pip_as_python_dependency`` is off, so it finds
+    no solution in a channel that has Python but not pip; rattler, pixi and mamba do not. ``channels`` are addresses in
+    order of priority, with any credentials. If none has a compatible pip, a warning says what users of conda have to
+    set. Raises what solve_lock does, except SolveError.
     """
     found: set[ChannelPackage] = set()
     for lock in locks:
@@ -171,7 +171,7 @@ def pip_for_conda(locks: Iterable[Lock], channels: Sequence[str], *, package_cac
 
 
 def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
-    """The lock of one platform solved again with pip; the lock itself where there is no solution."""
+    """The lock of one platform solved again with pip; the lock itself if there is no solution."""
     [platform] = lock.platforms
     exact = [f"{package.name} =={package.version} {package.build}" for package in platform.packages]
     virtual = platform.virtual_packages or assumed_virtual_packages([platform.platform])[platform.platform]
@@ -186,7 +186,7 @@ def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
         )
     except SolveError:
         _log.warning(
-            "%s: no channel has a pip that fits beside the lock's Python; conda installs there only after "
+            "%s: no channel has a pip that is compatible with the lock's Python; conda can install there only after "
             "`conda config --set add_pip_as_python_dependency false`",
             platform.platform,
         )
@@ -194,7 +194,7 @@ def _with_pip(lock: Lock, channels: Sequence[str], package_cache: Path) -> Lock:
 
 
 def platforms_of(locks: Iterable[Lock]) -> list[str]:
-    """The platforms of the locks, in order."""
+    """The platforms of the locks, sorted."""
     return sorted({platform.platform for lock in locks for platform in lock.platforms})
 
 
@@ -206,15 +206,15 @@ def plan_packages(
     client: HttpClient,
     since: Received | None = None,
 ) -> list[ChannelPart]:
-    """The packages needed from the channels, and those that the importing site keeps of what it has (``since``).
+    """The packages needed from the channels, and those in ``since`` that the importing site keeps.
 
-    Raises UsageError for a package of another channel, IntegrityError when a channel lists other bytes than were
-    locked, ChannelError and NetworkError for channels that cannot be read.
+    Raises UsageError for a package of another channel, IntegrityError if a channel lists other bytes than were locked,
+    ChannelError and NetworkError for channels that cannot be read.
     """
     known = {channel.shown for channel in channels}
     for address, package in sorted(needed):
         if address not in known:
-            message = f"{package.file_name} is locked from {address}, which is not among the channels mirrored"
+            message = f"{package.file_name} is locked from {address}, which is not one of the mirrored channels"
             raise UsageError(message, hint=f"add --channel {address}, or lock again from the channels given")
     return [
         _plan_channel(
@@ -253,7 +253,7 @@ def _plan_channel(
     for key in keys:
         record = records[key.subdir].get(key.file_name)
         if key not in wanted and record is not None and record.get("sha256") != received[key]:
-            # replaced in the channel: the site's file is not the one that this record is of
+            # replaced in the channel: this record is not for the file that the site has
             del records[key.subdir][key.file_name]
             record = None
         if record is None:
@@ -266,7 +266,7 @@ def _plan_channel(
 
 
 def _checked(channel: SourceChannel, package: PackageRef, record: JsonObject | None) -> PackageRef:
-    """The locked package, its size taken from the channel's record where the lock's format does not hold it."""
+    """The locked package, with its size from the channel's record if the lock's format does not have it."""
     if record is not None and record.get("sha256") != package.sha256:
         message = (
             f"{channel.shown}/{package.key}: the channel lists other bytes "
@@ -277,7 +277,7 @@ def _checked(channel: SourceChannel, package: PackageRef, record: JsonObject | N
 
 
 def _size_in(record: JsonObject) -> int:
-    """0 where the record has none."""
+    """The size in a record, 0 if it has none."""
     size_bytes = record.get("size")
     return size_bytes if isinstance(size_bytes, int) else 0
 
@@ -285,16 +285,18 @@ def _size_in(record: JsonObject) -> int:
 def _wanted(channel: SourceChannel, package: PackageRef) -> RemoteFile:
     path = channel_path(channel.name, package.key)
     if not package.size_bytes or not is_safe_path(path):
-        message = f"{channel.shown}/{package.key}: the index gives it no size, or a name that no bundle can hold"
+        message = (
+            f"{channel.shown}/{package.key}: its record in the index has no size, or a name not allowed in bundles"
+        )
         raise IntegrityError(message, hint="index the channel again")
     url = f"{channel.address.rstrip('/')}/{package.key}"
     return RemoteFile(path=path, size_bytes=package.size_bytes, sha256=package.sha256, url=url)
 
 
 def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[str, bytes]:
-    """The attestations that the records of a bundle's packages name, by path.
+    """The attestations named in the records of a bundle's packages, by path.
 
-    Raises IntegrityError where a channel has other bytes than its record says, NetworkError.
+    Raises IntegrityError if their bytes differ from the hash in the record, NetworkError.
     """
     found: dict[str, bytes] = {}
     for part in parts:
@@ -307,7 +309,7 @@ def attestation_files(parts: Iterable[ChannelPart], client: HttpClient) -> dict[
                 path, url = channel_path(part.channel.name, name), f"{part.channel.address.rstrip('/')}/{name}"
                 found[path] = _read_attestations(url, client)
                 if sha256_of(found[path]) != sha256 or not is_safe_path(path):
-                    message = f"{without_credentials(url)}: is not what the record of {key} says of its attestations"
+                    message = f"{without_credentials(url)}: its bytes differ from the hash in the record of {key}"
                     raise IntegrityError(message, hint="index the channel again")
     return found
 
@@ -320,7 +322,7 @@ def _read_attestations(url: str, client: HttpClient) -> bytes:
 def index_files(
     locks: Iterable[Lock], parts: Iterable[ChannelPart], *, complete: bool, now: datetime
 ) -> dict[str, bytes]:
-    """The indexes and locks of a bundle by path; with ``complete`` its channels can be read as they stand there."""
+    """The indexes and locks of a bundle by path; with ``complete`` clients can use its channels as they are."""
     made: dict[str, bytes] = {lock_path(lock.stack): encode_lock(lock) for lock in locks}
     for part in parts:
         name = part.channel.name
@@ -335,10 +337,10 @@ def index_files(
 
 
 def read_since(path: Path) -> Received:
-    """What an importing site has: from its received.json that was carried back, or from the last bundle it imported.
+    """What an importing site has: from its received.json that was brought back, or from the last bundle it imported.
 
-    Neither is verified: what is wrongly left out of a bundle is missed at the importing site, nothing worse. Raises
-    ConfigError, UsageError and BundleRejectedError for what is neither.
+    Neither is verified: at worst a file is left out of the bundle, which the importing site reports as missing. Raises
+    ConfigError, UsageError or BundleRejectedError if it is neither.
     """
     if path.is_file() and path.suffix == ".json":
         return read_received(path)
@@ -366,6 +368,6 @@ class _Signed(msgspec.Struct):
 
 
 class _TargetsFile(msgspec.Struct):
-    """As much of targets metadata as is needed, without the TUF library: nothing is decided by it."""
+    """The needed part of targets metadata, read without the TUF library, since it is not used for verification."""
 
     signed: _Signed

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Taking a bundle in: verified, then published at the importing site."""
+"""Importing a bundle: it is verified, then published at the importing site."""

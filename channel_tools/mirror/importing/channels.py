@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Channels at the importing site: ours are published to, as anywhere; others in a folder stay as the bundle says.
+"""Channels at the importing site: ours are published to, as anywhere; others in a folder are copies of the bundle's.
 
-The folder of a third-party channel is not a channel of ours: its index is not made from its packages but from the
-records that were signed, so that hotfixes, and packages that we would not index, arrive unchanged. Where packages are
-published, their records are made anew, so what differs then from the signed ones becomes a hotfix, and what the bundle
-does not list any more is yanked.
+The index of a third-party channel is not made from its packages but from the signed records, so that hotfixes, and
+packages that we would not index, arrive unchanged. If packages are published, their records are made again, so what
+differs from the signed ones becomes a hotfix, and what the bundle no longer lists is yanked.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from channel_tools.system.http.client import HttpClient
     from channel_tools.system.progress import Progress
 
-GONE = "not listed any more where the bundle comes from"
+GONE = "no longer listed by the channel that the bundle was made from"
 _ABOUT = "info/about.json"
 _OWN_MARK = b'"channel_tools"'
 _PATCHABLE = ("constrains", "depends", "features", "license", "license_family", "purls", "track_features")
@@ -52,7 +51,7 @@ _PATCHABLE = ("constrains", "depends", "features", "license", "license_family", 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IncomingChannel:
-    """A channel of a verified bundle: new files lie in ``incoming``, ``files`` are by path in the channel."""
+    """A channel of a verified bundle: new files are in ``incoming``, ``files`` are by path in the channel."""
 
     incoming: Path
     channel: BundleChannel
@@ -60,34 +59,34 @@ class IncomingChannel:
 
     @property
     def packages(self) -> dict[PackageKey, BundleFile]:
-        """All packages that the site has afterwards, in order."""
+        """All packages that the site will have, sorted."""
         found = {package_at(file.path, self.channel.name): file for file in self.files.values()}
         return dict(sorted((key, file) for key, file in found.items() if key is not None))
 
     @property
     def attestations(self) -> dict[str, str]:
-        """The packages whose attestations are new, by path of these in the channel."""
+        """The packages with new attestations, by the path of these in the channel."""
         found = {path: HASHED_NAME.fullmatch(path) for path in self.files}
         return {path: name["package"] for path, name in found.items() if name and (self.incoming / path).is_file()}
 
     @property
     def subdirs(self) -> list[str]:
-        """The subdirs that the bundle has an index of, in order."""
+        """The subdirs whose index is in the bundle, sorted."""
         return sorted(path.removesuffix(f"/{REPODATA}") for path in self.files if path.endswith(f"/{REPODATA}"))
 
     @property
     def removed(self) -> frozenset[PackageKey]:
-        """The packages that no new solve may see."""
+        """The packages that new solves must not see."""
         name = self.channel.name
         found = (package_at(channel_path(name, key), name) for key in self.channel.removed)
         return frozenset(key for key in found if key is not None)
 
 
 def update_third_party(channel: IncomingChannel, folder: Path) -> None:
-    """Link the packages in, then replace the indexes; packages that are not listed any more stay as files.
+    """Add the packages as links, then replace the indexes; packages that are no longer listed stay as files.
 
-    A package that its own channel replaced under the same name is replaced here as well: the new record is of the new
-    bytes.
+    A package that its channel replaced under the same name is replaced here as well, since the new record is for the
+    new bytes.
     """
     for key in map(str, channel.packages):
         if (channel.incoming / key).is_file():
@@ -103,13 +102,13 @@ def update_third_party(channel: IncomingChannel, folder: Path) -> None:
         plain = plain_index(subdir, listed[subdir])
         derived = derived_index(subdir, listed[subdir], plain, now_s=time.time())
         if before != listed[subdir] or not (folder / subdir / REPODATA).is_file():
-            for name, content in {**derived, **plain}.items():  # shards and their index before the index of all
+            for name, content in {**derived, **plain}.items():  # shards and their index before the full index
                 _write_if_changed(folder / subdir / name, content)
     _write_if_changed(folder / CHANNELDATA, channeldata(listed))
 
 
 def put_in_place(source: Path, destination: Path) -> None:
-    """Put a file in place under a name that another version of it may have."""
+    """Move a file into place; another version of it may already have the name."""
     if destination.is_file():
         if sha256_of_file(destination) == sha256_of_file(source):
             return
@@ -124,7 +123,7 @@ def _write_if_changed(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishing:
-    """What publishing a channel of a bundle needs: the target with its address, and what the packages build on."""
+    """What publishing a bundle's channel needs: the target with its address, and the packages' foundation."""
 
     target: Target
     address: str
@@ -134,17 +133,17 @@ class Publishing:
 
 
 def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Progress) -> None:
-    """Publish the packages as one set, then make what is listed agree with the bundle's records.
+    """Publish the packages as one set, then make the listing agree with the bundle's records.
 
-    Raises UsageError for packages of the old format, and as Target.
+    Raises UsageError for packages in the old format, and what Target raises.
     """
     arriving = channel.packages
     if old := [key for key in arriving if key.file_name.endswith(OLD_SUFFIX)]:
         message = (
-            f"{how.target.address}: {old[0]} is a package of the old format, which can only be imported into a folder"
+            f"{how.target.address}: {old[0]} is in the old package format, which can only be imported into a folder"
         )
         raise UsageError(message, hint="import into a folder on the server's machine, and serve that")
-    for path, package in channel.attestations.items():  # they are published with the packages that they lie beside
+    for path, package in channel.attestations.items():  # they are published with the packages that they are beside
         sidecar = sidecar_of(channel.incoming / package)
         sidecar.unlink(missing_ok=True)
         link_or_copy(channel.incoming / path, sidecar)
@@ -169,7 +168,7 @@ def publish_channel(channel: IncomingChannel, how: Publishing, *, progress: Prog
 
 
 def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:
-    """What is published there, hidden packages too; nothing where nothing was published yet."""
+    """The published packages, including hidden ones; empty if nothing has been published yet."""
     place = maintained(target)
     packages = place.packages(MAIN_LABEL) if MAIN_LABEL in place.labels() else ()
     return {package.key: package for package in packages}
@@ -178,7 +177,7 @@ def packages_of(target: Target) -> dict[PackageKey, LabelPackage]:
 def _package_file(
     channel: IncomingChannel, key: PackageKey, file: BundleFile, there: LabelPackage | None, *, registry: bool
 ) -> PackageFile:
-    """The package as it is published; one that is there already keeps what is known of it."""
+    """The package to publish; what is known of one that is already there is kept."""
     path = channel.incoming / str(key)
     ours = there is None and channel.channel.own and _is_ours(path)
     return PackageFile(
@@ -192,7 +191,7 @@ def _package_file(
 
 
 def _is_ours(package: Path) -> bool:
-    """Whether a recipe of ours made it: the plan's mark is in its about.json."""
+    """Whether this program built it: then the plan's mark is in its about.json."""
     for member, stream in stream_component(package, "info"):
         if member.name == _ABOUT and stream is not None:
             return _OWN_MARK in stream.read()
@@ -200,7 +199,7 @@ def _is_ours(package: Path) -> bool:
 
 
 def _kept_foundation(channel: IncomingChannel, there: Mapping[PackageKey, LabelPackage]) -> list[PackageFile]:
-    """Foundation packages of earlier bundles: they stay listed, since other stacks are solved with them."""
+    """Foundation packages of earlier bundles, which stay listed, since other stacks are solved with them."""
     left_out = {*channel.packages, *channel.removed}
     return [
         PackageFile.of(package, channel.incoming / str(key))
@@ -210,7 +209,7 @@ def _kept_foundation(channel: IncomingChannel, there: Mapping[PackageKey, LabelP
 
 
 def _patch_and_yank(channel: IncomingChannel, how: Publishing, target: MaintainedTarget) -> None:
-    """Hotfix and yank where the bundle's index says otherwise than the target's."""
+    """Hotfix and yank packages for which the bundle's index differs from the target's."""
     patches = {}
     for subdir in channel.subdirs:
         wanted = read_plain(channel.incoming / subdir / REPODATA)
@@ -230,13 +229,13 @@ def _changes(found: JsonObject, wanted: JsonObject) -> JsonObject:
 
 
 def _value(record: JsonObject, key: str) -> object:
-    """An absent list and an empty one are the same."""
+    """The value in a record; an absent list and an empty one are equal."""
     return record.get(key) or None
 
 
 def import_foundation(third_party: Sequence[str], existing: Foundation | None) -> Foundation:
-    """What our packages build on at the importing site: the first third-party channel's address, or the registry."""
+    """The foundation of our packages at the importing site: the first third-party channel's address, or registry."""
     kind = Foundation(kind="conda-forge", address=third_party[0]) if third_party else Foundation(kind="registry")
     if existing is not None and existing.kind == kind.kind:
-        return existing  # recorded where the mirror lay then; it may have been moved since
+        return existing  # recorded with the mirror's former place; it may have been moved since
     return kind

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Importing a bundle.
 
-Everything is verified on its way into ``.mirror/incoming``, and only when all of it was right anything else changes:
-the trusted metadata first, then channel by channel, those that others are solved with before ours. Each channel shows
-its new packages in one step. A killed import is completed by the next one.
+Everything is verified on its way into ``.mirror/incoming``, and anything else changes only after all of it was found
+correct: the trusted metadata first, then channel by channel, ours after those that it is solved with. Each channel
+shows its new packages in one step. A killed import is completed by the next one.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 class ImportReport:
     """What an import did: the channels' addresses by name, in order of priority, and how much was new.
 
-    ``held`` are files of the bundle that were here already, ``held_verified`` those of them that were read and found
-    right. ``received`` is the list to carry back for the next update.
+    ``held`` counts files of the bundle that were already here, ``held_verified`` those of them that were read and found
+    correct. ``received`` is the list to bring back for the next update.
     """
 
     version: int
@@ -86,9 +86,9 @@ class ImportReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """How to import: ``root_sha256`` says whom to trust the first time, ``environ`` has credentials for a server.
+    """How to import: ``root_sha256`` says which keys to trust the first time, ``environ`` has a server's credentials.
 
-    ``trust_existing`` leaves the files unread that are here already.
+    ``trust_existing`` skips reading the files that are already here.
     """
 
     root_sha256: str | None
@@ -100,7 +100,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """A trusted bundle compared with what the site has: ``new`` files, and ``received`` ones by path to sha256."""
+    """A trusted bundle compared with what the site has: ``new`` files, and the sha256 of ``received`` ones by path."""
 
     bundle: TrustedBundle
     manifest: Manifest
@@ -113,14 +113,14 @@ class _Comparison:
 def import_bundle(
     reader: BundleReader, target: ImportTarget, options: ImportOptions, *, progress: Progress
 ) -> ImportReport:
-    """Import a bundle: channels, locks, sources, the tool's wheels, below the names they have in it.
+    """Import a bundle: channels, locks, sources, the tool's wheels, under their names in it.
 
-    Raises BundleRejectedError (nothing has changed then), UsageError when nothing says whom to trust, DiskFullError
-    before anything is copied when there is no room, IntegrityError for a changed file that is here already, and what
-    publishing raises.
+    Raises BundleRejectedError, without having changed anything, UsageError if there are no keys to trust, DiskFullError
+    before anything is copied if there is too little space, IntegrityError if a file that is already here has changed,
+    and what publishing raises.
     """
     state = target.state
-    compared = _compare(reader, target, options)  # a bundle that is rejected leaves no trace
+    compared = _compare(reader, target, options)  # a rejected bundle leaves no trace
     if options.dry_run:
         return _with_held(compared, target, options, progress)
     with disk_full_reported(target.files), unusable_reported(target.files), state.locked():
@@ -170,7 +170,7 @@ def _compare(reader: BundleReader, target: ImportTarget, options: ImportOptions)
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """Remove temporary files of a killed import, except in our own channels, which clear theirs themselves."""
+    """Remove temporary files of a killed import, except in our own channels, which do that themselves."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()
@@ -183,21 +183,21 @@ def _is_own(path: Path) -> bool:
 
 
 def _still_there(target: ImportTarget, received: Mapping[str, str]) -> dict[str, str]:
-    """What was received and not deleted since; what a server has is not seen here, and counts."""
+    """What was received and not deleted since; what a server has cannot be seen here and counts as present."""
 
     def is_there(path: str) -> bool:
         if path.startswith(f"{CHANNELS_FOLDER}/"):
             return target.server is not None or (target.files / _evidence(path)).exists()
-        # locks become folders of files
+        # each lock becomes a folder of files
         return (target.files / (path.removesuffix(".json") if path.startswith(f"{LOCKS_FOLDER}/") else path)).exists()
 
     return {path: sha256 for path, sha256 in received.items() if is_there(path)}
 
 
 def _evidence(path: str) -> str:
-    """What lies in a channel's folder while a file of a bundle does: of an index, which is written anew, the main one.
+    """The file in a channel's folder whose presence shows that a bundle's file is there; for indexes, the main index.
 
-    Without that the channel has lost what the bundle said of its packages, and gets it again.
+    Indexes are written again here. Without the main one the channel has lost its packages' records and gets them again.
     """
     if package_at(path) is not None:
         return path
@@ -208,9 +208,9 @@ def _evidence(path: str) -> str:
 def _lost_on_server(
     target: ImportTarget, manifest: Manifest, received: Mapping[str, str], options: ImportOptions
 ) -> list[str]:
-    """Packages that were received and that the server does not have; nothing where channels are folders.
+    """Packages that were received but that the server does not have; empty if channels are folders.
 
-    With a package the server has lost what was said of it, so the channel's indexes are among them then.
+    With a package the server has lost its record, so the channel's indexes are included in that case.
     """
     lost = []
     for channel in manifest.channels:
@@ -227,7 +227,7 @@ def _lost_on_server(
 
 
 def _stage(reader: BundleReader, state: ImportState, new: list[BundleFile], progress: Progress) -> None:
-    """Copy what is new to ``incoming``, hashing it; what an interrupted import left there is used when it is right."""
+    """Copy what is new to ``incoming``, hashing it; intact files of an interrupted import there are used."""
     state.incoming.mkdir(parents=True, exist_ok=True)
     total = sum(file.size_bytes for file in new)
     there = sum(max(0, _size(state.incoming / file.path)) for file in new)
@@ -253,7 +253,7 @@ def _size(path: Path) -> int:
 
 
 def _place_channels(target: ImportTarget, compared: _Comparison, options: ImportOptions, progress: Progress) -> None:
-    """Channels of others first: ours is solved with them."""
+    """Publish or update all channels, third-party ones first, since ours is solved with them."""
     channels = compared.manifest.channels
     third_party = [channel for channel in channels if not channel.own]
     addresses = [compared.report.addresses[channel.name] for channel in third_party]
@@ -279,13 +279,13 @@ def _place_channels(target: ImportTarget, compared: _Comparison, options: Import
 
 
 def _files_of(targets: Mapping[str, BundleFile], name: str) -> dict[str, BundleFile]:
-    """The files of a channel by path in it."""
+    """The files of a channel, by path in it."""
     prefix = f"{CHANNELS_FOLDER}/{name}/"
     return {path.removeprefix(prefix): file for path, file in targets.items() if path.startswith(prefix)}
 
 
 def _place_files(target: ImportTarget, compared: _Comparison) -> None:
-    """Put what is not a channel in place, locks in every format, with the addresses that channels have here."""
+    """Put everything other than channels in place; locks in every format, with the channels' addresses here."""
     for path in sorted(file.path for file in compared.new):
         if not path.startswith((f"{CHANNELS_FOLDER}/", f"{LOCKS_FOLDER}/")):
             put_in_place(target.state.incoming / path, target.files / path)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The importing site: where a bundle is imported to, what is remembered there, and the bundle verified against that.
+"""The importing site: where a bundle is imported to, what is recorded there, and verifying a bundle against that.
 
-A folder holds everything. A server holds the channels only; what else a bundle brings lies in a folder of the machine
-that imports. ``.mirror`` in either folder keeps the trusted metadata that detects older bundles, and the list of what
-the site has. Metadata is replaced file by file in the order in which the TUF client reads it, so that a killed import
-leaves a state that the client accepts and from which no version goes back.
+A folder gets everything. A server gets only the channels; the rest of a bundle goes to a folder on the importing
+machine. ``.mirror`` in either folder has the trusted metadata, by which older bundles are detected, and the list of
+what the site has. Metadata is replaced file by file in the order in which the TUF client reads it, so that a killed
+import leaves a state that the client accepts and from which no version goes back.
 
-Of a bundle, sizes and names are judged before a byte of a target is read, so one with too much in it costs no time. A
-bundle of what is new relies on what earlier ones brought, and a complete one is not copied over it. So what the
-importing site holds of a bundle already is read as well, unless the user knows that its disk keeps what it is given.
+A bundle's sizes and names are checked before any target is read, so one with extra files is rejected at once. A bundle
+of what is new relies on what earlier ones brought, and a complete one is not copied over that. So the bundle's files
+that the importing site already has are read as well, unless the user trusts the disk.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _NAMED_FILES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportTarget:
-    """Where a bundle is imported to.
+    """The destination of an import.
 
     ``files`` is the folder for locks, sources and the tool, and for the channels, too, unless ``server`` is the address
-    (with any credentials) of our channel on a server; channels of others become its neighbours, under their own names.
+    (with any credentials) of our channel on a server; third-party channels are put beside it, under their own names.
     """
 
     files: Path
@@ -73,22 +73,22 @@ class ImportTarget:
 
     @property
     def state(self) -> ImportState:
-        """What is remembered of earlier imports."""
+        """The record of earlier imports."""
         return import_state(self.files)
 
     def folder(self, channel: BundleChannel) -> Path | None:
-        """The channel's folder, None where there is only an address."""
+        """The channel's folder, None if it is on a server."""
         return None if self.server is not None else self.files.absolute() / CHANNELS_FOLDER / channel.name
 
     def address(self, channel: BundleChannel) -> str:
-        """Where the channel is published to: its folder, or its address with any credentials."""
+        """The address to publish the channel to: its folder, or its URL with any credentials."""
         if self.server is None:
             return str(self.folder(channel))
         return self.server if channel.own else f"{self.server.rpartition('/')[0]}/{channel.name}"
 
 
 def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
-    """What ``to`` names: a folder, or ``https://HOST/CHANNEL``; then ``state`` holds a folder per server.
+    """The target for ``to``: a folder, or ``https://HOST/CHANNEL``, for which ``state`` has a folder per server.
 
     Raises UsageError for any other address.
     """
@@ -98,7 +98,7 @@ def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
     address = to.rstrip("/")
     scheme, _, rest = address.partition("://")
     if scheme not in _SERVER_SCHEMES or "/" not in rest:
-        message = f"{without_credentials(to)}: bundles are imported into a folder or into https://HOST/CHANNEL"
+        message = f"{without_credentials(to)}: bundles can be imported only into a folder or into https://HOST/CHANNEL"
         raise UsageError(message, hint="import into a folder, then publish from there")
     name = hashlib.sha256(without_credentials(address).encode()).hexdigest()[:_SHORT]
     return ImportTarget(files=state / f"{rest.rpartition('/')[2]}-{name}", server=address)
@@ -106,26 +106,26 @@ def import_target(to: str, *, state: Path, cwd: Path) -> ImportTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportState:
-    """What an importing site trusts and has, kept in ``folder``."""
+    """The trusted metadata and the list of files of an importing site, stored in ``folder``."""
 
     folder: Path
 
     @property
     def incoming(self) -> Path:
-        """Files that were verified and are not in place yet."""
+        """The folder for files that were verified and are not in place yet."""
         return self.folder / "incoming"
 
     @property
     def received_file(self) -> Path:
-        """The list of what the site has; this file may be carried back."""
+        """The list of what the site has; this file may be brought back to the exporting site."""
         return self.folder / RECEIVED
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold it against another import."""
+        """Lock it against other imports."""
         return exclusive_lock(self.folder / "lock", what=f"the mirror {self.folder.parent}")
 
     def trusted(self) -> dict[str, bytes]:
-        """The metadata files that were trusted last; none before the first import.
+        """The metadata files that were last trusted; empty before the first import.
 
         Raises IntegrityError for damaged ones.
         """
@@ -135,14 +135,14 @@ class ImportState:
         return trusted
 
     def put_trusted(self, metadata: Mapping[str, bytes]) -> None:
-        """From now on accept nothing older than this."""
+        """Replace the trusted metadata; nothing older is accepted from now on."""
         for name in TRUSTED_FILES:
             path = self.folder / "trusted" / name
             if not path.is_file() or path.read_bytes() != metadata[name]:
                 write_bytes_atomically(path, metadata[name])
 
     def received(self) -> dict[str, str] | None:
-        """What the site has, path to sha256; None before the first import. Raises ConfigError as read_received."""
+        """The sha256 of what the site has, by path; None before the first import. Raises as read_received."""
         return read_received(self.received_file).files if self.received_file.is_file() else None
 
     def put_received(self, received: Received) -> None:
@@ -151,13 +151,13 @@ class ImportState:
 
 
 def import_state(folder: Path) -> ImportState:
-    """What is remembered beside the files that were imported into ``folder``."""
+    """The state that is stored beside the files that were imported into ``folder``."""
     return ImportState(folder=folder / STATE_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport:
-    """A bundle found right: what it is, and how much of it was read."""
+    """A verified bundle, and how much of it was read."""
 
     bundle: TrustedBundle
     manifest: Manifest
@@ -168,10 +168,10 @@ class VerifyReport:
 def open_trusted(
     reader: BundleReader, *, trusted: Mapping[str, bytes], root_sha256: str | None, received: Mapping[str, str] | None
 ) -> tuple[TrustedBundle, Manifest]:
-    """What the bundle says, with its metadata verified and its list of files compared; no package is read yet.
+    """The bundle with its metadata verified and its list of files compared; no package is read yet.
 
-    ``received`` are the files that the importing site has, path to sha256; None where that is not known: then a bundle
-    of what is new is believed about what it leaves out. Raises BundleRejectedError, and UsageError as verify_metadata.
+    ``received`` has the sha256 of the files that the importing site has, by path; if it is None, what a bundle of what
+    is new leaves out is not checked. Raises BundleRejectedError, and UsageError as verify_metadata.
     """
     bundle = verify_metadata(reader, trusted=trusted, root_sha256=root_sha256)
     manifest = _read_manifest(reader, bundle)
@@ -187,7 +187,7 @@ def verify_bundle(
     received: Mapping[str, str] | None = None,
     progress: Progress,
 ) -> VerifyReport:
-    """Read and hash every file of the bundle. Raises as open_trusted, for the first file that is wrong."""
+    """Read and hash every file of the bundle. Raises as open_trusted, for the first incorrect file."""
     bundle, manifest = open_trusted(reader, trusted=trusted, root_sha256=root_sha256, received=received)
     files = present_files(reader, bundle)
     total = sum(file.size_bytes for file in files)
@@ -197,14 +197,14 @@ def verify_bundle(
 
 
 def present_files(reader: BundleReader, bundle: TrustedBundle) -> list[BundleFile]:
-    """The targets that are in the bundle itself, in order of path."""
+    """The targets that are in the bundle itself, sorted by path."""
     return [file for path, file in sorted(bundle.targets.items()) if path in reader.sizes]
 
 
 def check_content(
     reader: BundleReader, file: BundleFile, *, on_bytes: Callable[[int], None], writing: IO[bytes] | None = None
 ) -> None:
-    """Hash a file of the bundle, copying it to ``writing`` meanwhile. Raises BundleRejectedError unless it is right."""
+    """Hash a file of the bundle while copying it to ``writing``. Raises BundleRejectedError if it is incorrect."""
     digest = hashlib.sha256()
     left = file.size_bytes
     with reader.open(file.path) as stream:
@@ -216,7 +216,7 @@ def check_content(
             on_bytes(len(chunk))
         more = bool(reader.read(stream, 1))
     if left or more or digest.hexdigest() != file.sha256:
-        message = f"{reader.path}: {file.path} is not what was signed (sha256 {digest.hexdigest()}, not {file.sha256})"
+        message = f"{reader.path}: {file.path} has sha256 {digest.hexdigest()}, but {file.sha256} was signed"
         raise BundleRejectedError("changed", message, hint=COPY_AGAIN)
 
 
@@ -226,18 +226,22 @@ def read_target(reader: BundleReader, bundle: TrustedBundle, path: str) -> bytes
     if file is None or path not in reader.sizes:
         raise BundleRejectedError("missing", f"{reader.path}: {path} is not in the bundle", hint=COPY_AGAIN)
     if file.size_bytes > _SMALL_LIMIT_BYTES:
-        raise BundleRejectedError("too long", f"{reader.path}: {path} has {file.size_bytes} bytes", hint=COPY_AGAIN)
+        raise BundleRejectedError(
+            "too long", f"{reader.path}: {path} has {file.size_bytes} bytes, which is too many", hint=COPY_AGAIN
+        )
     with reader.open(path) as stream:
         content = reader.read(stream, file.size_bytes + 1)
     if sha256_of(content) != file.sha256:
-        raise BundleRejectedError("changed", f"{reader.path}: {path} is not what was signed", hint=COPY_AGAIN)
+        raise BundleRejectedError("changed", f"{reader.path}: {path} differs from what was signed", hint=COPY_AGAIN)
     return content
 
 
 def _read_manifest(reader: BundleReader, bundle: TrustedBundle) -> Manifest:
     manifest = decode_manifest(read_target(reader, bundle, MANIFEST), where=f"{reader.path}: {MANIFEST}")
     if manifest.version != bundle.version:
-        message = f"{reader.path}: {MANIFEST} is of bundle {manifest.version}, the metadata of {bundle.version}"
+        message = (
+            f"{reader.path}: {MANIFEST} is from bundle {manifest.version}, the metadata from bundle {bundle.version}"
+        )
         raise BundleRejectedError("mixed", message, hint=COPY_AGAIN)
     return manifest
 
@@ -247,11 +251,11 @@ def _check_names(
 ) -> None:
     found = {name for name in reader.sizes if not name.startswith(f"{METADATA_FOLDER}/")}
     if added := sorted(found - bundle.targets.keys()) or _added_metadata(reader, bundle):
-        message = f"{reader.path}: holds {_listed(added)}, which nobody signed for"
+        message = f"{reader.path}: contains {_listed(added)}, which is not in the signed list"
         raise BundleRejectedError("added", message, hint="remove it, or copy the bundle again")
     absent = sorted(bundle.targets.keys() - found)
     if missing := [path for path in absent if path not in omitted]:
-        message = f"{reader.path}: {_listed(missing)} was signed for but is not there"
+        message = f"{reader.path}: {_listed(missing)} is in the signed list, but missing"
         raise BundleRejectedError("missing", message, hint=COPY_AGAIN)
     if received is not None:
         check_received(reader, bundle, received)
@@ -259,16 +263,16 @@ def _check_names(
         size_bytes = reader.sizes[file.path]
         if size_bytes != file.size_bytes:
             fault: Fault = "too long" if size_bytes > file.size_bytes else "changed"
-            message = f"{reader.path}: {file.path} has {size_bytes} bytes; signed for are {file.size_bytes}"
+            message = f"{reader.path}: {file.path} has {size_bytes} bytes, but the signed list says {file.size_bytes}"
             raise BundleRejectedError(fault, message, hint=COPY_AGAIN)
 
 
 def check_received(reader: BundleReader, bundle: TrustedBundle, received: Mapping[str, str]) -> None:
-    """Raise BundleRejectedError unless the site has all that the bundle leaves out (``received``: path to sha256)."""
+    """Raise BundleRejectedError unless the site has all that the bundle leaves out (``received``: sha256 by path)."""
     absent = sorted(bundle.targets.keys() - reader.sizes.keys())
     if lacking := [path for path in absent if received.get(path) != bundle.targets[path].sha256]:
-        message = f"{reader.path}: brings only what is new, and {_listed(lacking)} of earlier bundles is not here"
-        hint = "import the earlier bundles first, or have a complete one made: channel_tools mirror create"
+        message = f"{reader.path}: has only what is new, but {_listed(lacking)} from earlier bundles is missing here"
+        hint = "import the earlier bundles first, or have a complete bundle made with channel_tools mirror create"
         raise BundleRejectedError("missing", message, hint=hint)
 
 
@@ -287,11 +291,11 @@ def _listed(paths: list[str]) -> str:
 def check_held(
     target: ImportTarget, bundle: TrustedBundle, received: Mapping[str, str], *, trust: bool, progress: Progress
 ) -> tuple[int, int]:
-    """Read the files of the bundle that the site holds as they were signed; none of them with ``trust``.
+    """Read the bundle's files that the site has, and check that they are as signed; with ``trust`` none is read.
 
-    Returns how many it holds, and how many of these were read and found right.
-    Indexes and locks, which are written anew here, are none of these, and packages on a server cannot be read from
-    here: their bytes are compared whenever they are published. Raises IntegrityError for a file that has changed.
+    Returns how many it has, and how many of these were read and found correct. Indexes and locks are not among them,
+    since they are written again here. Packages on a server cannot be read from here: their bytes are compared whenever
+    they are published. Raises IntegrityError for a file that has changed.
     """
     known = [file for path, file in sorted(bundle.targets.items()) if received.get(path) == file.sha256]
     held = [file for file in known if _stays_as_signed(file.path)]
@@ -299,7 +303,9 @@ def check_held(
     if trust or not here:
         return len(held), 0
 
-    with progress.task("reading what is here", total=sum(file.size_bytes for file in here), unit="bytes") as task:
+    with progress.task(
+        "checking files that are already here", total=sum(file.size_bytes for file in here), unit="bytes"
+    ) as task:
 
         def check(file: BundleFile) -> None:
             path = target.files / file.path

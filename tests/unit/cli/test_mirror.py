@@ -74,7 +74,7 @@ def tree(tmp_path: Path) -> Path:
     [
         (["create", "--to", "b", "--keys", "nokeys", "--without-tool"], 2, "not a key folder"),
         (["create", "--to", "file/b", "--keys", "KEYS", "--without-tool"], 2, "cannot be written"),
-        (["create", "--to", "file", "--keys", "KEYS"], 2, "exists already"),
+        (["create", "--to", "file", "--keys", "KEYS"], 2, "already exists"),
         (["create", "--to", "b", "--tool-python", "eleven"], 2, "expected a version"),
         (["create", "--to", "b", "--platform", "linux-65"], 2, "is not a platform"),
         (["create", "--to", "b", "--lock", "file"], 3, "not a lock"),

@@ -250,7 +250,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, site: Export
     (tmp_path / "home" / "letter").write_text("dear")
     words = ("--to", str(tmp_path / "far"), "--venv", str(tmp_path / "home"))
     result = run(tmp_path / "bundle", "--root-sha256", site.fingerprint, *words)
-    assert "something other than a virtual environment" in result.stderr
+    assert "is not a virtual environment" in result.stderr
     assert (tmp_path / "home" / "letter").read_text() == "dear"
 
 

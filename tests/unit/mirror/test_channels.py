@@ -197,7 +197,7 @@ def test_a_mirror_may_be_moved(tmp_path: Path, site: ExportingSite) -> None:
 
 def test_locks_from_elsewhere_are_refused(tmp_path: Path, site: ExportingSite) -> None:
     other = toy_channel(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="not among the channels mirrored"):
+    with pytest.raises(UsageError, match="not one of the mirrored channels"):
         site.plan([lock_of(other.address)])
 
 

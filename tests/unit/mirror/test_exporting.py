@@ -142,5 +142,5 @@ def test_a_channel_that_cannot_be_read_is_an_error(address: str, tmp_path: Path)
 
 @pytest.mark.parametrize("place", [".", "..", "/"])
 def test_a_folder_without_a_name_of_its_own_is_no_place_for_a_bundle(place: str) -> None:
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         check_destination(Path(place))

@@ -238,7 +238,7 @@ def test_what_is_not_a_public_key_is_refused(content: bytes, message: str, tmp_p
 
 
 def test_keys_are_never_overwritten_and_private(keys: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         create_key(keys, passphrase=None, days=1, now=NOW)
     with pytest.raises(UsageError, match="beyond the last date"):
         create_key(tmp_path / "new", passphrase=None, days=10**9, now=NOW)
