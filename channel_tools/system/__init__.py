@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every stage stands on, knowing nothing of conda: errors, files, processes, settings, YAML, ELF, archives."""
+"""The base of every stage, independent of conda: errors, files, processes, settings, YAML, ELF, archives."""

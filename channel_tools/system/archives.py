@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is common to archives of all kinds: safe paths of members, tar streams, and the members of ``ar`` files.
+"""Code shared by all kinds of archives: safe member paths, tar streams, and the members of ``ar`` files.
 
-``MemberPaths`` follows links as a file system would, so a set of members that are each harmless cannot lead out of the
-folder together. ``ar`` is read here because Debian packages use its short names only, while static libraries use the
-long ones of GNU and BSD.
+``MemberPaths`` follows links as a file system would, so members that are harmless one by one cannot lead out of the
+folder together. ``ar`` is read here because Debian packages use only its short names, while static libraries use the
+long names of GNU and BSD.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAR_FAULTS = (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstandard.ZstdError)
-"""What reading a damaged tar archive raises, however it is compressed."""
+"""The exceptions that reading a damaged tar archive raises, however it is compressed."""
 _CHUNK_BYTES = 1 << 20
 AR_MAGIC = b"!<arch>\n"
 _LINKS_DEEP = 40
@@ -42,25 +42,25 @@ _BSD_NAME = b"#1/"
 
 
 class UnsafeMemberError(ValueError):
-    """A member of an archive must not be unpacked; the text names it and says why."""
+    """A member of an archive must not be unpacked; the message names it and says why."""
 
 
 def check_member_path(name: str) -> None:
-    """Raise UnsafeMemberError unless a member of this name is written below the folder that it is unpacked in."""
+    """Raise UnsafeMemberError unless a member of this name would be written inside the destination folder."""
     if not _stays_inside(name) or ".." in name.split("/"):
         raise UnsafeMemberError(f"member {name!r} would be written outside the folder")
     if len(name) > _NAME_BYTES // 4 and any(len(os.fsencode(part)) > _NAME_BYTES for part in name.split("/")):
-        raise UnsafeMemberError(f"member {name[:80]!r}... has a name that is too long for file systems")
+        raise UnsafeMemberError(f"member {name[:80]!r}... has a name that is too long for a file system")
 
 
 def check_link(name: str, target: str) -> None:
-    """Raise UnsafeMemberError when the symbolic link ``name`` with this target points out of the folder by itself."""
+    """Raise UnsafeMemberError if the symbolic link ``name`` with this target points out of the folder."""
     if not _stays_inside(posixpath.join(posixpath.dirname(name), target)):
         raise UnsafeMemberError(f"link {name!r} points outside the folder, to {target!r}")
 
 
 class MemberPaths:
-    """The paths that an archive would write, so far; links are followed as a file system would."""
+    """The paths that an archive would write; links are followed as a file system would."""
 
     def __init__(self) -> None:
         self._links: dict[str, str] = {}
@@ -68,7 +68,7 @@ class MemberPaths:
         self._folders: set[str] = set()
 
     def add(self, member: tarfile.TarInfo) -> None:
-        """Raise UnsafeMemberError unless the member stays inside the folder and fits those before it."""
+        """Raise UnsafeMemberError unless the member stays inside the folder and does not conflict with earlier ones."""
         name = member.name
         check_member_path(name)
         normal = posixpath.normpath(name)
@@ -90,9 +90,9 @@ class MemberPaths:
             raise UnsafeMemberError(f"member {name!r} is neither a file, a folder nor a link")
 
     def check_all(self) -> None:
-        """Raise UnsafeMemberError when a file is a folder too, or links lead out of the folder by way of each other."""
+        """Raise UnsafeMemberError if a path is both a file and a folder, or links together lead out of the folder."""
         if clashing := sorted(self._folders & self._files):
-            raise UnsafeMemberError(f"{clashing[0]} in it is a file and a folder")
+            raise UnsafeMemberError(f"{clashing[0]} in it is both a file and a folder")
         if not self._links:
             return
         targets = (posixpath.join(posixpath.dirname(name), target) for name, target in self._links.items())
@@ -108,7 +108,7 @@ class MemberPaths:
             raise UnsafeMemberError(f"{shown} to {member.linkname!r}, which is not a file that comes before it")
 
     def _leads_inside(self, path: str) -> bool:
-        """Whether ``path`` with all links followed is inside; a circle of links leads nowhere."""
+        """Whether ``path`` with all links followed is inside; False for circular links."""
         todo = path.split("/")[::-1]
         place: list[str] = []
         followed = 0
@@ -141,9 +141,9 @@ def _stays_inside(name: str) -> bool:
 
 @contextlib.contextmanager
 def open_tar(path: Path, *, part: ArMember | None = None) -> Iterator[tarfile.TarFile]:
-    """A tar archive as a stream, compressed in any way that it can be; read to its end, checksums included.
+    """Open a tar archive, with any compression, as a stream; it is read to its end, so that checksums are verified.
 
-    It is the whole file, or a ``part`` of it. Whoever reads it gets TAR_FAULTS where it is damaged.
+    The archive is the whole file, or a ``part`` of it. Reading it raises TAR_FAULTS if it is damaged.
     """
     with path.open("rb") as raw:
         packed = raw if part is None else io.BufferedReader(Window(raw, part.offset, part.size_bytes))
@@ -155,7 +155,7 @@ def open_tar(path: Path, *, part: ArMember | None = None) -> Iterator[tarfile.Ta
 
 
 def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes]:
-    """By the first bytes, as the names of archives are sometimes wrong."""
+    """The decompressed stream; the format is detected by the first bytes, since file names are sometimes wrong."""
     head = packed.peek(6)
     if head.startswith(b"\x1f\x8b"):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=packed))
@@ -170,7 +170,7 @@ def _decompressed(packed: io.BufferedReader[Any]) -> IO[bytes]:
 
 
 class Window(io.RawIOBase):
-    """A part of a file as a stream of its own."""
+    """A part of a file as a separate stream."""
 
     def __init__(self, stream: IO[bytes], offset: int, size_bytes: int) -> None:
         self._stream = stream
@@ -178,11 +178,11 @@ class Window(io.RawIOBase):
         stream.seek(offset)
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the only kind io hands over
-        """Read the next bytes into the buffer; how many there were."""
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the only kind that io passes
+        """Read the next bytes into the buffer; returns how many there were."""
         count = self._stream.readinto(memoryview(buffer)[: self._left])  # type: ignore[attr-defined]
         self._left -= count
         return int(count)
@@ -190,7 +190,7 @@ class Window(io.RawIOBase):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArMember:
-    """A file of an ``ar`` archive: where its content lies."""
+    """A file of an ``ar`` archive: the position of its content."""
 
     name: str
     offset: int
@@ -198,9 +198,9 @@ class ArMember:
 
 
 def ar_members(stream: BinaryIO) -> Iterator[ArMember]:
-    """The files of a seekable ``ar`` archive, in its order, without its index.
+    """The files of a seekable ``ar`` archive, in their order, without its index.
 
-    The caller has checked that it begins with AR_MAGIC. Raises IntegrityError where it is damaged.
+    The caller has checked that it starts with AR_MAGIC. Raises IntegrityError if it is damaged.
     """
     end = stream.seek(0, os.SEEK_END)
     offset = len(AR_MAGIC)
@@ -228,15 +228,15 @@ def ar_members(stream: BinaryIO) -> Iterator[ArMember]:
 
 
 def _read_header(stream: BinaryIO, offset: int) -> tuple[bytes, int]:
-    """Name and size of the member whose header lies at ``offset``."""
+    """Name and size of the member whose header is at ``offset``."""
     stream.seek(offset)
     header = stream.read(_HEADER_BYTES)
     if len(header) < _HEADER_BYTES or not header.endswith(_HEADER_END):
-        raise IntegrityError(f"there is no header of a member at offset {offset:#x}")
+        raise IntegrityError(f"expected the header of a member at offset {offset:#x}")
     return header[:16].rstrip(b" "), _number(header[48:58].strip(), offset)
 
 
 def _number(text: bytes, offset: int) -> int:
     if not text.isdigit():
-        raise IntegrityError(f"the header at offset {offset:#x} has {text!r} where a number belongs")
+        raise IntegrityError(f"the header at offset {offset:#x} has {text!r}; expected a number")
     return int(text)

@@ -16,10 +16,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def renew_build_id(stream: IO[bytes]) -> None:
-    """Give an ELF file the build id that follows from its other bytes; the stream is at its beginning then.
+    """Set an ELF file's build id to a hash of its other bytes; afterwards the stream is at its start.
 
-    What is no ELF file, has no build id or cannot be read as one stays as it is. So do a file whose debug information
-    lies in another, and that other file: they find each other by the build id and by a checksum.
+    A file that is not a valid ELF file or has no build id is left unchanged. So are a file whose debug information is
+    in another file, and that other file: debuggers match them by the build id and by a checksum.
     """
     stream.seek(0)
     if stream.read(len(ELF_MAGIC)) == ELF_MAGIC:
@@ -36,7 +36,7 @@ def renew_build_id(stream: IO[bytes]) -> None:
 
 
 def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
-    """Where the file's build ids are, and their sizes."""
+    """The positions and sizes of the file's build ids."""
     found = set()
     try:
         elf = ELFFile(stream)
@@ -52,7 +52,7 @@ def _build_ids(stream: IO[bytes]) -> list[tuple[int, int]]:
 
 
 def _is_split(elf: ELFFile) -> bool:
-    """Whether code and debug information are in two files, of which this is one (objcopy --only-keep-debug)."""
+    """Whether this is one of two files into which code and debug information were split (objcopy --only-keep-debug)."""
     code = elf.get_section_by_name(".text")
     return elf.get_section_by_name(".gnu_debuglink") is not None or (
         code is not None and code["sh_type"] == "SHT_NOBITS"

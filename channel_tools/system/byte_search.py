@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds texts in files of any size: read in chunks, matches across their borders included.
+"""Finds byte strings in files of any size, which are read in chunks; matches across chunk borders are found.
 
-A path counts where it ends at a path separator or at a byte that no file name has, so ``/a/tree`` is not found in
-``/a/tree2``.
+A path matches only if it ends at a path separator or at a byte that cannot be in a file name, so ``/a/tree`` is not
+found in ``/a/tree2``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """The first place of a text in a file."""
+    """The first occurrence of a string in a file."""
 
     text: bytes
     offset: int
@@ -31,14 +31,14 @@ class Match:
 def find_paths(
     stream: BinaryIO, needles: Sequence[bytes], *, allowed: Sequence[bytes] = (), chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Match]:
-    """Where each path of ``needles`` is first mentioned other than as a part of an ``allowed`` path written in full."""
+    """The first occurrence of each path of ``needles``, except within a complete ``allowed`` path."""
     return _find(stream, needles, allowed, _ends_at, chunk_bytes)
 
 
 def find_texts(
     stream: BinaryIO, needles: Sequence[bytes], *, allowed: Sequence[bytes] = (), chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Match]:
-    """As find_paths, for texts that may end anywhere, inside of a name too."""
+    """Like find_paths, for strings that may end anywhere, including inside a name."""
     return _find(stream, needles, allowed, lambda _content, _end: True, chunk_bytes)
 
 
@@ -57,11 +57,11 @@ def _find(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Window:
-    """A part of a file; matches that begin in ``[first, last)`` have all bytes around them that decide on them."""
+    """A part of a file, with enough context to decide about all matches that start in ``[first, last)``."""
 
     content: bytes
     start: int
-    """Where the part begins in the file."""
+    """The position of the part in the file."""
     first: int
     last: int
 
@@ -91,7 +91,7 @@ def _first_in(window: _Window, needle: bytes, allowed: Sequence[bytes], ends: _E
 
 
 def _stands_around(content: bytes, position: int, needle: bytes, text: bytes, ends: _Ends) -> bool:
-    """Whether the needle at ``position`` is a part of ``text`` written there in full."""
+    """Whether the needle at ``position`` is part of a complete occurrence of ``text``."""
     offset = text.find(needle)
     while offset != -1:
         start = position - offset

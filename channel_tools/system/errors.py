@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The error vocabulary: one base with an exit code and a hint, one subclass per cause that a user can fix.
+"""The errors: one base class with an exit code and a hint, one subclass per cause that a user can fix.
 
 Messages say where, what was found and what was expected; the hint is the next thing to do. Exit codes are part of the
 command line's contract (docs/reference/commands.md, tested); 2 is the command line library's own code for wrong usage.
 
-What the operating system refuses (OSError) is one of these errors, too, as ``error_from_os`` says. SIGTERM and SIGHUP
-are exceptions, so that they unwind like Ctrl-C: locks released, children ended.
+Errors of the operating system (OSError) are turned into these by ``error_from_os``. SIGTERM and SIGHUP become
+exceptions, so that they unwind like Ctrl-C: locks are released and child processes ended.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 _LIST_AT_MOST = 20
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NETWORK = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EADDRINUSE})
-_ANOTHER_PLACE = "choose another place, with --output or CHANNEL_TOOLS_CACHE where no option of the command names it"
+_ANOTHER_PLACE = "choose another place, with --output or CHANNEL_TOOLS_CACHE if the command has no option for it"
 _OS_HINTS: Mapping[int, str] = {
-    errno.EACCES: f"run it as a user who may, or {_ANOTHER_PLACE}",
-    errno.EPERM: f"run it as a user who may, or {_ANOTHER_PLACE}",
+    errno.EACCES: f"run it as a user who has permission, or {_ANOTHER_PLACE}",
+    errno.EPERM: f"run it as a user who has permission, or {_ANOTHER_PLACE}",
     errno.EROFS: _ANOTHER_PLACE,
     errno.ENAMETOOLONG: "choose a shorter name; most file systems allow 255 bytes for one, 4095 for a path",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of the path is a file; expected a folder",
     errno.EISDIR: "expected a file, not a folder",
-    errno.EEXIST: "choose a name that is free",
-    errno.ELOOP: "symbolic links there lead in a circle",
+    errno.EEXIST: "choose a name that does not exist yet",
+    errno.ELOOP: "symbolic links there are circular",
     errno.EMFILE: "raise the limit on open files (ulimit -n), or use fewer --jobs",
     errno.ENOMEM: "free memory, or use fewer --jobs",
 }
 
 
 class ChannelToolsError(Exception):
-    """Base of every error that ends a command with one message instead of a traceback."""
+    """Base class of errors that end a command with a message instead of a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -58,7 +58,7 @@ class ChannelToolsError(Exception):
 def nearest_names_hint(name: str, known: Iterable[str], *, what: str) -> str:
     """The hint of every "no such name" error: ``did you mean ...?``, else the ``known`` names (at most 20).
 
-    ``what`` is the noun for them when there are none at all.
+    ``what`` is the noun for them, used if there are none.
     """
     names = sorted(known)
     if near := difflib.get_close_matches(name, names, n=3, cutoff=0.6):
@@ -76,7 +76,7 @@ class UsageError(ChannelToolsError):
 
 
 class ConfigError(ChannelToolsError):
-    """A file that people write (variants, stacks, a recipe, the foundation table) is wrong."""
+    """A file that people write (variants, stacks, a recipe, the foundation table) is invalid."""
 
     exit_code = 3
 
@@ -90,7 +90,7 @@ class ConfigError(ChannelToolsError):
 
 
 class FoundationError(ChannelToolsError):
-    """The foundation cannot be made, does not hold what is needed, or differs from the channel's."""
+    """The foundation cannot be made, lacks what is needed, or differs from the channel's."""
 
     exit_code = 4
 
@@ -102,7 +102,7 @@ class NetworkError(ChannelToolsError):
 
 
 class IntegrityError(ChannelToolsError):
-    """Bytes are not what their hash, size or format says: a source, a wheel, a .deb, a package."""
+    """Bytes do not match their hash, size or format: a source, a wheel, a .deb, a package."""
 
     exit_code = 6
 
@@ -114,19 +114,19 @@ class BuildError(ChannelToolsError):
 
 
 class ChannelError(ChannelToolsError):
-    """A channel folder is damaged, locked by another writer, or holds other bytes under a name."""
+    """A channel is damaged, locked by another writer, or has other bytes under a name."""
 
     exit_code = 8
 
 
 class VerificationError(ChannelToolsError):
-    """A check of made packages found faults (foundation verify, audit)."""
+    """A check of packages found faults (foundation verify, audit)."""
 
     exit_code = 9
 
 
 class ValidationError(ChannelToolsError):
-    """The installed stack did not do what it promises: wrong sums, silent fallback, a rank or switch that failed."""
+    """The installed stack does not work as documented: wrong sums, silent fallback, a rank or switch that failed."""
 
     exit_code = 10
 
@@ -138,7 +138,7 @@ class SolveError(ChannelToolsError):
 
 
 class DiskFullError(ChannelToolsError):
-    """No space is left where something had to be written."""
+    """The disk to write to is full."""
 
     exit_code = 12
 
@@ -150,29 +150,29 @@ class CommandError(ChannelToolsError):
 
 
 class JobError(ChannelToolsError):
-    """A scheduler's job ended before its command did: cancelled, out of time, its node lost."""
+    """A scheduler's job ended before its command did: it was cancelled, ran out of time, or lost its node."""
 
     exit_code = 15
 
 
 class FileAccessError(ChannelToolsError):
-    """The operating system refuses a file or folder: no permission, read-only, a name too long, a device."""
+    """The operating system denies access to a file or folder: no permission, read-only, a name too long, a device."""
 
     exit_code = 14
 
 
 def error_from_os(err: OSError, *, where: str | Path | None = None) -> ChannelToolsError:
-    """The error to report for what the operating system refused, by its errno.
+    """The error to report for an OSError, by its errno.
 
-    ``where`` is what was read or written, for an error that does not name it: one that a write gives.
+    ``where`` is what was read or written, for errors that do not name it, such as those of write.
     """
     named = [os.fsdecode(name) for name in (err.filename, err.filename2) if isinstance(name, str | bytes)]
     place = " to ".join(named) or (None if where is None else str(where))
     said = err.strerror or str(err) or type(err).__name__
     message = said if place is None else f"{place}: {said[:1].lower()}{said[1:]}"
     if err.errno in _DISK_FULL:
-        message = "no space is left on a device" if place is None else f"{place}: no space left on the device"
-        hint = f"free space there, or {_ANOTHER_PLACE}; then run the same command again: what is complete is kept"
+        message = "no space left on a device" if place is None else f"{place}: no space left on the device"
+        hint = f"free space there, or {_ANOTHER_PLACE}; then run the same command again: complete files are kept"
         return DiskFullError(message, hint=hint)
     if isinstance(err, ConnectionError | TimeoutError) or err.errno in _NETWORK:
         return NetworkError(message, hint="check the address and the route to it, then run it again")
@@ -180,13 +180,13 @@ def error_from_os(err: OSError, *, where: str | Path | None = None) -> ChannelTo
 
 
 EXIT_SIGNAL_BASE = 128
-"""What a shell adds to a signal's number for the exit code of a process that it ended."""
+"""A shell adds this to a signal's number for the exit code of a process that the signal ended."""
 EXIT_BROKEN_PIPE = EXIT_SIGNAL_BASE + signal.SIGPIPE
-"""The reader of the output has gone."""
+"""The exit code if the reader of the output has closed it."""
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal asked the process to end; ``number`` says which."""
+    """A signal asked the process to end; ``number`` is the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -195,9 +195,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def signals_raised() -> Iterator[None]:
-    """While the block runs, SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP Terminated, in the main thread.
+    """While the block runs, SIGINT raises KeyboardInterrupt, and SIGTERM and SIGHUP Terminated, in the main thread.
 
-    A signal that is ignored stays so: ``nohup`` and shells' background jobs count on it.
+    An ignored signal stays ignored: ``nohup`` and shells' background jobs rely on that.
     """
     raising = {
         number: signal.default_int_handler if number == signal.SIGINT else _raise_terminated
@@ -215,9 +215,9 @@ def signals_raised() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_raised_afterwards() -> Iterator[None]:
-    """The first of the signals of signals_raised that comes while the block runs is raised at its end.
+    """Delay the signals of signals_raised: the first that arrives while the block runs is raised at its end.
 
-    For what must not be left half done, and is soon over. Signals that are ignored or end the process stay so.
+    For short steps that must not be left half done. Signals that are ignored, or end the process, still do.
     """
     heard: list[int] = []
     before = {
@@ -244,10 +244,10 @@ NO_MEANS_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENO
 
 
 class WithoutMeansError(Exception):
-    """There is no descriptor or memory left for it, or the disk fails: that says nothing about the file."""
+    """The system lacks descriptors or memory, or the disk fails; the file itself may be intact."""
 
 
 def raise_without_means(error: OSError) -> None:
-    """Raise WithoutMeansError for an error that is one of the system and not of the file."""
+    """Raise WithoutMeansError if the error is caused by the system and not by the file."""
     if error.errno in NO_MEANS_ERRNOS:
         raise WithoutMeansError(str(error)) from error

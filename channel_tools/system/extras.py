@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The extras of this program: what only some commands need, and the error that names the one to install."""
+"""The optional dependencies (extras) of this program, and the error that names the one to install."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
     "serve": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
     "sigstore": ("sigstore",),
 }
-"""What is imported of each extra. ``cluster`` has programs."""
+"""The modules imported from each extra. ``cluster`` has programs instead."""
 AIR_GAPPED: tuple[Extra, ...] = ("mirror", "s3", "serve")
-"""The extras that a bundle for a place without a network brings; bootstrap.py there has them, too."""
+"""The extras that bundles for sites without a network contain; the mirror's bootstrap.py lists them, too."""
 
 
 def missing(what: str, extra: Extra, *, purpose: str) -> CommandError:
-    """The error for a module or program of an extra that is not there; ``purpose`` is what for."""
-    hint = f"install the extra where this program is: pip install 'channel-tools[{extra}]'"
-    return CommandError(f"{what}: not installed; it is needed for {purpose}", hint=hint)
+    """The error for a missing module or program of an extra; ``purpose`` says what needs it."""
+    hint = f"install the extra in this program's environment: pip install 'channel-tools[{extra}]'"
+    return CommandError(f"{what}: not installed; it is required for {purpose}", hint=hint)
 
 
 def skip_unused_plugins() -> None:
-    """Have libraries that look for plug-ins of their own, of which this program uses none, not import or look for them.
+    """Keep libraries from searching for or importing their plugins, of which this program uses none.
 
-    pydantic reads the metadata of every package that is installed; securesystemslib imports boto3, where it is
-    installed, for keys in AWS, which takes as long as many commands run.
+    pydantic reads the metadata of every installed package; securesystemslib imports boto3, if installed, for keys in
+    AWS, which takes as long as many commands run.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.modules.setdefault("boto3", None)  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def skip_unused_plugins() -> None:
 
 @contextlib.contextmanager
 def needs_extra(extra: Extra, purpose: str) -> Iterator[None]:
-    """Around imports, or a whole function: a module of the extra that is missing is a CommandError that names both."""
+    """Wrap imports, or a whole function: a missing module of the extra raises a CommandError that names both."""
     try:
         yield
     except ModuleNotFoundError as err:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writing so that nothing is ever seen half-written, and hashing without loading a file.
+"""Atomic writing, and hashing without loading a file.
 
 Everything is written beside its destination and renamed over it: a reader sees the old bytes or the new ones, and a
-killed writer leaves only a temporary name that the next run clears. A full disk is reported as what it is. Nothing is
-written over what is not a regular file: a device, a pipe, a socket, a folder.
+killed writer leaves only a temporary file that the next run removes. A full disk raises DiskFullError. Only regular
+files are replaced: never a device, a pipe, a socket, a folder.
 
-One writer at a time: locks of the operating system, which a killed process cannot leave behind.
+Writers exclude each other by locks of the operating system, which a killed process cannot leave behind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
 )
 _MOMENT_S = 0.2
-"""Longer than is_locked holds what it asks about."""
+"""Longer than is_locked holds the lock that it tests."""
 
 
 @contextlib.contextmanager
@@ -56,16 +56,16 @@ def disk_full_reported(where: Path) -> Iterator[None]:
 
 
 def special_kind(path: Path) -> str | None:
-    """What is at ``path``, links followed, where that is neither a regular file, a folder nor nothing: ``a device``.
+    """The kind of special file at ``path``, links followed, such as ``a device``; None for a regular file or folder.
 
-    Raises FileAccessError for what cannot be looked at.
+    None, too, if nothing is there. Raises FileAccessError if it cannot be examined.
     """
     kind = _kind_at(path)
     return None if kind == "a folder" else kind
 
 
 def _kind_at(path: Path) -> str | None:
-    """``a folder``, ``a device`` ..., None for a regular file and for nothing."""
+    """``a folder``, ``a device`` and so on; None for a regular file, or if nothing is there."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -78,15 +78,15 @@ def _kind_at(path: Path) -> str | None:
 def check_replaceable(destination: Path, *, folder: bool = False) -> None:
     """Raise FileAccessError unless a file, or with ``folder`` a folder, may be written at ``destination``.
 
-    The name has to be free or that of a regular file, or with ``folder`` of a folder. Of a symbolic link this holds
-    for what it leads to, though it is the link that a writer replaces.
+    It must be missing or a regular file, or with ``folder`` a folder. For a symbolic link, its target is checked,
+    although a writer replaces the link.
     """
     kind = _kind_at(destination)
     if kind is not None and not (folder and kind == "a folder"):
-        message = f"{destination}: is {kind}; only a regular file is written over"
+        message = f"{destination}: is {kind}; only regular files are overwritten"
         raise FileAccessError(message, hint="choose another name, or remove it first")
     if kind is None and destination.is_symlink() and not destination.exists():
-        message = f"{destination}: is a symbolic link to {destination.readlink()}, which is not there"
+        message = f"{destination}: is a symbolic link to {destination.readlink()}, which does not exist"
         raise FileAccessError(message, hint="choose another name, or remove the link first")
 
 
@@ -96,12 +96,11 @@ def atomic_path(destination: Path, *, durable: bool = True, clear_abandoned: boo
 
     The caller creates a file or a folder at the yielded path. An existing file is replaced; an existing folder makes
     the rename fail (OSError), since folders cannot be replaced atomically. Without ``durable`` the file is not flushed
-    to the disk first: for caches, which may be lost with the power. With ``clear_abandoned``, what earlier processes
-    left so beside ``destination`` when they were killed is removed first: for what is large or secret, in folders that
-    no lock guards.
+    to the disk first: for caches, which may be lost in a power failure. With ``clear_abandoned``, temporary files for
+    ``destination`` that killed processes left are removed first: for large or secret files in folders without a lock.
 
-    Raises FileAccessError, before and after the block, where ``destination`` is a device, a pipe or a socket, or a
-    folder that a file was to replace.
+    Raises FileAccessError, before and after the block, if ``destination`` is a device, a pipe or a socket, or a folder
+    that would be replaced by a file.
     """
     check_replaceable(destination, folder=True)
     with contextlib.ExitStack() as stack:
@@ -128,7 +127,7 @@ def _holder(parent: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _named_as(destination: Path, holder: Path | None = None) -> Iterator[None]:
-    """Let errors name ``destination`` for what is below ``holder``, or for any temporary folder beside it."""
+    """Make errors name ``destination`` instead of paths below ``holder``, or of any temporary folder beside it."""
     temporary = (holder,) if holder else (destination.parent / TEMPORARY_PREFIX, destination.parent / PREFIX)
     prefixes = tuple(map(str, temporary))
     try:
@@ -140,18 +139,18 @@ def _named_as(destination: Path, holder: Path | None = None) -> Iterator[None]:
 
 
 def write_bytes_atomically(destination: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace ``destination`` by ``content``; readers see the old or the new bytes, never a mixture."""
+    """Replace ``destination`` with ``content``; readers see the old or the new bytes, never a mixture."""
     with atomic_path(destination, durable=durable) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text_atomically(destination: Path, content: str) -> None:
-    """As write_bytes_atomically, in UTF-8."""
+    """Like write_bytes_atomically, in UTF-8."""
     write_bytes_atomically(destination, content.encode())
 
 
 def replace_files(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Put many files (name, content) in place in ``folder``, each whole; flushed together instead of one by one.
+    """Write many files (name, content) to ``folder``, each atomically; they are flushed together instead of one by one.
 
     Raises DiskFullError. A killed process leaves a temporary folder that remove_leftovers clears.
     """
@@ -178,10 +177,10 @@ def sha256_of_file(path: Path) -> str:
 
 
 def read_first_line(path: Path, *, limit_bytes: int = 4096, wait_s: float = 10.0) -> bytes:
-    """The first line of a small file, without its end; of a pipe too, as ``<(...)`` of a shell is one.
+    """The first line of a small file or pipe (such as a shell's ``<(...)``), without the line end.
 
-    Raises FileAccessError for what cannot be read, has no end of line in ``limit_bytes``, or is a pipe that nobody
-    writes to for ``wait_s``.
+    Raises FileAccessError if it cannot be read, has no line end within ``limit_bytes``, or is a pipe to which nobody
+    writes for ``wait_s``.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -191,8 +190,8 @@ def read_first_line(path: Path, *, limit_bytes: int = 4096, wait_s: float = 10.0
             poll.register(stream, select.POLLIN)
             while b"\n" not in content:
                 if not poll.poll(wait_s * 1000):
-                    message = f"{path}: nobody wrote a line to it in {wait_s:.0f} s"
-                    raise FileAccessError(message, hint="name a file, or a pipe that is written to")
+                    message = f"{path}: nothing was written to this pipe within {wait_s:.0f} s"
+                    raise FileAccessError(message, hint="give a file, or a pipe that a program writes to")
                 chunk = stream.read(limit_bytes + 1)
                 content += chunk or b""
                 if len(content) > limit_bytes:
@@ -212,9 +211,9 @@ def read_tail(path: Path) -> str:
 
 
 def link_or_copy(source: Path, destination: Path) -> None:
-    """Make ``destination`` the same bytes as ``source``: a hard link, or a copy where the file system has none.
+    """Make ``destination`` a hard link to ``source``, or a copy if the file system has no hard links.
 
-    The destination appears atomically; an existing one is left alone.
+    The destination appears atomically; an existing one is left unchanged.
     """
     if destination.exists():
         return
@@ -228,9 +227,9 @@ def link_or_copy(source: Path, destination: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Delete what killed writers left in ``folder`` (its own temporary names only) and say what it was.
+    """Delete what killed writers left in ``folder`` (only our temporary names); returns what was deleted.
 
-    Call it only while holding the lock that guards writing to ``folder``.
+    Call it only while holding the lock for writing to ``folder``.
     """
     names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names only, much faster than Paths
     leftovers = sorted(folder / name for name in names if name.startswith(TEMPORARY_PREFIX))
@@ -240,9 +239,9 @@ def remove_leftovers(folder: Path) -> list[Path]:
 
 
 def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below ``folder`` that is not a folder itself, symbolic links to folders included.
+    """Everything below ``folder`` that is not a folder, including symbolic links to folders.
 
-    Entries, since a path object for each of an environment's tens of thousands of files would cost more than the look.
+    It yields entries, since making Path objects for the tens of thousands of files of an environment would be slow.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -253,7 +252,7 @@ def walk_entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Flush files to the disk; many of them at once instead of one by one."""
+    """Flush files to the disk, many of them together instead of one by one."""
     if len(paths) > _SYNC_EACH_LIMIT:
         os.sync()
         return
@@ -268,9 +267,9 @@ def _sync_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Iterator[None]:
-    """Hold ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
+    """Lock ``lock_file`` while the block runs; the holder's process id is written beside it for the error message.
 
-    Raises ChannelError when another process holds it for longer than ``timeout_s``, or than is_locked does.
+    Raises ChannelError if another process holds it for longer than ``timeout_s``, and longer than is_locked does.
     """
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     owner_file = lock_file.with_name(lock_file.name + ".owner")
@@ -278,8 +277,8 @@ def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Ite
     try:
         lock.acquire(timeout=max(timeout_s, _MOMENT_S))
     except Timeout:
-        message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; one writer at a time is allowed"
-        raise ChannelError(message, hint="wait until it has ended, then run the same command again") from None
+        message = f"{lock_file}: {what} is in use by {_owner(owner_file)}; only one writer at a time is allowed"
+        raise ChannelError(message, hint="wait until it has finished, then run the same command again") from None
     try:
         owner_file.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
@@ -288,9 +287,9 @@ def exclusive_lock(lock_file: Path, *, what: str, timeout_s: float = 0.0) -> Ite
 
 
 def is_locked(lock_file: Path, *, wait_s: float = 0.0) -> bool:
-    """Whether a process holds the lock now and for ``wait_s`` on; not where there is no such file.
+    """Whether a process holds the lock, and keeps it for ``wait_s``; False if the file does not exist.
 
-    For a moment it is held to find out, so the file has to be writable.
+    The lock is taken for a moment to find out, so the file must be writable.
     """
     if not lock_file.is_file():
         return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Linux says of this process: the cores that it may use (/sys), and its control group (cgroups(7)).
+"""What Linux reports about this process: the cores that it may use (/sys), and its control group (cgroups(7)).
 
-Schedulers put their jobs into control groups.
+Schedulers put jobs into control groups.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Core:
 
 
 def usable_cores(*, allowed: Iterable[int] | None = None, sys_folder: Path = _SYS) -> tuple[Core, ...]:
-    """The cores with at least one hardware thread in ``allowed``, by node, then by number.
+    """The cores with at least one hardware thread in ``allowed``, sorted by node, then by number.
 
-    ``allowed`` None is what the affinity mask and the cgroup's cpuset leave to this process. A machine that does not
-    tell its topology is taken as one node of cores with one thread each.
+    ``allowed`` None means what the affinity mask and the cgroup's cpuset permit. A machine that does not report its
+    topology is treated as one node of cores with one thread each.
     """
     numbers = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     nodes = _nodes(sys_folder)
@@ -45,7 +45,7 @@ def usable_cores(*, allowed: Iterable[int] | None = None, sys_folder: Path = _SY
 
 
 def _nodes(sys_folder: Path) -> dict[int, int]:
-    """The NUMA node of each hardware thread; empty where the kernel has no NUMA."""
+    """The NUMA node of each hardware thread; empty if the kernel has no NUMA support."""
     found: dict[int, int] = {}
     for folder in (sys_folder / "devices/system/node").glob("node[0-9]*"):
         cpus = parse_cpu_list((folder / "cpulist").read_text(encoding="ascii"))
@@ -65,9 +65,9 @@ _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def count_oom_kills(*, membership: Path = _MEMBERSHIP, mounted: Path = _MOUNTED) -> int:
-    """How many processes of this process's group the kernel has killed for want of memory; 0 where it does not say.
+    """How many processes of this control group the kernel has killed for lack of memory; 0 if it does not say.
 
-    Version 2 counts in ``memory.events`` of the group, version 1 in ``memory.oom_control`` of the memory controller's.
+    Version 2 counts in ``memory.events`` of the group, version 1 in ``memory.oom_control`` of the memory controller.
     """
     for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
         _number, controllers, place = line.split(":", 2)

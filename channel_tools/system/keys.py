@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private keys in files: made, read, and the passphrases that encrypt them.
+"""Private keys in files: making and reading them, and their passphrases.
 
-A key is ed25519, in PKCS 8 (PEM), mode 0600. Those that sign bundles and those that sign attestations are such files.
+A key is ed25519, in PKCS 8 (PEM), mode 0600. The keys that sign bundles and attestations are such files.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHORT = 16
-"""How many digits of a key's ID stand in file names and messages."""
+"""How many digits of a key's ID are shown in file names and messages."""
 _PRIVATE_MODE = 0o600
 
 
 def read_passphrase(path: Path | None) -> bytes | None:
-    """The first line of a file. Raises UsageError when it is empty, and as read_first_line."""
+    """The passphrase in the first line of a file. Raises UsageError if it is empty, and as read_first_line."""
     if path is None:
         return None
     passphrase = read_first_line(path).strip()
@@ -42,7 +42,7 @@ def read_passphrase(path: Path | None) -> bytes | None:
 
 
 def new_key(folder: Path, name: str, passphrase: bytes | None) -> CryptoSigner:
-    """Make a key and write it to ``folder`` as ``NAME-KEYID.pem``, encrypted when there is a passphrase."""
+    """Make a key and write it to ``folder`` as ``NAME-KEYID.pem``, encrypted if there is a passphrase."""
     signer = CryptoSigner.generate_ed25519()
     key = load_pem_private_key(signer.private_bytes, None)
     how = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
@@ -57,22 +57,20 @@ def new_key(folder: Path, name: str, passphrase: bytes | None) -> CryptoSigner:
 
 
 def load_key(path: Path, passphrase: bytes | None) -> CryptoSigner:
-    """The key in a file. Raises UsageError for a missing or wrong passphrase and for a file that holds no such key."""
-    hint = "name the file that holds its passphrase with --passphrase-file"
+    """The key in a file. Raises UsageError for a missing or wrong passphrase, and for a file without such a key."""
+    hint = "give the file with its passphrase with --passphrase-file"
     try:
         key = load_pem_private_key(path.read_bytes(), passphrase)
     except TypeError:
         if passphrase is None:
             raise UsageError(f"{path}: the key is encrypted, and no passphrase was given", hint=hint) from None
-        return load_key(path, None)  # a passphrase for other keys, which this one does not need
+        return load_key(path, None)  # the passphrase is for other keys; this one is not encrypted
     except ValueError as err:
         if passphrase is not None and b"ENCRYPTED" in path.read_bytes():
             raise UsageError(f"{path}: the passphrase is wrong", hint=hint) from None
-        raise UsageError(f"{path}: holds no private key: {err}", hint="restore it from a copy") from None
+        raise UsageError(f"{path}: not a private key: {err}", hint="restore it from a copy") from None
     except (OSError, UnsupportedAlgorithm) as err:
         raise UsageError(f"{path}: cannot be read as a private key: {err}", hint="restore it from a copy") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError(
-            f"{path}: holds another kind of key; expected ed25519", hint="take a key that this program made"
-        )
+        raise UsageError(f"{path}: has another type of key; expected ed25519", hint="use a key that this program made")
     return CryptoSigner(key, SSlibKey.from_crypto(key.public_key()))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all HTML pages share: how templates are read, their style, light and dark (``templates/page.css``), and charts.
+"""The parts shared by all HTML pages: templates, the light and dark style (``templates/page.css``), and charts.
 
-Values come from packages, logs and machines. Every one is escaped, and characters that control the text around them,
-or turn its direction, are replaced.
+Values come from packages, logs and machines. They are all escaped, and control characters and those that change the
+text's direction are replaced.
 
-Charts are SVG, in pages and as files of their own: bars with their spread, and figures over time. A chart carries its
-own style, light and dark (without ``styled``, the page's style sheet has ``chart_style``), loads nothing, and has a
-title and a description for screen readers; what it shows is in its labels as well, never in colour alone.
+Charts are SVG, in pages and as separate files: bars with their spread, and figures over time. A chart contains its own
+light and dark style (without ``styled``, the page's style sheet has ``chart_style``), loads nothing, and has a title
+and a description for screen readers; its labels say what it shows, never colour alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LINE_TOP, _LINE_BOTTOM = 34, 118
 
 
 def page_templates(folder: Path) -> Environment:
-    """The templates of ``folder`` and those that all pages share; a name that a template lacks is an error."""
+    """The templates of ``folder`` and those that all pages share; an undefined name in a template is an error."""
     return Environment(
         loader=FileSystemLoader([folder, SHARED_TEMPLATES]),
         autoescape=True,
@@ -66,18 +66,18 @@ class Spread(Protocol):
 
     @property
     def lower(self) -> float:
-        """Below a quarter of the figures."""
+        """The lower quartile."""
         ...
 
     @property
     def upper(self) -> float:
-        """Above three quarters."""
+        """The upper quartile."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """One value with its quartiles, where it has some, and what stands behind it as its figure."""
+    """One value with its quartiles, if it has any, and the text shown after it."""
 
     label: str
     value: float
@@ -88,7 +88,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarGroup:
-    """Bars below one heading."""
+    """Bars under one heading."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -97,7 +97,7 @@ class BarGroup:
 def bar_chart(
     name: str, title: str, groups: Sequence[BarGroup], *, description: str, reference: float | None = None
 ) -> Markup:
-    """Horizontal bars from 0 on; ``name`` is unique on the page, ``reference`` a value that a dashed line marks."""
+    """A chart of horizontal bars from 0; ``name`` is unique on the page, a dashed line marks ``reference``."""
     values = [bar.spread.upper if bar.spread else bar.value for group in groups for bar in group.bars]
     largest = max([*values, reference or 0.0]) or 1.0
     scale = (WIDTH - _LABELS - _FIGURES) / largest
@@ -125,7 +125,7 @@ def bar_chart(
 
 
 def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
-    """Where the line of the quartiles begins and ends; at the bar's end where it has none."""
+    """The ends of the line of the quartiles; both are the bar's end if it has none."""
     if bar.spread is None:
         return (_LABELS + bar.value * scale,) * 2
     return round(_LABELS + bar.spread.lower * scale, 1), round(_LABELS + bar.spread.upper * scale, 1)
@@ -133,9 +133,9 @@ def _whisker(bar: Bar, scale: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """Figures from the oldest to the newest, which is marked, others beside them (dashed), and a dashed ``limit``.
+    """Figures from the oldest to the newest, which is marked; others to compare (dashed), and a dashed ``limit``.
 
-    ``first`` and ``last`` are what stands below the ends.
+    ``first`` and ``last`` are the labels below the ends.
     """
 
     figures: Sequence[float]
@@ -147,7 +147,7 @@ class Line:
 
 
 def line_chart(name: str, title: str, line: Line, *, description: str, styled: bool = True) -> Markup:
-    """Figures over time; ``name`` is unique on the page."""
+    """A chart of figures over time; ``name`` is unique on the page."""
     largest = max([*line.figures, *line.others, line.limit or 0.0]) or 1.0
     step = (WIDTH - _LABELS - 30) / max(len(line.figures) - 1, 1)
 
@@ -178,14 +178,14 @@ def line_chart(name: str, title: str, line: Line, *, description: str, styled: b
 
 
 def size_in_words(size_bytes: int) -> str:
-    """``64 KiB``, ``4 MiB``: a tensor's size."""
+    """A tensor's size as text: ``64 KiB``, ``4 MiB``."""
     if size_bytes < _KIB:
         return f"{size_bytes} bytes"
     return f"{size_bytes // _KIB} KiB" if size_bytes < _KIB * _KIB else f"{size_bytes // (_KIB * _KIB)} MiB"
 
 
 def chart_style() -> str:
-    """The style sheet of charts that do not carry it."""
+    """The style sheet for charts without their own style."""
     return (SHARED_TEMPLATES / "chart.css").read_text(encoding="utf-8")
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts other programs: commands that are waited for, and programs that run beside this one.
+"""Starts other programs: commands to wait for, and programs that run in the background.
 
 Each command is logged shell-quoted before it runs, gets no terminal input, and runs in its own process group so that
-an interrupt or a deadline ends its children too. What must not outlive this process, however it ends, has the kernel
-signal it at this process's death; running programs are waited for through their descriptors, without asking in turns
-(Linux 5.3 and later).
+an interrupt or a deadline ends its children too. The kernel signals programs that must not outlive this process when it
+dies, however that happens; waiting for running programs uses their descriptors, without polling (Linux 5.3 and later).
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ _DRAIN_S = 1.0
 _SRUNS_END = re.compile(r"srun: (error: .*: tasks? .*: Exited with exit code |Terminating )")
 PR_SET_PDEATHSIG = 1
 
-# Between fork and exec of a program: have the kernel signal it when the process that starts it ends, and have it hear
-# that signal (handler 0 is the default): shells start what they run in the background with SIGINT ignored.
+# Runs between fork and exec of a program: asks the kernel to signal it when the process that starts it ends, and resets
+# the handler of that signal (0 is the default), since shells start background programs with SIGINT ignored.
 _LAUNCHER = f"""
 import ctypes, os, sys
 libc, number = ctypes.CDLL(None), int(sys.argv[2])
@@ -59,7 +58,7 @@ except OSError as err:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandResult:
-    """What a finished command left: its exit status and its output as text."""
+    """The result of a finished command: its exit status, and its output as text."""
 
     command: tuple[str, ...]
     returncode: int
@@ -67,7 +66,7 @@ class CommandResult:
     stderr: str
 
     def tail(self) -> str:
-        """The last lines the command printed, for an error message."""
+        """The last lines that the command printed, for an error message."""
         return _last_lines(self.stderr.strip() or self.stdout)
 
 
@@ -82,9 +81,9 @@ def run_command(
 ) -> CommandResult:
     """Run ``command`` to its end and return what it printed.
 
-    ``env`` replaces the environment (None: inherit), ``content`` is what the command reads (None: nothing). Raises
-    CommandError when the program is not installed, when it outruns ``timeout_s`` and, with ``check``, when it exits
-    non-zero; the message holds the command and its last lines.
+    ``env`` replaces the environment (None: inherit), ``content`` is its standard input (None: empty). Raises
+    CommandError if the program is not installed, if it runs longer than ``timeout_s`` and, with ``check``, if its exit
+    status is not 0; the message has the command and its last lines.
     """
     words = tuple(str(word) for word in command)
     _log.info("$ %s", shlex.join(words))
@@ -94,7 +93,7 @@ def run_command(
         try:
             output = process.communicate(content, timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            raise CommandError(f"{shlex.join(words)}: did not end within {timeout_s:g} s") from None
+            raise CommandError(f"{shlex.join(words)}: did not finish within {timeout_s:g} s") from None
     result = _result(words, process, output)
     if check and result.returncode != 0:
         raise CommandError(f"{shlex.join(words)}: exit status {result.returncode}\n{result.tail()}")
@@ -112,9 +111,9 @@ def watch_command(
 ) -> CommandResult:
     """Run ``command`` to its end, calling ``poll`` a few times a second and ``on_line`` for each line it prints.
 
-    The exit status is the caller's to judge. An interrupt, or what ``poll`` raises, ends the program and its children;
-    so does the end of this process, however it comes: a download that went on alone would write into the files of the
-    next run. Raises CommandError when the program is not installed.
+    The caller checks the exit status. An interrupt, or an exception from ``poll``, ends the program and its children;
+    so does the end of this process, however it ends: a download that continued would write to the files of the next
+    run. Raises CommandError if the program is not installed.
     """
     if shutil.which(command[0], path=env.get("PATH")) is None:
         raise _not_found(command[0])
@@ -134,7 +133,7 @@ def watch_command(
             try:
                 output = process.communicate(timeout=_POLL_S)
                 printed = output[0]
-            except subprocess.TimeoutExpired as err:  # whose output is all that was printed until now
+            except subprocess.TimeoutExpired as err:  # its output is everything printed so far
                 printed = (err.output or b"")[: (err.output or b"").rfind(b"\n") + 1]
             if on_line is not None:
                 for line in printed[handed_on:].splitlines():
@@ -154,10 +153,10 @@ def start_command(
     stderr: int | None = None,
     death_signal: signal.Signals | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own, by default without standard input.
+    """Start ``command`` in its own process group, by default without standard input.
 
-    The program gets ``death_signal`` when the thread that started it ends, be it by kill -9; a program that cannot be
-    started then says so on its standard error and ends with status 1. Else raises CommandError if it cannot.
+    The program gets ``death_signal`` when the thread that started it ends, even by kill -9; with it, a program that
+    cannot be started says so on its standard error and exits with status 1. Without it, that raises CommandError.
     """
     words = list(command)
     if death_signal is not None:
@@ -182,9 +181,9 @@ def start_command(
 
 
 def run_in_foreground(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> int:
-    """Run ``command`` to its end with this process's terminal and group; returns its status, 128 + the signal's number.
+    """Run ``command`` to its end in this process's terminal and group; returns its status, or 128 + a signal's number.
 
-    Raises CommandError when it cannot be started.
+    Raises CommandError if it cannot be started.
     """
     _log.info("$ %s", shlex.join(command))
     try:
@@ -195,13 +194,13 @@ def run_in_foreground(command: Sequence[str], *, cwd: Path, env: Mapping[str, st
 
 
 def ssh_command(host: str) -> tuple[str, ...]:
-    """The words before a command that runs on another host; never asks for a password."""
+    """The ssh command to run another command on a host; it never asks for a password."""
     return ("ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_SSH_CONNECT_S}", host, "--")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostOutput:
-    """What a command printed on a host, and when that was read; ``error``: why it failed, in its last words."""
+    """What a command printed on a host, and when that was read; ``error`` is the last line if it failed."""
 
     output: str
     error: str
@@ -211,7 +210,7 @@ class HostOutput:
 def run_on_hosts(
     commands: Mapping[str, Sequence[str]], *, env: Mapping[str, str], limit_s: float = _SSH_LIMIT_S
 ) -> dict[str, HostOutput]:
-    """Run a command for each host, by its name, at the same time; who has not ended after ``limit_s`` is ended."""
+    """Run a command for each host, by its name, in parallel; a command that exceeds ``limit_s`` is ended."""
     pipe = subprocess.PIPE
     started = {host: start_command(words, env=env, stdout=pipe, stderr=pipe) for host, words in commands.items()}
     until = time.monotonic() + limit_s
@@ -221,7 +220,7 @@ def run_on_hosts(
             try:
                 printed, said = process.communicate(timeout=max(until - time.monotonic(), _DRAIN_S))
             except subprocess.TimeoutExpired:
-                outputs[host] = HostOutput(output="", error=f"no answer within {limit_s:g} s", read_at=time.time())
+                outputs[host] = HostOutput(output="", error=f"no response within {limit_s:g} s", read_at=time.time())
                 continue
             error = _last_words(said, process.returncode) if process.returncode else ""
             outputs[host] = HostOutput(output=printed.decode(errors="replace"), error=error, read_at=time.time())
@@ -231,16 +230,17 @@ def run_on_hosts(
 
 
 def _last_words(said: bytes, status: int) -> str:
-    """The last line of a command that failed; what srun adds about its end counts only where nothing else was said."""
+    """The last line of a command that failed; what srun adds about its end is used only if there is nothing else."""
     lines = said.decode(errors="replace").strip().splitlines()
     own = [line for line in lines if not _SRUNS_END.match(line)]
     return [f"exit status {status}", *lines[-1:], *own[-1:]][-1]
 
 
 def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TERMINATE_GRACE_S) -> None:
-    """Terminate the groups that start_command made, all at once, and kill what is left of each after ``grace_s``.
+    """Terminate the process groups that start_command made, all at once, and kill what is left after ``grace_s``.
 
-    When it returns none of their processes runs any more, also those that take a while to die, having much memory.
+    When it returns, none of their processes is running, including those that take long to die because they use much
+    memory.
     """
     for process in processes:
         _signal_group(process, signal.SIGTERM)
@@ -252,13 +252,13 @@ def end_process_group(*processes: subprocess.Popen[bytes], grace_s: float = _TER
         _await_end_of_group(process.pid)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
-                with contextlib.suppress(BrokenPipeError):  # what was not yet written to its input
+                with contextlib.suppress(BrokenPipeError):  # the rest of its input
                     stream.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deadline:
-    """A point in time by the monotonic clock, and the limit it came from."""
+    """A point in time by the monotonic clock, and the limit that it was made from."""
 
     limit_s: float
     at: float
@@ -292,7 +292,7 @@ class Program:
         return self.process.poll() is not None
 
     def end_in_words(self) -> str:
-        """``exit status 1`` or ``signal SIGKILL``; waits for the end."""
+        """How it ended, ``exit status 1`` or ``signal SIGKILL``; waits for the end."""
         code = self.process.wait()
         return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
@@ -312,9 +312,9 @@ def running_program(
     stdout: int | None = None,
     death_signal: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Program]:
-    """Run ``command`` while the block does; its process group is ended when the block is left, however.
+    """Run ``command`` while the block runs; its process group is ended when the block is left in any way.
 
-    ``stdout`` None sends it to the log. ``death_signal`` is what the program gets when the thread that started it ends.
+    ``stdout`` None sends it to the log. The program gets ``death_signal`` when the thread that started it ends.
     """
     with log.open("wb") as stream:
         process = start_command(
@@ -336,7 +336,7 @@ def running_program(
 
 
 def wait_for_any(descriptors: Iterable[int], deadline: Deadline | None = None) -> tuple[int, ...]:
-    """The descriptors (of processes that ended, of pipes with input) that are ready; none when time ran out."""
+    """The descriptors that are ready (of ended processes, of pipes with input); empty if the time ran out."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -359,9 +359,9 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _await_end_of_group(group: int) -> None:
-    """Return when all of a group that was killed have ended, at the latest after a time: the kernel may hold some."""
+    """Wait until all processes of a killed group have ended, with a time limit, since the kernel may block some."""
     end_s = time.monotonic() + _DYING_S
-    with contextlib.suppress(ProcessLookupError):  # none is left, nor waits to be collected
+    with contextlib.suppress(ProcessLookupError):  # none is left, not even as a zombie
         while time.monotonic() < end_s:
             os.killpg(group, 0)
             if all(one.group != group or one.is_zombie for one in all_processes()):
@@ -371,26 +371,26 @@ def _await_end_of_group(group: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessEntry:
-    """A process of the machine, by its numbers."""
+    """A process of this machine and its ids."""
 
     number: int
     parent: int
     group: int
     is_zombie: bool
-    """It has ended, and waits to be collected."""
+    """Whether it has ended and waits to be collected by its parent."""
 
 
 def stat_fields(process: int | str) -> list[str]:
-    """What /proc says of a process: its state, parent, group ... Raises OSError for one that has ended."""
+    """The fields of a process in /proc: its state, parent, group ... Raises OSError if it has ended."""
     text = Path("/proc", str(process), "stat").read_text(errors="replace")
-    return text.rpartition(")")[2].split()  # "pid (command) state ...": the command may hold spaces and brackets
+    return text.rpartition(")")[2].split()  # "pid (command) state ...": the command may contain spaces and brackets
 
 
 def all_processes() -> Iterator[ProcessEntry]:
-    """Every process of the machine."""
+    """Every process of this machine."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # it ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended in the meantime
                 fields = stat_fields(folder.name)
                 yield ProcessEntry(
                     number=int(folder.name), parent=int(fields[1]), group=int(fields[2]), is_zombie=fields[0] == "Z"

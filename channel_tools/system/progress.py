@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a long step reports while it runs; the command line decides how it looks, libraries only call it."""
+"""Progress reports of long steps; the command line decides how they look, libraries only call them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KILO = 1000
 
 
 def format_amount(amount: int, unit: Unit) -> str:
-    """``12`` for items; bytes in the decimal units that download tools print."""
+    """An amount as text: ``12`` for items; bytes in decimal units, as download tools print them."""
     if unit == "items":
         return str(amount)
     value = float(amount)
@@ -31,38 +31,38 @@ class Task(Protocol):
     """One running step."""
 
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
-        """Say that ``amount`` more of the unit is done; ``detail`` names what is under way. Any thread may."""
+        """Report that ``amount`` more is done; ``detail`` names what is being worked on. Any thread may call it."""
 
     def show(self, state: str) -> None:
-        """Say in words how far the step is, where that has changed: beside the bar, or as a line."""
+        """Report the state of the step in words, if it has changed: beside the bar, or as a line."""
 
 
 class Progress(Protocol):
-    """Where steps are reported."""
+    """Receives the reports of steps."""
 
     def task(
         self, description: str, *, total: int | None, unit: Unit = "items"
     ) -> contextlib.AbstractContextManager[Task]:
-        """A step of ``total`` units (None: unknown), shown until the block ends."""
+        """Start a step of ``total`` units (None: unknown), which is shown until the block ends."""
 
     def note(self, message: str) -> None:
-        """One plain line for the reader: what is about to be downloaded, what was skipped."""
+        """Show a line of text, for example what is about to be downloaded, or what was skipped."""
 
 
 class _SilentTask:
     def advance(self, amount: int = 1, *, detail: str | None = None) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
     def show(self, state: str) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
 
 class SilentProgress:
-    """Reports nowhere: for library use and tests."""
+    """Reports nothing: for library use and tests."""
 
     @contextlib.contextmanager
     def task(self, description: str, *, total: int | None, unit: Unit = "items") -> Iterator[Task]:
-        """Run the block."""
+        """Run the block without reporting."""
         del description, total, unit
         yield _SilentTask()
 
@@ -71,7 +71,7 @@ class SilentProgress:
 
 
 class NotesOnly(SilentProgress):
-    """Shows nothing and keeps the notes, for a process whose reader is elsewhere."""
+    """Shows nothing and collects the notes, for a process whose output another process shows."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -82,9 +82,9 @@ class NotesOnly(SilentProgress):
 
 
 class GrowthReport:
-    """Reports to a task how many bytes of the wanted files have come, never counting a file twice.
+    """Reports to a task how many bytes of the wanted files have arrived, never counting a file twice.
 
-    For programs that download and draw their own progress in their own ways: the sizes of their files are the same.
+    For programs that download files and show their own progress: the sizes of the files are watched instead.
     """
 
     def __init__(self, task: Task, folders: Sequence[Path], wanted: Iterable[str]) -> None:
@@ -94,10 +94,10 @@ class GrowthReport:
         self._reported = 0
 
     def poll(self) -> None:
-        """Look at the folders and report what is new."""
+        """Check the folders and report what is new."""
         sizes: dict[str, int] = {}
         for folder in self._folders:
-            for here, _, names in os.walk(folder):  # which, unlike glob, bears folders that go away meanwhile
+            for here, _, names in os.walk(folder):  # unlike glob, it tolerates folders that disappear in the meantime
                 for name in self._wanted.intersection(names):
                     sizes[name] = max(sizes.get(name, 0), _size(Path(here, name)))
         total = sum(sizes.values())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Slurm and PBS as their users' commands: a job script submitted, its state asked for, the job cancelled.
+"""Slurm and PBS through their user commands: submit a job script, query its state, cancel the job.
 
-Both forget jobs: Slurm some minutes after their end (MinJobAge), PBS at once unless the site keeps its history
-(job_history_enable). So a job that is not known any more has ended, and how is for its own files to say.
+Both forget jobs: Slurm some minutes after their end (MinJobAge), PBS at once unless the site keeps a history
+(job_history_enable). So an unknown job has ended, and only its own files say how.
 
-``python -m channel_tools.system.schedulers pbs JOB`` says of a job what Snakemake's plugin cluster-generic asks:
+``python -m channel_tools.system.schedulers pbs JOB`` prints a job's state for Snakemake's plugin cluster-generic:
 ``running``, ``success`` or ``failed``.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SchedulerName = Literal["slurm", "pbs"]
 _LIMIT_S = 120.0
-# squeue's states of a job that has ended by something else than its script, as sentences about it
+# squeue's states of jobs that were ended by something other than their script, as sentences
 _SLURM_ENDS = {
     "BOOT_FAIL": "its nodes did not start",
     "CANCELLED": "it was cancelled",
@@ -40,26 +40,26 @@ _SLURM_ENDS = {
 }
 _SLURM_WAITING = frozenset({"CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 _SLURM_ENDED = frozenset({"COMPLETED", "FAILED", *_SLURM_ENDS})
-# squeue's reasons (JOB REASON CODES of its manual) of jobs that others or a time of day will let begin
+# squeue's reasons (JOB REASON CODES in its manual) of jobs that will start after other jobs or at some time
 _SLURM_TURN = re.compile(
     r"None|Priority|Resources|Dependency|BeginTime|Cleaning|Prolog|Licenses|Reservation|JobArrayTaskLimit|SchedDefer"
     r"|(QOS|Assoc)(Grp|MaxJobs)\w*|(QOS|Assoc)Max\w+Per(User|Account)\w*"
 )
 _SLURM_STATE = re.compile(r"^([A-Z_]+)\|(.*)\|([^|\n]*)$", re.MULTILINE)
-"""What is asked for of a job, among a site's notices."""
+"""The wanted output about a job, among notices that a site prints."""
 _SLURM_JOB = re.compile(r"^(\d+)(?:;\S*)?$", re.MULTILINE)
 _PBS_JOB = re.compile(r"^(\d\S*)$", re.MULTILINE)
 _NOT_KNOWN = re.compile(r"invalid job id|unknown job id", re.IGNORECASE)
 _PBS_ATTRIBUTE = re.compile(r"^ {4}(\w+) = (.*)$", re.MULTILINE)
 _PBS_COMMENT = re.compile(r"^Job Id: (\S+)\n(?:(?!Job Id:).*\n)*?    comment = (.*)$", re.MULTILINE)
 _PBS_NEVER = "Can Never Run"
-"""What PBS's scheduler begins the comment of a job with that no node can take."""
+"""The start of the PBS scheduler's comment on a job that no node can run."""
 _TOO_MANY = re.compile(r"SubmitJob|would exceed")
 _TOO_MUCH = re.compile(
     r"Limit|PartitionConfig|BadConstraints|Per(Job|Node)|can not be satisfied|not available|exceeds|"
     + re.escape(_PBS_NEVER)
 )
-"""In a scheduler's reasons for jobs that are refused or stuck: what fewer jobs would change, or less for this one."""
+"""In a scheduler's reasons for rejected or stuck jobs: those that fewer jobs, or a smaller job, would avoid."""
 _PBS_RUNNING, _PBS_ENDED = frozenset("RE"), frozenset("FXCM")
 # PBS's own numbers for Exit_status (Administrator's Guide, Job Exit Status Codes); from 256 on a signal is added
 _PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
@@ -67,7 +67,7 @@ _PBS_WALL_TIME, _PBS_MEMORY, _PBS_SIGNALS = -29, -27, 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildResources:
-    """What a build may use where a scheduler runs it; None is not said, so that others decide it."""
+    """The resources of a build that a scheduler runs; None means not specified, so other settings decide."""
 
     cores: int | None = None
     memory_mib: int | None = None
@@ -76,10 +76,10 @@ class BuildResources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobState:
-    """Where a job stands; ``words`` are the scheduler's own.
+    """The state of a job; ``words`` is the scheduler's description.
 
-    ``failure`` is a sentence about a job that ended by something else than its script, "" for all others; ``stuck`` the
-    reason of one that waits for something else than its turn.
+    ``failure`` is a sentence about a job that was ended by something other than its script, "" for all others;
+    ``stuck`` is the reason of a job that waits for something other than its turn.
     """
 
     phase: Literal["waiting", "running", "ended"]
@@ -89,22 +89,22 @@ class JobState:
 
 
 class Scheduler(Protocol):
-    """Commands of a scheduler. All raise CommandError where a command is not there or fails."""
+    """The commands of a scheduler. All raise CommandError if a command is missing or fails."""
 
     @property
     def name(self) -> SchedulerName:
-        """What ``--on`` calls it."""
+        """Its name for ``--on``."""
 
     def submit(self, script: Path, options: Sequence[str]) -> str:
-        """Submit with further options of its command; returns the job's id."""
+        """Submit a script with further options of the command; returns the job's id."""
 
     def state(self, job: str) -> JobState:
-        """Where the job stands; ended where it is not known any more."""
+        """The state of the job; an unknown job has ended."""
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Of these jobs, those that wait for something else than their turn, and the scheduler's reason.
+        """Those of the jobs that wait for something other than their turn, with the scheduler's reason.
 
-        It is asked once for all.
+        The scheduler is queried once for all jobs.
         """
 
     def cancel_command(self, job: str) -> list[str]:
@@ -125,7 +125,7 @@ class _Slurm:
     def state(self, job: str) -> JobState:
         command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%r|%N"]
         if (said := _SLURM_STATE.search(_asked(command, self.environ).stdout)) is None:
-            return JobState(phase="ended", words="not known any more")
+            return JobState(phase="ended", words="no longer known")
         state, reason, nodes = said.groups()
         if state in _SLURM_ENDED:
             return JobState(phase="ended", words=state, failure=_SLURM_ENDS.get(state, ""))
@@ -156,7 +156,7 @@ class _Pbs:
     def state(self, job: str) -> JobState:
         asked = _asked(["qstat", "-x", "-f", job], self.environ)
         if asked.returncode:
-            return JobState(phase="ended", words="not known any more")
+            return JobState(phase="ended", words="no longer known")
         attributes = dict(_PBS_ATTRIBUTE.findall(_unwrapped(asked.stdout)))
         state = attributes.get("job_state", "")
         if state in _PBS_ENDED:
@@ -169,7 +169,7 @@ class _Pbs:
         return JobState(phase="waiting", words=words, stuck=where if where.startswith(_PBS_NEVER) else "")
 
     def stuck(self, jobs: Sequence[str]) -> dict[str, str]:
-        command = ["qstat", "-x", "-f", *jobs]  # it fails where one of them is not known any more
+        command = ["qstat", "-x", "-f", *jobs]  # it fails if one of them is no longer known
         asked = run_command(command, env=self.environ, timeout_s=_LIMIT_S, check=False)
         comments = _PBS_COMMENT.findall(_unwrapped(asked.stdout))
         return {job: comment for job, comment in comments if job in jobs and comment.startswith(_PBS_NEVER)}
@@ -179,17 +179,17 @@ class _Pbs:
 
 
 def remedy_for(reason: str) -> Literal["fewer jobs", "less", ""]:
-    """What lets a job begin that a scheduler refuses or keeps waiting for this reason; "" where that is not known."""
+    """What would let a job start that a scheduler rejects or keeps waiting for this reason; "" if unknown."""
     return "fewer jobs" if _TOO_MANY.search(reason) else "less" if _TOO_MUCH.search(reason) else ""
 
 
 def _stuck_in_slurm(reason: str) -> str:
-    """The reason of a waiting job, unless it waits for its turn."""
+    """The reason of a waiting job, "" if it only waits for its turn."""
     return "" if _SLURM_TURN.fullmatch(reason) else reason
 
 
 def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
-    """What the scheduler said of jobs. Raises CommandError where it failed for more than one that it does not know."""
+    """Query the scheduler about jobs. Raises CommandError if that failed for a reason other than an unknown job."""
     asked = run_command(command, env=environ, timeout_s=_LIMIT_S, check=False)
     if asked.returncode and not _NOT_KNOWN.search(asked.stderr):
         raise CommandError(f"{command[0]}: exit status {asked.returncode}\n{asked.tail()}")
@@ -197,23 +197,23 @@ def _asked(command: Sequence[str], environ: Mapping[str, str]) -> CommandResult:
 
 
 def _job_id(client: str, pattern: re.Pattern[str], said: str) -> str:
-    """The job's id in what a client that took it says, among a site's notices. Raises CommandError for none."""
+    """The id of a submitted job in the client's output, among a site's notices. Raises CommandError if it has none."""
     found = pattern.search(said.strip())
     if found is None:
         raise CommandError(
-            f"{client}: names no job: found {said.strip()!r}",
-            hint="it may wait all the same: look with squeue or qstat",
+            f"{client}: expected the job's id, got {said.strip()!r}",
+            hint="the job may have been submitted anyway: check with squeue or qstat",
         )
     return found[1]
 
 
 def _unwrapped(said: str) -> str:
-    """What qstat says with its long lines whole: it goes on in the next one, behind a tab."""
+    """qstat's output with long lines joined: it continues them on the next line, after a tab."""
     return said.replace("\n\t", "")
 
 
 def _pbs_end(status: str) -> str:
-    """What Exit_status says of an end that was not the script's; "" where it was, or nothing is said."""
+    """A sentence about an end that Exit_status says was not the script's; "" if it was, or nothing is said."""
     if not status.removeprefix("-").isdecimal():
         return ""
     number = int(status)
@@ -227,19 +227,20 @@ def _pbs_end(status: str) -> str:
 
 
 def scheduler_of(name: SchedulerName, environ: Mapping[str, str]) -> Scheduler:
-    """The scheduler of that name, its commands looked for on the PATH of ``environ``."""
+    """The scheduler of that name; its commands are looked up on the PATH of ``environ``."""
     return _Slurm(environ=environ) if name == "slurm" else _Pbs(environ=environ)
 
 
 def status_command(name: SchedulerName) -> list[str]:
-    """The command that Snakemake's plugin cluster-generic puts a job's id behind, to learn whether it runs."""
+    """The command to which Snakemake's plugin cluster-generic appends a job's id to query its state."""
     return [sys.executable, "-P", "-m", "channel_tools.system.schedulers", name]
 
 
 def snakemake_status(scheduler: Scheduler, job: str) -> str:
-    """The plugin's word for the job's state; of one that ended by its script, its output files say whether it did well.
+    """The plugin's word for the job's state; if its script ended, its output files say whether it succeeded.
 
-    While the scheduler does not answer, which stderr says, the job runs on for the plugin, which would end all builds.
+    While the scheduler does not respond, which stderr reports, the job counts as running: otherwise the plugin would
+    end all builds.
     """
     try:
         state = scheduler.state(job)

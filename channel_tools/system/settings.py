@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where things are: the tree, its output, the user's cache. The only reader of our environment variables.
+"""The locations of the tree, its output, and the user's cache. Only this module reads our environment variables.
 
-A tree is any folder with ``recipes/`` and ``variants/stacks.yaml``; nothing else in the package knows where this
-project's own clone is.
+A tree is any folder with ``recipes/`` and ``variants/stacks.yaml``; nothing else in the package depends on where
+this project's own clone is.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Tree:
 
     @property
     def variants(self) -> Path:
-        """Variant configuration files."""
+        """The folder of variant configuration files."""
         return self.root / "variants"
 
     @property
     def stacks_file(self) -> Path:
-        """What each stack builds and how it is validated."""
+        """The file that says what each stack builds and how it is validated."""
         return self.variants / "stacks.yaml"
 
     @property
@@ -55,13 +55,13 @@ class Tree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Every location that commands use; ``output`` is per tree, ``cache`` per user and shared between trees."""
+    """All locations that commands use; ``output`` is per tree, ``cache`` is per user and shared by trees."""
 
     tree: Tree
     output: Path
     cache: Path
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Where the HTTP client finds proxies and the user's credentials."""
+    """The environment variables with the HTTP client's proxies and the user's credentials."""
 
     @property
     def channel(self) -> Path:
@@ -70,17 +70,17 @@ class Settings:
 
     @property
     def foundation(self) -> Path:
-        """The registry foundation, a channel of its own."""
+        """The registry foundation, a separate channel."""
         return self.output / "foundation"
 
     @property
     def work(self) -> Path:
-        """Build folders, removed after success; elsewhere than in ``output`` where that has an odd path."""
+        """Build folders, removed after success; not in ``output`` if that has an unsuitable path."""
         return choose_work_folder(output=self.output, cache=self.cache, environ=self.environ)
 
     @property
     def rendered(self) -> Path:
-        """The generated recipe folders that builds run from."""
+        """The rendered recipe folders that builds use."""
         return self.output / "recipes"
 
     @property
@@ -95,12 +95,12 @@ class Settings:
 
     @property
     def signing_keys(self) -> Path:
-        """The key that signs attestations of what is built here: a file or folder of one; made where it is missing."""
+        """The key that signs attestations of builds: a file, or a folder with one; it is made if missing."""
         return _path_of(self.environ, SIGNING_KEY_VARIABLE) or self.output / "keys"
 
     @property
     def compiler_cache(self) -> Literal["ccache", "sccache"] | None:
-        """The compiler cache that builds use. Raises UsageError for one that is not known."""
+        """The compiler cache that builds use. Raises UsageError for an unknown one."""
         name = self.environ.get(COMPILER_CACHE_VARIABLE, "")
         known: dict[str, Literal["ccache", "sccache"]] = {"ccache": "ccache", "sccache": "sccache"}
         if name and name not in known:
@@ -119,14 +119,14 @@ class Settings:
 
     @property
     def package_cache(self) -> Path:
-        """Unpacked conda packages that environments are linked from."""
+        """Unpacked conda packages, to which environments are linked."""
         return package_cache_in(self.cache)
 
 
 def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Settings from the command line's options, else the environment, else by looking upward from ``cwd``.
+    """Settings from the command line's options, else the environment, else by searching upwards from ``cwd``.
 
-    Raises UsageError when no tree is found, or the folder named is not one.
+    Raises UsageError if no tree is found, or the given folder is not one.
     """
     chosen_root = root or _path_of(environ, ROOT_VARIABLE)
     tree = Tree(root=_checked_root(chosen_root) if chosen_root else _find_root(cwd))
@@ -135,14 +135,14 @@ def make_settings(*, root: Path | None, output: Path | None, environ: Mapping[st
 
 
 def find_cache(environ: Mapping[str, str]) -> Path:
-    """The user's cache folder, also for commands that work without a tree."""
+    """The user's cache folder, also for commands that need no tree."""
     return (_path_of(environ, CACHE_VARIABLE) or user_folder("cache")).absolute()
 
 
 def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
     """The user's folder for what the program keeps, by the platform's convention.
 
-    Raises UsageError for a user who has no home folder: no HOME, and no row in the system's list of users.
+    Raises UsageError for a user without a home folder: HOME is not set, and the system's user list has no entry.
     """
     find = {
         "cache": platformdirs.user_cache_path,
@@ -161,7 +161,7 @@ def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
 
 
 def user_path(text: str) -> Path:
-    """A path as users write it: ``~`` and ``~NAME`` are home folders. Raises UsageError for those that do not exist."""
+    """A path given by a user: ``~`` and ``~NAME`` are home folders. Raises UsageError if the user does not exist."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -170,7 +170,7 @@ def user_path(text: str) -> Path:
 
 
 def package_cache_in(cache: Path) -> Path:
-    """Where unpacked packages are in a cache folder."""
+    """The folder of unpacked packages in a cache folder."""
     return cache / "pkgs"
 
 
@@ -185,7 +185,7 @@ def _is_tree(folder: Path) -> bool:
 
 def _checked_root(folder: Path) -> Path:
     if not _is_tree(folder):
-        message = f"{folder}: no tree of recipes; expected recipes/ and variants/stacks.yaml in it"
+        message = f"{folder}: not a tree of recipes; expected recipes/ and variants/stacks.yaml in it"
         raise UsageError(message, hint=f"give --root FOLDER or set {ROOT_VARIABLE} to a folder that has both")
     return folder.resolve()
 

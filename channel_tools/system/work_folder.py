@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folders for work: the one where builds and validations run, and temporary ones.
+"""Work folders: the one in which builds and validations run, and temporary ones.
 
-A build's folders reach shells, make, CMake, pkg-config and compilers' options, few of which take a blank, ``:``, ``,``,
-``$`` or ``=`` in a path; sockets have 108 bytes for a path, and the engine pads the path of a build's prefix to 255.
-So where the output folder's own path will not do, the work lies elsewhere, under the same name in every run, so that
-the next run finds and clears what a killed one left. Nothing of it ends up in a package.
+A build passes its folders to shells, make, CMake, pkg-config and compilers' options, few of which accept a space,
+``:``, ``,``, ``$`` or ``=`` in a path; socket paths have at most 108 bytes, and the engine pads the path of a build's
+prefix to 255. So if the output folder's path is unsuitable, the work folder is elsewhere, under the same name in every
+run, so that the next run finds and removes what a killed one left. Its path does not end up in packages.
 
-Temporary folders that killed processes left are removed by the next process that makes one in the same place. A process
-holds a lock of the operating system on its folder, which ends with it however it ends: a folder without one is
-nobody's. Where a file system has no locks for folders, as NFS has none, such folders stay.
+Temporary folders left by killed processes are removed by the next process that makes one in the same place. A process
+holds a lock of the operating system on its folder, which is released however it ends: a folder without a lock is
+abandoned. If a file system has no locks for folders, as NFS, such folders stay.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ MAX_WORK_PATH_BYTES = 80
 _PLAIN = re.compile(r"/[A-Za-z0-9._/+@~-]*", re.ASCII)
 _KEY_DIGITS = 12
 _IN_OUTPUT = "work"
-_SYSTEM_TEMPORARY = Path("/var/tmp")  # noqa: S108 - make_work_folder trusts only a folder of our own in it
+_SYSTEM_TEMPORARY = Path("/var/tmp")  # noqa: S108 - make_work_folder trusts only a folder that we own in it
 _HINT = (
-    "choose with --output, CHANNEL_TOOLS_CACHE or TMPDIR a folder that you may write to, "
-    f"whose path has at most {MAX_WORK_PATH_BYTES - len('/work/') - _KEY_DIGITS} bytes of A-Z a-z 0-9 . _ + @ ~ -"
+    "choose a writable folder with --output, CHANNEL_TOOLS_CACHE or TMPDIR; "
+    f"its path may have at most {MAX_WORK_PATH_BYTES - len('/work/') - _KEY_DIGITS} bytes of A-Z a-z 0-9 . _ + @ ~ -"
 )
 
 
 def is_plain(path: Path) -> bool:
-    """Whether no tool can stumble over an absolute path: its characters, its length, and those of what it links to."""
+    """Whether all tools can handle an absolute path: its characters and length, and those of its link targets."""
     spellings = {str(path), str(path.resolve())}
     return all(len(text) <= MAX_WORK_PATH_BYTES and _PLAIN.fullmatch(text) for text in spellings)
 
 
 def choose_work_folder(*, output: Path, cache: Path, environ: Mapping[str, str]) -> Path:
-    """The first plain path of ``output/work``, a folder in the cache, in TMPDIR and in /var/tmp.
+    """The first suitable path of: ``output/work``, a folder in the cache, in TMPDIR, in /var/tmp.
 
-    The cache comes second because environments are hard links to the packages in it. The names of the latter ones
-    follow from ``output``, absolute like ``cache``.
+    The cache comes second because environments are hard links to the packages in it. The names of the other folders
+    are derived from ``output``; it and ``cache`` are absolute.
     """
     key = hashlib.sha256(os.fsencode(output)).hexdigest()[:_KEY_DIGITS]
     ours = f"channel_tools-{os.geteuid()}"
@@ -62,10 +62,9 @@ def choose_work_folder(*, output: Path, cache: Path, environ: Mapping[str, str])
 
 
 def make_work_folder(folder: Path) -> None:
-    """Create what choose_work_folder chose.
+    """Create the folder that choose_work_folder chose.
 
-    Raises UsageError when it lies in a folder that others can write to and is not ours alone: they could put there what
-    we would build.
+    Raises UsageError if it is in a folder that others can write to and is not private: they could change what we build.
     """
     shared = folder.parent.name == f"channel_tools-{os.geteuid()}"
     try:
@@ -75,14 +74,14 @@ def make_work_folder(folder: Path) -> None:
             _check_private(folder.parent)
         folder.mkdir(mode=0o777 if folder.name == _IN_OUTPUT else 0o700, parents=True, exist_ok=True)
     except (PermissionError, FileExistsError, NotADirectoryError) as err:
-        message = f"{err.filename}: {err.strerror}; builds need a folder of their own there"
+        message = f"{err.filename}: {err.strerror}; builds need a private folder there"
         raise UsageError(message, hint=_HINT) from None
 
 
 def _check_private(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{folder}: not a folder; expected one of our own to build in", hint=_HINT)
+        raise UsageError(f"{folder}: not a folder; expected a private folder for builds", hint=_HINT)
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         found = f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
         message = f"{folder}: others can write there ({found}); expected owner {os.geteuid()}, mode 0700"
@@ -96,8 +95,8 @@ PREFIX = ".channel_tools-tmp-"
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder that only this user can enter, and remove it after the block.
 
-    It lies in ``parent``, by default in TMPDIR or what stands in for it. Before, the folders of this user's processes
-    that were killed are removed from there. Raises OSError where none can be made.
+    It is in ``parent``, by default in TMPDIR or its default. Folders left there by killed processes of this user are
+    removed first. Raises OSError if none can be made.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_abandoned(place)
@@ -105,7 +104,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what is in use yet, the next run removes
+        shutil.rmtree(folder, ignore_errors=True)  # the next run removes what is still in use
         os.close(descriptor)
 
 
@@ -115,14 +114,14 @@ def _make_locked(place: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             descriptor = _open_folder(folder)
-        except FileNotFoundError:  # another process took it for an abandoned one
+        except FileNotFoundError:  # another process considered it abandoned
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # it is about to
+        except BlockingIOError:  # another process is about to remove it
             os.close(descriptor)
             continue
-        except OSError:  # no locks here: nobody else gets one either
+        except OSError:  # the file system has no locks: nobody else gets one either
             return folder, descriptor
         if folder.is_dir():
             return folder, descriptor
@@ -130,7 +129,7 @@ def _make_locked(place: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove our folders that nobody holds the lock of; what cannot be looked at or removed stays."""
+    """Remove our folders that nobody has locked; those that cannot be examined or removed stay."""
     with contextlib.suppress(OSError):
         for name in os.listdir(place):  # noqa: PTH208 - names only, of a folder that may hold many
             if name.startswith(PREFIX):
@@ -139,7 +138,7 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Raises OSError where it is in use."""
+    """Remove a folder unless it is in use. Raises OSError if it is."""
     descriptor = _open_folder(folder)
     try:
         if os.fstat(descriptor).st_uid == os.geteuid():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of ours side by side: pools of processes and of threads, a forked copy of this process, and a process
-supervised with all that it starts.
+"""Running functions in parallel: pools of processes and of threads, a forked copy of this process, and a process
+supervised with all its descendants.
 
-The kernel ends the processes with the one that wants their results, however that ends.
+The kernel ends these processes when the one that waits for their results ends, however that happens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PR_SET_CHILD_SUBREAPER = 36
 SIGNALLED = 128
-"""What a supervised function's exit status has added to the number of the signal that ended it."""
+"""Added to the number of the signal that ended a supervised function, for its exit status."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -40,12 +40,12 @@ def run_in_processes(
     what: str,
     error: type[ChannelToolsError] = ChannelToolsError,
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Call ``function`` with each item, begun in the given order, and yield item and result as each is done.
+    """Call ``function`` with each item, starting in the given order, and yield item and result as each is done.
 
-    Both travel between processes, so they must be picklable. The first error ends the others and is raised; the same
-    holds for an interrupt. Raises ``error`` when a process was killed (``what`` says what it did).
+    Both are sent between processes, so they must be picklable. The first error ends the others and is raised, and so
+    does an interrupt. Raises ``error`` if a process was killed (``what`` says what it did).
     """
-    # 10 ms of import, which every command would wait for
+    # takes 10 ms to import, which would delay every command
     import multiprocessing  # noqa: PLC0415
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
 
@@ -62,9 +62,9 @@ def run_in_processes(
             yield futures[future], future.result()
     except BrokenProcessPool:
         message = f"a process that {what} was killed, most likely because memory ran out"
-        raise error(message, hint="run it again with fewer --jobs; what is done is kept") from None
+        raise error(message, hint="run it again with fewer --jobs; finished work is kept") from None
     except BaseException:
-        # the pool notices its dead workers, gives the waiting items up, and can then be shut down as a whole
+        # the pool notices its dead workers and drops the waiting items, and can then be shut down
         children = set(multiprocessing.active_children()) - before
         for child in children:
             child.kill()
@@ -82,9 +82,9 @@ def run_in_threads(
     threads: int,
     cancel: Callable[[], None] = lambda: None,
 ) -> list[tuple[_Item, _Result]]:
-    """Call ``function`` with each item, ``threads`` at once; items and results, in the order in which they were done.
+    """Call ``function`` with each item, ``threads`` at once; yields items and results in the order of completion.
 
-    The first error ends it: ``cancel`` is called, and the error raised when those that run have ended.
+    The first error stops it: ``cancel`` is called, and the error is raised when the running calls have ended.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=threads) as pool:
         futures = {pool.submit(function, item): item for item in items}
@@ -97,7 +97,7 @@ def run_in_threads(
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Have this process get the signal when its parent (a process id) ends, however that ends."""
+    """Ask the kernel to signal this process when its parent (a process id) ends, in any way."""
     if not _is_tied_to(parent, number):
         os._exit(1)
 
@@ -107,10 +107,10 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Let what ends a command wait until the block is over. For forks: the child begins so, and calls signals_released.
+    """Block the signals that end a command during the block. For forks: the child starts so and calls signals_released.
 
-    Else the child has the handlers of its parent until it sets its own, and what they raise is lost where Python calls
-    its hooks after a fork: a child that was told to end would go on.
+    Otherwise the child has its parent's handlers until it sets its own, and what they raise is lost while Python runs
+    its hooks after a fork: a child that was asked to end would continue.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
@@ -120,24 +120,24 @@ def signals_held() -> Iterator[None]:
 
 
 def signals_released() -> None:
-    """In a child that was forked while they were held: from now on it hears them, by handlers of its own."""
+    """In a child that was forked with signals blocked: set its own handlers and unblock the signals."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def may_fork() -> bool:
-    """Whether a forked copy of this process would run beside it, and safely: one thread, and a core for each of them.
+    """Whether a forked copy of this process can run in parallel and safely: it has one thread, and two cores.
 
-    A copy has only the thread that forked: locks that others held stay locked in it.
+    A copy has only the thread that forked: locks that other threads held stay locked in it.
     """
     return len(list(Path("/proc/self/task").iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1
 
 
 @contextlib.contextmanager
 def forked(function: Callable[[], _Result]) -> Iterator[Callable[[], _Result | None]]:
-    """Call ``function`` in a forked copy of this process while the block runs; gives what waits for its result.
+    """Call ``function`` in a forked copy of this process while the block runs; yields a function that gets its result.
 
-    Where ``may_fork``. The result travels between processes, so it must be picklable. It is None where the copy came to
-    no result, whatever the cause: do the work here then, which says what is wrong. The end of the block ends the copy.
+    Only if ``may_fork``. The result is sent between processes, so it must be picklable. It is None if the copy had no
+    result for any reason: then do the work here, which shows what is wrong. The end of the block ends the copy.
     """
     parent = os.getpid()
     reading, writing = os.pipe()
@@ -155,7 +155,7 @@ def forked(function: Callable[[], _Result]) -> Iterator[Callable[[], _Result | N
 
 
 def _run_forked(function: Callable[[], object], writing: int, parent: int) -> None:
-    """The copy's life: signals are its parent's to act upon, and no frame of the parent's runs twice."""
+    """Run the copy: it leaves signals to its parent, and no frame of the parent runs twice."""
     try:
         end_with_parent(parent, signal.SIGKILL)
         content = pickle.dumps(function())
@@ -168,7 +168,7 @@ def _run_forked(function: Callable[[], object], writing: int, parent: int) -> No
 def _received(content: bytes) -> Any:  # noqa: ANN401 - what the copy's function returned
     try:
         return pickle.loads(content)  # noqa: S301 - from a copy of this very process
-    except (EOFError, pickle.UnpicklingError):  # it ended before it had written all
+    except (EOFError, pickle.UnpicklingError):  # it ended before it had written everything
         return None
 
 
@@ -180,22 +180,22 @@ _SAMPLE_S = 1.0
 
 @dataclass(kw_only=True, slots=True)
 class Consumption:
-    """What supervised processes took: processor seconds, and the most memory they had at one time.
+    """The resources that supervised processes used: processor seconds, and their peak memory.
 
-    The memory is the largest sum of what was resident of them, seen once a second, at least the most that a single one
-    had; what several share counts for each.
+    The memory is the largest sum of their resident memory, sampled once a second, and at least the peak of a single
+    process; memory that processes share counts for each.
     """
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
 
     def sample(self) -> None:
-        """Look at the descendants of this process."""
+        """Sample the descendants of this process."""
         memory = sum(_resident_bytes(process_id) for process_id in descendants(os.getpid()))
         self.memory_bytes = max(self.memory_bytes, memory)
 
     def close(self) -> None:
-        """Add what the kernel has counted of all that have ended."""
+        """Add what the kernel has counted for all that have ended."""
         counted = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu_s = counted.ru_utime + counted.ru_stime
         self.memory_bytes = max(self.memory_bytes, counted.ru_maxrss * 1024)
@@ -210,7 +210,7 @@ def _resident_bytes(process_id: int) -> int:
 
 
 def processor_ticks(process_id: int) -> int:
-    """How much of a processor a process has used, in the kernel's ticks; 0 for one that has ended."""
+    """The processor time that a process has used, in the kernel's ticks; 0 if it has ended."""
     try:
         fields = stat_fields(process_id)
     except OSError:
@@ -227,10 +227,10 @@ def supervise(
 ) -> int:
     """Run ``run`` in a forked child; returns its exit status, or 128 + the signal that ended it or this process.
 
-    Call it in a process of its own without threads, which becomes the subreaper of all that ``run`` starts: processes
-    that outlive their parent, also in sessions of their own, become its children. When it returns (``run`` has ended, a
-    signal asked for the end, or ``parent_pid`` has died), no descendant of the process is alive. ``consumed`` gets what
-    they all took. With it ``check`` is called once a second; what it raises ends them and is raised.
+    Call it in a separate process without threads, which becomes the subreaper of everything that ``run`` starts:
+    processes that outlive their parent, even in another session, become its children. When it returns (``run`` has
+    ended, a signal asked to end, or ``parent_pid`` has died), no descendant is alive. ``consumed`` gets the resources
+    that they all used. With it, ``check`` is called once a second; an exception from it ends them and is raised.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -249,7 +249,7 @@ def supervise(
 
 
 def _run_supervised(run: Callable[[], int], supervisor: int) -> None:
-    """The child's life: it ends by os._exit whatever happens, so that no frame of the supervisor runs twice."""
+    """Run the child: it always ends by os._exit, so that no frame of the supervisor runs twice."""
     status = 1
     try:
         end_with_parent(supervisor, signal.SIGKILL)
@@ -280,7 +280,7 @@ def _next_signal(consumed: Consumption | None, check: Callable[[], None]) -> int
 
 
 def _reap() -> dict[int, int]:
-    """Collect every child that has ended: process id to wait status."""
+    """Collect every child that has ended; returns the wait status by process id."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
@@ -301,7 +301,7 @@ def _end_descendants() -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """The processes that a process has started, directly or through others."""
+    """The ids of all processes that a process has started, directly or through others."""
     children: dict[int, list[int]] = {}
     for one in all_processes():
         if not (one.is_zombie and one.parent != root):
@@ -315,13 +315,13 @@ def descendants(root: int) -> list[int]:
 
 
 def _prepare_worker(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    """Leave Ctrl-C to the parent, and end when it ends, in any way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent, signal.SIGKILL)
 
 
 def _is_tied_to(parent: int, number: signal.Signals) -> bool:
-    """Ask the kernel for the signal at the parent's death; False when the parent has died before."""
+    """Ask the kernel for the signal at the parent's death; False if the parent has already died."""
     _prctl(PR_SET_PDEATHSIG, number)
     return os.getppid() == parent
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""YAML with the line of every key, duplicate keys refused, in bounded memory and time.
+"""YAML with the line of every key; duplicate keys are errors, memory and time are bounded.
 
-PyYAML's node tree is used directly: its constructors drop the marks and silently let a second key win. Before a tree is
-made the parser's events are counted: composing is recursive, in C without a limit, and aliases multiply what they name.
+PyYAML's node tree is used directly: its constructors drop line numbers and silently use the last of duplicate keys. The
+parser's events are counted before a tree is made: composing is recursive, in C without a limit, and aliases multiply
+what they refer to.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KeyPath = tuple[str | int, ...]
 class YamlDocument:
     """A parsed file: its plain value, and the 1-based line of every key and list item by its path.
 
-    ``spellings`` has the text of numbers and truth values that YAML 1.1 reads as another value than they spell: 3.10
+    ``spellings`` has the text of numbers and booleans that YAML 1.1 reads as a value that is spelled differently: 3.10
     (3.1), 010 (8), 1:30 (90), yes (true).
     """
 
@@ -36,7 +37,7 @@ class YamlDocument:
     spellings: Mapping[KeyPath, str]
 
     def line_of(self, *key_path: str | int) -> int:
-        """The line of a key, or of its nearest enclosing one that the file has."""
+        """The line of a key, or of the nearest enclosing key in the file."""
         for length in range(len(key_path), 0, -1):
             if (line := self.lines.get(key_path[:length])) is not None:
                 return line
@@ -48,35 +49,35 @@ class YamlDocument:
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser where PyYAML has it, as its wheels do: ten times as fast."""
+"""libyaml's parser if PyYAML has it, as its wheels do: ten times as fast."""
 DUMPER: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""As _LOADER: the same text, five times as fast."""
+"""Likewise for dumping: the same text, five times as fast."""
 _LINE_WIDTH = 120
 _DEPTH = 100
-"""Lists and mappings in each other; recipes reach 12, and Python's own recursion ends at 1,000."""
+"""The deepest nesting of lists and mappings; recipes reach 12, and Python's recursion limit is 1,000."""
 _VALUES = 1_000_000
-"""Keys and values of a document, aliases counted as what they stand for: each takes 500 bytes while it is read. Locks
-of five platforms have 200,000."""
+"""The most keys and values in a document, with aliases expanded: each takes 500 bytes while it is read. Locks for five
+platforms have 200,000."""
 _TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"})
 _UNREADABLE_VALUE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-"""What PyYAML's constructors raise, beside its own errors, for a date, a number or a key that is none."""
+"""What PyYAML's constructors raise, besides its own errors, for an invalid date, number or key."""
 
 
 class YamlLimitError(yaml.MarkedYAMLError):
-    """YAML that is too large or too deep to be read, with the place where it becomes so."""
+    """The YAML is too large or nested too deeply, with the place where that is."""
 
 
 def read_yaml(path: Path) -> YamlDocument:
     """Parse one YAML document. Scalars get YAML 1.1's core types; dates stay text.
 
-    Raises ConfigError (file, line) when the file is missing, no YAML, holds several documents, a key twice, or a key
-    that is no string.
+    Raises ConfigError (file, line) if the file is missing, is not valid YAML, has several documents, a duplicate key,
+    or a key that is not a string.
     """
     return parse_yaml(_read_text(path), path)
 
 
 def parse_yaml(text: str, path: Path) -> YamlDocument:
-    """As read_yaml, for text that came from ``path``."""
+    """Like read_yaml, for text that was read from ``path``."""
     try:
         node = _compose(text)
     except YamlLimitError as err:
@@ -96,7 +97,7 @@ def parse_yaml(text: str, path: Path) -> YamlDocument:
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """The document's nodes. Raises YAMLError, always PyYAML's own: libyaml's can name a line behind the last one."""
+    """The document's nodes. Raises YAMLError by PyYAML's own parser, since libyaml's may name a line after the end."""
     try:
         _check_limits(text, _LOADER)
         return yaml.compose(text, Loader=_LOADER)
@@ -108,24 +109,24 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _check_limits(text: str | bytes, loader: Any) -> None:  # noqa: ANN401 - one of PyYAML's classes
-    """Raise YamlLimitError where YAML goes beyond the limits, YAMLError where it is none."""
+    """Raise YamlLimitError if the YAML exceeds the limits, YAMLError if it is not valid."""
     limits = _Limits()
     for event in yaml.parse(text, Loader=loader):
         limits.count(event)
 
 
 class _Limits:
-    """Counts the values of a document by the parser's events, each alias as much as what it stands for."""
+    """Counts the values of a document by the parser's events, with aliases expanded."""
 
     def __init__(self) -> None:
         self._values = 0
         self._open: list[tuple[str | None, int]] = []
-        """Lists and mappings that have not ended: the anchor, and how many values there were before."""
+        """Open lists and mappings: the anchor, and the number of values before it."""
         self._anchored: dict[str | None, int | None] = {}
-        """How many values an anchor stands for, None while that is not known."""
+        """The number of values of an anchor, None until it is known."""
 
     def count(self, event: yaml.Event) -> None:
-        """Raise YamlLimitError when this event goes beyond the limits."""
+        """Raise YamlLimitError if this event exceeds the limits."""
         if isinstance(event, yaml.AliasEvent):
             self._values += self._aliased(event)
         elif isinstance(event, yaml.ScalarEvent):
@@ -141,12 +142,12 @@ class _Limits:
         if len(self._open) > _DEPTH:
             raise _beyond(f"lists and mappings are nested more than {_DEPTH} deep", event)
         if self._values > _VALUES:
-            raise _beyond(f"it has more than {_VALUES:,} values, aliases counted as what they stand for", event)
+            raise _beyond(f"it has more than {_VALUES:,} values, with aliases expanded", event)
 
     def _aliased(self, event: yaml.AliasEvent) -> int:
-        values = self._anchored.get(event.anchor, 1)  # composing reports an anchor that is not there
+        values = self._anchored.get(event.anchor, 1)  # composing reports an undefined anchor
         if values is None:
-            raise _beyond(f"the alias *{event.anchor} stands within what it stands for", event)
+            raise _beyond(f"the alias *{event.anchor} is inside its own anchor", event)
         return values
 
 
@@ -158,13 +159,15 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as err:
-        raise ConfigError(f"byte {err.start} is no UTF-8", path=path, hint="save the file as UTF-8 text") from None
+        raise ConfigError(
+            f"byte {err.start} is not valid UTF-8", path=path, hint="save the file as UTF-8 text"
+        ) from None
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
 
 
 class _Constructor:
-    """Makes plain values of a document's nodes, and notes ``lines`` and ``spellings`` of YamlDocument."""
+    """Makes plain values of a document's nodes, and records ``lines`` and ``spellings`` of YamlDocument."""
 
     def __init__(self, path: Path) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -173,7 +176,7 @@ class _Constructor:
         self._loader = yaml.SafeLoader("")
 
     def construct(self, node: yaml.Node, key_path: KeyPath) -> YamlValue:
-        """The node's value. Raises ConfigError for a key that is not text or stands twice, and for a broken scalar."""
+        """The node's value. Raises ConfigError for a key that is not text or a duplicate, and for an invalid scalar."""
         self.lines.setdefault(key_path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key_path)
@@ -189,12 +192,12 @@ class _Constructor:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                message = "a key must be plain text, this one is a list or mapping"
+                message = "a key must be plain text, but this one is a list or mapping"
                 raise ConfigError(message, path=self._path, line=line)
             key = str(key_node.value)
             if key in result:
                 first = self.lines[(*key_path, key)]
-                message = f"key {key!r} stands twice, first in line {first}"
+                message = f"duplicate key {key!r}, first in line {first}"
                 raise ConfigError(message, path=self._path, line=line, hint="keep one of the two")
             self.lines[(*key_path, key)] = line
             result[key] = self.construct(value_node, (*key_path, key))
@@ -213,9 +216,9 @@ class _Constructor:
 
 
 def load_plain_yaml(content: bytes) -> Any:  # noqa: ANN401 - YAML of any shape, for the caller to check
-    """The values in YAML or JSON that programs wrote, where no line is ever named.
+    """The values in YAML or JSON that a program wrote, for which no line numbers are needed.
 
-    Raises YAMLError, also for what is beyond the limits or no value that a tag says it is.
+    Raises YAMLError, also if it exceeds the limits or has a value that is invalid for its tag.
     """
     _check_limits(content, _LOADER)
     try:

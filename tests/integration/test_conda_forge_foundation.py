@@ -112,7 +112,7 @@ about: {{license: BSD-3-Clause}}
     ("content", "code", "message"),
     [
         (b"the same\n", 0, "built after"),
-        (b"cut sh", 6, "gave 6 bytes with sha256 "),
+        (b"cut sh", 6, "got 6 bytes with sha256 "),
         (None, 5, "fetched.txt: HTTP status 404"),
     ],
     ids=["right", "other-bytes", "absent"],

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The one HTTP client: sources, mirrors and uploads share its rules for proxies, redirects, retries and secrets.
 
-urllib3 keeps the connections and speaks the protocol; the rules are ours. Redirects are followed here, since each one
-chooses its proxy anew and must not take credentials to another host. Where credentials come from and what of an address
-is secret, the client is told by the Credentials that it is made with.
+urllib3 manages the connections and the protocol; the rules are ours. Redirects are followed here, since each one
+chooses its proxy again and must not send credentials to another host. A Credentials object tells the client where
+credentials come from and which parts of an address are secret.
 
-Proxies and .netrc are as the environment says.
+Proxies and .netrc are taken from the environment.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 TEMPORARY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 _WORDS: Mapping[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "a token or password is needed, or the one given is wrong or has expired",
-    HTTPStatus.FORBIDDEN: "the credentials given, if any, may not read there",
+    HTTPStatus.UNAUTHORIZED: "a token or password is required, or the given one is wrong or has expired",
+    HTTPStatus.FORBIDDEN: "the given credentials, if any, do not permit reading it",
     HTTPStatus.NOT_FOUND: "there is no such file",
-    HTTPStatus.GONE: "there is no such file any more",
-    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "the proxy asks for credentials",
+    HTTPStatus.GONE: "the file was removed",
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "the proxy requires credentials",
 }
 _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _SCHEMES = frozenset({"http", "https"})
@@ -57,7 +57,7 @@ class MissingError(NetworkError):
 
 
 class RangeError(TransientError):
-    """The part is as long as the server's file, or longer."""
+    """The partial file is as long as the server's file, or longer."""
 
 
 class _PoolOptions(TypedDict, total=False):
@@ -68,16 +68,16 @@ class _PoolOptions(TypedDict, total=False):
 
 
 class Credentials(Protocol):
-    """What the client is told about addresses."""
+    """Tells the client which credentials and secrets addresses have."""
 
     def request_of(self, url: str) -> tuple[str, dict[str, str]]:
-        """The address to ask for ``url`` and the headers that carry its credentials."""
+        """The address to request for ``url``, and the headers with its credentials."""
 
     def redact(self, url: str) -> str:
-        """``url`` as it may be shown."""
+        """``url`` without secrets, for messages."""
 
     def redact_text(self, text: str) -> str:
-        """A library's message without the secrets of any address in it."""
+        """A library's message without the secrets of addresses in it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -98,13 +98,13 @@ class Response:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By name, in any case."""
+        """The headers, by case-insensitive name."""
         return self.raw.headers
 
     def read1(self, limit_bytes: int = _CHUNK_BYTES) -> bytes:
-        """What has arrived, at least one byte; empty at the end.
+        """The bytes that have arrived, at least one; empty at the end.
 
-        Raises TransientError for a connection that breaks or ends early, TooSlowError.
+        Raises TransientError for a connection that breaks or ends early, and TooSlowError.
         """
         asked_at = time.monotonic()
         try:
@@ -115,12 +115,12 @@ class Response:
         self._received += len(chunk)
         slowest = self._waited_s * self.timeouts.slowest_bytes_per_s
         if chunk and self._waited_s > self.timeouts.read_s and self._received < slowest:
-            raise TooSlowError(f"only {self._received} bytes came in {self._waited_s:.0f} s")
+            raise TooSlowError(f"only {self._received} bytes were received in {self._waited_s:.0f} s")
         return chunk
 
 
 class HttpClient:
-    """Requests to any number of servers, for any number of threads, over connections that are kept."""
+    """Makes requests to any number of servers, for any number of threads, over connections that are kept open."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class HttpClient:
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
     ) -> None:
-        """``environ`` names the proxies: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in capitals or small letters."""
+        """``environ`` has the proxies: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in upper or lower case."""
         self.timeouts = timeouts or Timeouts()
         self.retry = retry or Retry()
         self.credentials = credentials
@@ -148,9 +148,9 @@ class HttpClient:
         body: bytes | IO[bytes] | None = None,
         follow: bool = True,
     ) -> Iterator[Response]:
-        """Send one request; the response has whatever status the server gave. With ``follow`` redirects are followed.
+        """Send one request; the response may have any status. With ``follow``, redirects are followed.
 
-        Raises TransientError when the server cannot be reached, NetworkError for a wrong address or endless redirects.
+        Raises TransientError if the server cannot be reached, NetworkError for an invalid address or endless redirects.
         """
         own = dict(headers or {})
         asked, kept = (url, {}) if "Authorization" in own else self.credentials.request_of(url)
@@ -158,14 +158,14 @@ class HttpClient:
         try:
             yield Response(raw=raw, timeouts=self.timeouts, redact_text=self.credentials.redact_text)
         finally:
-            raw.close()  # no more than the connection of a body that was not read to its end
+            raw.close()  # closes only the connection, and only if the body was not read completely
             raw.release_conn()
 
     @contextmanager
     def get(self, url: str, *, start: int = 0, etag: str | None = None) -> Iterator[Response]:
-        """Get a file from byte ``start`` on; a server may send all of it, and should where its ``etag`` is another one.
+        """Get a file from byte ``start`` on; a server may send all of it, and should if its ``etag`` has changed.
 
-        Raises NetworkError (MissingError) for what another request will not change, TransientError for the rest.
+        Raises NetworkError (such as MissingError) if a retry cannot help, TransientError if it can.
         """
         headers = {"Range": f"bytes={start}-"} if start else {}
         if start and etag is not None:
@@ -175,7 +175,7 @@ class HttpClient:
             yield response
 
     def read(self, url: str, *, limit_bytes: int) -> bytes:
-        """All of a small file. Raises NetworkError (MissingError), also for more than ``limit_bytes``."""
+        """Read a small file. Raises NetworkError (such as MissingError), also if it has more than ``limit_bytes``."""
         where, failures = self.credentials.redact(url), 0
         while True:
             try:
@@ -219,7 +219,7 @@ class HttpClient:
             raise TransientError(self.credentials.redact_text(_reason(err))) from None
 
     def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
-        """The connections that go through ``proxy``, or through none."""
+        """The pool of connections through ``proxy``, or of direct ones."""
         with self._lock:
             if (scheme, proxy) not in self._managers:
                 self._managers[scheme, proxy] = _make_manager(scheme, proxy, self.timeouts)
@@ -239,12 +239,12 @@ class HttpClient:
         return parts
 
     def _checked_start(self, response: Response, url: str, start: int) -> int:
-        """From which byte on the body is. Raises for a status that brings no file."""
+        """The position in the file at which the body starts. Raises for a status without a file."""
         status = response.status
         if status == HTTPStatus.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if found is None or int(found[1]) != start:
-                raise TransientError(f"asked for bytes from {start}, got {response.headers.get('Content-Range')}")
+                raise TransientError(f"requested bytes from {start} on, got {response.headers.get('Content-Range')}")
             return start
         if status == HTTPStatus.OK:
             return 0
@@ -261,7 +261,7 @@ class HttpClient:
 def _make_manager(scheme: str, proxy: str | None, timeouts: Timeouts) -> urllib3.PoolManager:
     timeout = urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s)
     options: _PoolOptions = {"maxsize": _CONNECTIONS_PER_HOST, "timeout": timeout, "blocksize": _CHUNK_BYTES}
-    if scheme == "https":  # one context for all: the platform's certificates, or those that SSL_CERT_FILE names
+    if scheme == "https":  # one context for all: with the platform's certificates, or those in SSL_CERT_FILE
         options["ssl_context"] = ssl.create_default_context()
     if proxy is None:
         return urllib3.PoolManager(**options)
@@ -284,7 +284,7 @@ def _read_all(response: Response, where: str, limit_bytes: int) -> bytes:
 
 
 def _reason(err: Exception) -> str:
-    """What went wrong, without the objects that urllib3 names."""
+    """The reason for an error, without the object names in urllib3's messages."""
     cause = err.args[1] if len(err.args) > 1 and isinstance(err.args[1], Exception) else err
     if isinstance(cause, IncompleteRead) and cause.expected is not None:
         return f"the connection ended after {cause.partial} of {cause.partial + cause.expected} bytes"
@@ -297,7 +297,7 @@ def basic_authorization(username: str, password: str) -> str:
 
 
 def netrc_authorization(host: str, environ: Mapping[str, str]) -> str | None:
-    """What .netrc (``NETRC``, else the one in ``HOME``) has for a host, as the value of an Authorization header.
+    """The credentials for a host in .netrc (``NETRC``, else in ``HOME``), as the value of an Authorization header.
 
     Raises ConfigError for a file that cannot be read.
     """
@@ -307,13 +307,13 @@ def netrc_authorization(host: str, environ: Mapping[str, str]) -> str | None:
     try:
         found = netrc.netrc(path).authenticators(host)
     except (OSError, netrc.NetrcParseError) as err:
-        # not the parser's own words: they may quote the file
+        # without the parser's message, which may quote the file
         raise ConfigError(f"cannot be read as credentials ({type(err).__name__})", path=path) from None
     return None if found is None else basic_authorization(found[0], found[2] or "")
 
 
 def proxy_of(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
-    """The address of the proxy for requests to an address, None for a direct connection."""
+    """The proxy for requests to an address, None for a direct connection."""
 
     def variable(name: str) -> str:
         return environ.get(name) or environ.get(name.upper(), "")
@@ -326,7 +326,7 @@ def proxy_of(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
 
 
 def _is_exempt(host: str, port: int | None, entry: str) -> bool:
-    """Whether an entry of NO_PROXY names the host: ``*``, a name or domain, with a port or without, a network."""
+    """Whether an entry of NO_PROXY matches the host: ``*``, a name or domain, with or without a port, or a network."""
     name = entry.strip().lstrip(".")
     if not name:
         return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Downloads that continue where they were cut off, in this run or an earlier one.
 
-A download is judged by its sha256 and not by what a server says about lengths or ranges. The part of an earlier run may
-be another file's, so one that turns out wrong is fetched once more from its beginning.
+A download is verified by its sha256, not by what a server says about lengths or ranges. The partial file of an earlier
+run may be from another file, so if the result is wrong, it is fetched once more from the start.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 18
 _PROGRESS_BYTES = 1 << 16
-"""An attempt that gets this much further than all before it does not count as a failure."""
+"""An attempt that gets this many bytes further than all before it does not count as a failure."""
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error: the caller asked for it
-    """A download was cancelled; its part is kept."""
+    """A download was cancelled; its partial file is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Download:
-    """A file to fetch from ``url`` into ``part``, where an earlier attempt may have left its beginning.
+    """A file to fetch from ``url`` to ``part``, where an earlier attempt may have left its start.
 
-    With ``size_bytes`` no byte more than that is read; without, the server says where the file ends. ``on_bytes`` is
-    called with the length of each chunk. Setting ``cancelled`` ends the download.
+    With ``size_bytes``, at most that many bytes are read; without, the server decides where the file ends. ``on_bytes``
+    is called with the length of each chunk. Setting ``cancelled`` ends the download.
     """
 
     url: str
@@ -51,10 +51,10 @@ class Download:
 
 
 def download(client: HttpClient, wanted: Download) -> None:
-    """Leave exactly the wanted bytes in ``wanted.part``.
+    """Fetch exactly the wanted bytes into ``wanted.part``.
 
-    Raises NetworkError (the part is kept for the next run), IntegrityError when other bytes came (the part is
-    removed), DiskFullError, Cancelled.
+    Raises NetworkError (the partial file is kept for the next run), IntegrityError if the server sent other bytes (it
+    is removed), DiskFullError, Cancelled.
     """
     _Transfer(client, wanted).run()
 
@@ -83,7 +83,10 @@ class _Transfer:
                 if found == wanted.sha256:
                     return
                 self._discard(where, found, continued=before > 0)
-                problem, failures = TransientError("the part of an earlier download was of another file"), failures + 1
+                problem, failures = (
+                    TransientError("the partial file of an earlier download was from another file"),
+                    failures + 1,
+                )
                 furthest, is_own = furthest if is_own else 0, True  # once: else it might go on forever
             if retry.is_last(failures, problem.retry_after_s):
                 hint = "run the same command again: what was received is kept"
@@ -92,18 +95,18 @@ class _Transfer:
                 raise Cancelled
 
     def _discard(self, where: str, found: str, *, continued: bool) -> None:
-        """Remove a part with other bytes. Raises IntegrityError when all of them came from the server just now."""
+        """Remove a partial file with other bytes. Raises IntegrityError if all of them were received in this run."""
         size_bytes = _size(self._wanted.part)
         self._wanted.part.unlink()
         if not continued:
             expected = "" if self._wanted.size_bytes is None else f"{self._wanted.size_bytes} bytes with "
             message = (
-                f"{where}: gave {size_bytes} bytes with sha256 {found}; expected {expected}sha256 {self._wanted.sha256}"
+                f"{where}: got {size_bytes} bytes with sha256 {found}; expected {expected}sha256 {self._wanted.sha256}"
             )
-            raise IntegrityError(message, hint="the file there is not the one that was recorded: tell those who run it")
+            raise IntegrityError(message, hint="the file there is not the recorded one: tell the server's operator")
 
     def _attempt(self, start: int) -> str:
-        """One request for what is missing; the sha256 of the whole part."""
+        """Make one request for what is missing; returns the sha256 of the partial file."""
         wanted = self._wanted
         if start and wanted.size_bytes is not None and start >= wanted.size_bytes:
             return sha256_of_file(wanted.part)
@@ -118,7 +121,7 @@ class _Transfer:
             return sha256_of_file(wanted.part)
 
     def _receive(self, response: Response) -> str:
-        """Hash and write the body as it comes."""
+        """Hash and write the body as it arrives."""
         wanted = self._wanted
         digest = hashlib.sha256()
         if response.start:
@@ -145,7 +148,7 @@ class _Transfer:
 
 
 def _strong_etag(response: Response) -> str | None:
-    """What names the file's exact bytes; a weak one does not."""
+    """The ETag if it identifies the file's exact bytes, which a weak one does not."""
     etag = response.headers.get("ETag")
     return None if etag is None or etag.startswith("W/") else etag
 

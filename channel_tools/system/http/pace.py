@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How long to wait: time limits, pauses between attempts, and a limit on bytes per second."""
+"""Timing of requests: time limits, pauses between attempts, and a limit on bytes per second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BURST_S = 0.1
 
 
 class TransientError(Exception):
-    """A request failed in a way that another one may not; the text has no address and no secret in it."""
+    """A request failed in a way that a retry may avoid; the message contains no address and no secret."""
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -26,14 +26,14 @@ class TransientError(Exception):
 
 
 class TooSlowError(TransientError):
-    """The server sends, but hardly anything: what came does not count as progress."""
+    """The server sends almost nothing; the received bytes do not count as progress."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """How long the client waits: to connect, between two reads, and for a body that comes too slowly.
+    """How long the client waits: to connect, between two reads, and for a body that is sent too slowly.
 
-    A body counts as stalled when less than ``slowest_bytes_per_s`` came over more than ``read_s`` of waiting.
+    A body counts as stalled if less than ``slowest_bytes_per_s`` were received over more than ``read_s`` of waiting.
     """
 
     connect_s: float = 15.0
@@ -43,27 +43,27 @@ class Timeouts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """How often a request is tried and how long to wait in between: doubling, with jitter, or as the server asks."""
+    """How often a request is tried, and the pauses in between: doubling, with jitter, or as the server asks."""
 
     attempts: int = 5
     first_wait_s: float = 0.5
     longest_wait_s: float = 8.0
     longest_retry_after_s: float = 120.0
-    """A server that asks for a longer pause is given up at once."""
+    """If a server asks for a longer pause, the request fails at once."""
 
     def wait_s(self, failures: int, retry_after_s: float = 0.0) -> float:
-        """How long to wait after that many failures in a row; 0 after none."""
+        """How long to wait after this many failures in a row; 0 after none."""
         backoff_s = min(self.longest_wait_s, self.first_wait_s * 2 ** (failures - 1)) if failures else 0.0
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - no secret: so that clients do not all come back at once
         return max(backoff_s * jitter, retry_after_s)
 
     def is_last(self, failures: int, retry_after_s: float = 0.0) -> bool:
-        """Whether to give up after that many failures in a row."""
+        """Whether to give up after this many failures in a row."""
         return failures >= self.attempts or retry_after_s > self.longest_retry_after_s
 
 
 class RateLimit:
-    """A token bucket that threads share: at most a tenth of a second's worth goes at once."""
+    """A token bucket shared by threads: at most a tenth of a second's worth is spent at once."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RateLimit:
 
     @property
     def chunk_bytes(self) -> int:
-        """A good size of one transfer under this limit."""
+        """A suitable size of one transfer under this limit."""
         return max(1, int(self._rate * _BURST_S))
 
     def spend(self, amount: int) -> None:
@@ -94,7 +94,7 @@ class RateLimit:
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) -> float:
-    """How long a server asks to wait, as seconds or as a date; 0 where it does not say."""
+    """How long the server's Retry-After (seconds or a date) asks to wait; 0 without one."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
         return float(value)

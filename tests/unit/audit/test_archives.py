@@ -56,8 +56,8 @@ def test_what_ar_writes_is_read(tmp_path: Path) -> None:
     ("content", "message"),
     [
         pytest.param(archive({"toy.o": b"content"})[:-4], "the member at offset 0x48 is cut short", id="content"),
-        pytest.param(archive({"toy.o": b""})[:-4], "no header of a member at offset 0x48", id="header"),
-        pytest.param(b"!<arch>\n" + b"x" * 60, "no header of a member at offset 0x8", id="no header"),
+        pytest.param(archive({"toy.o": b""})[:-4], "expected the header of a member at offset 0x48", id="header"),
+        pytest.param(b"!<arch>\n" + b"x" * 60, "expected the header of a member at offset 0x8", id="no header"),
         pytest.param(archive({"toy.o": b"1234"}).replace(b"4         `", b"four      `"), "has b'four'", id="size"),
     ],
 )

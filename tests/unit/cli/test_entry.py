@@ -154,7 +154,7 @@ def test_unknown_package_is_answered_with_the_nearest(tree: Path) -> None:
     ("text", "line", "message"),
     [
         ("flavour: [plain\n", 2, "this is not valid YAML"),
-        ("flavour: [plain]\nflavour: [other]\n", 2, "stands twice"),
+        ("flavour: [plain]\nflavour: [other]\n", 2, "duplicate key"),
         ("flavour: plain\n", 1, "flavour"),
         ("flavour: [a, b]\nc_compiler: [x]\nzip_keys:\n  - [flavour, c_compiler]\n", 4, "zip_keys"),
         ("flavour: [plain]\nflavor: [other]\n", 2, "no recipe"),

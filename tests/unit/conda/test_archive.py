@@ -58,10 +58,10 @@ def test_links_inside_the_prefix_are_allowed(tmp_path: Path) -> None:
         pytest.param({"lib/x": link("lib/x", "../../y")}, "points outside", id="link climbs out"),
         pytest.param({"x": link("x", "../y", tarfile.LNKTYPE)}, "points outside", id="hard link climbs out"),
         pytest.param({"x": link("x", "", tarfile.FIFOTYPE)}, "neither a file", id="pipe"),
-        pytest.param({"x" * 256: b"x"}, "too long for file systems", id="long name"),
+        pytest.param({"x" * 256: b"x"}, "too long for a file system", id="long name"),
         pytest.param({".": b"x"}, "would be written over another", id="the prefix itself"),
         pytest.param({"x": b"x", "./x": b"y"}, "would be written over another", id="twice"),
-        pytest.param({"x": b"x", "x/y": b"y"}, "x in it is a file and a folder", id="file and folder"),
+        pytest.param({"x": b"x", "x/y": b"y"}, "x in it is both a file and a folder", id="file and folder"),
         pytest.param(
             {"x": link("x", "x", tarfile.LNKTYPE)}, "is not a file that comes before it", id="hard link to itself"
         ),

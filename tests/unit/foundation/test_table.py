@@ -65,7 +65,7 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
         ("a: {debs: [a], dept: [b]}", 6, r"unknown key packages\.a\.dept"),
         ("a:\n  debs: [a]\n  drop: share/doc", 8, r"packages\.a\.drop: Input should be a valid list"),
         ("a:\n  debs: [a]\n  repairs: [no_such_step]", 8, "there is no repair step 'no_such_step'"),
-        ("a: {debs: [a]}\na: {debs: [b]}", 7, "key 'a' stands twice, first in line 6"),
+        ("a: {debs: [a]}\na: {debs: [b]}", 7, "duplicate key 'a', first in line 6"),
         ("a: {debs: [a], wheels: [b]}", 6, "from debs or from wheels, not both"),
         ("a: {depends: [b]}", 6, "needs a version"),
         ("A: {debs: [a]}", 6, "'A' is not a valid conda package name"),

@@ -44,9 +44,9 @@ def write_client(folder: Path, name: str, text: str) -> dict[str, str]:
                 stuck="ReqNodeNotAvail, UnavailableNodes:n|1",
             ),
         ),
-        ("a notice of the site", JobState(phase="ended", words="not known any more")),
-        ("", JobState(phase="ended", words="not known any more")),
-        ("!slurm_load_jobs error: Invalid job id specified", JobState(phase="ended", words="not known any more")),
+        ("a notice of the site", JobState(phase="ended", words="no longer known")),
+        ("", JobState(phase="ended", words="no longer known")),
+        ("!slurm_load_jobs error: Invalid job id specified", JobState(phase="ended", words="no longer known")),
     ],
 )
 def test_states_of_slurm(tmp_path: Path, said: str, state: JobState) -> None:
@@ -64,7 +64,7 @@ def test_a_submitted_jobs_id_is_found_among_a_sites_notices(
     client: str, scheduler: SchedulerName, said: str, job: str, tmp_path: Path
 ) -> None:
     assert scheduler_of(scheduler, write_client(tmp_path, client, said)).submit(tmp_path / "job.sh", []) == job
-    with pytest.raises(CommandError, match=f"{client}: names no job: found 'a notice'"):
+    with pytest.raises(CommandError, match=f"{client}: expected the job's id, got 'a notice'"):
         scheduler_of(scheduler, write_client(tmp_path, client, "a notice")).submit(tmp_path / "job.sh", [])
 
 
@@ -107,7 +107,7 @@ def attributes(**values: str) -> str:
             attributes(job_state="F", Exit_status="-2"),
             JobState(phase="ended", words="F", failure="PBS could not run it (Exit_status -2)"),
         ),
-        ("!qstat: Unknown Job Id 7.server", JobState(phase="ended", words="not known any more")),
+        ("!qstat: Unknown Job Id 7.server", JobState(phase="ended", words="no longer known")),
     ],
 )
 def test_states_of_pbs(tmp_path: Path, said: str, state: JobState) -> None:

@@ -184,7 +184,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "recipes/toy-meta/recipe.yaml",
             "package: {name: a}\npackage: {name: b}\n",
             2,
-            "key 'package' stands twice",
+            "duplicate key 'package'",
             "keep one",
             id="recipe with a key twice",
         ),

@@ -44,7 +44,7 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
     ("text", "line", "message", "hint"),
     [
         ("a: [b\nc: d\n", 2, "this is not valid YAML", "correct the syntax"),
-        ("python: ['3.11']\npython: ['3.12']\n", 2, "key 'python' stands twice, first in line 1", "keep one"),
+        ("python: ['3.11']\npython: ['3.12']\n", 2, "duplicate key 'python', first in line 1", "keep one"),
         ("# pins\npython: '3.11'\n", 2, "the value of 'python' must be a list, found the text '3.11'", "['3.11']"),
         ("python: {a: b}\n", 1, "must be a list, found a mapping", "write"),
         ("python:\n", 1, "must be a list, found a nothing", "write"),

@@ -36,7 +36,7 @@ for address in ("/there", "https://there.example/channel", "anaconda://there"):
 def test_a_missing_module_of_an_extra_is_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tuf", None)
     with (
-        pytest.raises(CommandError, match=r"^tuf: not installed; it is needed for mirroring") as caught,
+        pytest.raises(CommandError, match=r"^tuf: not installed; it is required for mirroring") as caught,
         needs_extra("mirror", "mirroring"),
     ):
         importlib.import_module("tuf")
@@ -54,7 +54,7 @@ def test_publishing_to_a_bucket_names_its_extra(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delitem(sys.modules, name)
     for name in ["botocore", *(name for name in sys.modules if name.startswith("botocore."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CommandError, match=r"^botocore: not installed; it is needed for publishing to a bucket"):
+    with pytest.raises(CommandError, match=r"^botocore: not installed; it is required for publishing to a bucket"):
         open_target("s3://bucket/channel", environ={})
 
 

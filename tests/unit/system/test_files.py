@@ -108,7 +108,7 @@ def test_the_first_line_of_a_file_or_pipe(tmp_path: Path, content: bytes, line: 
 
 def test_no_first_line_is_waited_for_without_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(FileAccessError, match="nobody wrote"):
+    with pytest.raises(FileAccessError, match="nothing was written to this pipe"):
         read_first_line(tmp_path / "fifo", wait_s=0.01)
     with pytest.raises(FileAccessError, match="longer than 4096"):
         read_first_line(Path("/dev/zero"))

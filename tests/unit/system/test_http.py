@@ -183,7 +183,7 @@ def test_a_range_that_was_not_asked_for_is_not_taken(tmp_path: Path) -> None:
         return 200, {}, CONTENT
 
     (tmp_path / "part").write_bytes(CONTENT[:1000])
-    with scripted(ScriptedServer(answer)) as server, pytest.raises(NetworkError, match="asked for bytes from 1000"):
+    with scripted(ScriptedServer(answer)) as server, pytest.raises(NetworkError, match="requested bytes from 1000"):
         download(client(), wanted(f"{server.origin}/a", tmp_path / "part"))
 
 

@@ -65,7 +65,7 @@ def test_deadline_ends_the_children_too(tmp_path: Path, monkeypatch: pytest.Monk
         return process
 
     monkeypatch.setattr(processes, "start_command", start)
-    with pytest.raises(CommandError, match=r"did not end within 0\.1 s"):
+    with pytest.raises(CommandError, match=r"did not finish within 0\.1 s"):
         run_command(["sh", "-c", f"sleep 600 & echo $! > {pipe}; wait"], timeout_s=0.1)
     assert len(children) == 1
     assert_ended(children)
@@ -244,7 +244,7 @@ def test_a_host_that_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.Mo
     }
     answers = run_on_hosts(commands, env=os.environ, limit_s=0.5)
     assert {host: (answer.output, answer.error) for host, answer in answers.items()} == {
-        "stuck": ("", "no answer within 0.5 s"),
+        "stuck": ("", "no response within 0.5 s"),
         "quick": ("here\n", ""),
         "failing": ("", "no such user"),
         "silent": ("", "exit status 1"),
