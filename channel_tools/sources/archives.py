@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reading every member of an archive before any engine unpacks it.
 
-An archive that is cut short, or whose members would be written outside of the folder that it is unpacked in, is refused
-with the member's name. What its name does not call an archive (a patch, a single file) is taken as it is.
+An archive that is cut short, or whose members would be written outside of the destination folder, is rejected with the
+member's name. Files whose names are not those of archives (a patch, a single file) are accepted unchecked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HINT = "do not build from it: compare it with upstream's release by hand, then 
 
 
 def check_archive(path: Path, *, name: str | None = None) -> None:
-    """Read ``path`` to its end. Raises IntegrityError naming the member that is unsafe, or saying where it is cut.
+    """Read ``path`` to its end. Raises IntegrityError that names an unsafe member, or says where the archive is cut.
 
-    ``name`` tells the kind of archive where the file itself has another name.
+    ``name`` gives the kind of archive if the file itself has another name.
     """
     file_name = (name or path.name).lower()
     if file_name.endswith(_UNCHECKED):
@@ -53,14 +53,14 @@ def is_zip(name: str) -> bool:
 
 
 class _Members:
-    """The rules that members keep, in the order in which they are unpacked."""
+    """Checks members in the order in which they are unpacked."""
 
     def __init__(self) -> None:
         self._links: set[PurePosixPath] = set()
         self._count = 0
 
     def take(self, name: str) -> PurePosixPath:
-        """A member's own path."""
+        """Check a member's own path."""
         self._count += 1
         check_member_path(name)
         place = PurePosixPath(name)
@@ -70,14 +70,14 @@ class _Members:
         return place
 
     def take_link(self, name: str, target: str) -> None:
-        """A symbolic link."""
+        """Check a symbolic link."""
         place = self.take(name)
         check_link(name, target)
         self._links.add(place)
 
     def finish(self) -> None:
         if self._count == 0:
-            raise UnsafeMemberError("an archive without members")
+            raise UnsafeMemberError("the archive has no members")
 
 
 def _check_tar(path: Path) -> None:

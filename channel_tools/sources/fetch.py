@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fetching sources into the store: several at once, each from the first of its addresses that has the right bytes.
+"""Fetching sources into the store: several at once, each from the first of its addresses that has the correct bytes.
 
-An archive that no address of the recipe has is looked for among Debian's source packages by its hash. What was
-fetched is kept whatever becomes of the others; the next run continues a part that was cut off.
+An archive that no address of the recipe has is looked up in Debian's source packages by its hash. What was fetched is
+kept if other sources fail; the next run continues partial files.
 
-Debian keeps upstream's release tarballs unchanged where it can, and its signed index names the sha256 of each. So a
-tarball is found there without any table of ours, whatever Debian calls it. The addresses and keyrings are the host's.
+Debian keeps upstream's release tarballs unchanged if it can, and its signed index has the sha256 of each. So a tarball
+is found there by its hash, whatever Debian calls it. The addresses and keyrings are the host's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOCK_WAIT_S = 1800.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DebianFile:
-    """A file of a source package."""
+    """A file of a Debian source package."""
 
     package: str
     version: str
@@ -60,18 +60,18 @@ class DebianFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DebianSources:
-    """Debian's source packages of one suite, through apt with a state folder of its own."""
+    """Debian's source packages of one suite, through apt with a separate state folder."""
 
     state: Path
     suite: str
     architecture: str
     sources: str | None = None
-    """Where packages come from, in the deb822 format of sources.list(5); None: the host's sources for the suite."""
+    """The apt sources, in the deb822 format of sources.list(5); None: the host's sources for the suite."""
 
     def find(self, hashes: Collection[str]) -> dict[str, DebianFile]:
-        """The files with these sha256 values, from an index fetched anew.
+        """The files with these sha256 values, from a freshly fetched index.
 
-        Raises NetworkError when the index cannot be had, FoundationError on a host without apt or Debian's sources.
+        Raises NetworkError if the index cannot be fetched, FoundationError on a host without apt or Debian's sources.
         """
         self.state.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(self.state / ".lock", what="the index of Debian's sources", timeout_s=_LOCK_WAIT_S):
@@ -108,7 +108,7 @@ class DebianSources:
 
 
 def _find(text: str, sha256: str) -> DebianFile | None:
-    """The file that a stanza of a Sources index names with this hash."""
+    """The file with this hash in a stanza of a Sources index."""
     at = text.find(f" {sha256} ")
     if at < 0:
         return None
@@ -122,13 +122,13 @@ def _find(text: str, sha256: str) -> DebianFile | None:
 
 
 SOURCE_RETRY = Retry(attempts=3)
-"""Fewer attempts than elsewhere: a source has other addresses."""
+"""Fewer attempts than elsewhere, since a source has other addresses."""
 _FTP_TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 18
 
 
 class ByHash(Protocol):
-    """Where files are found by their sha256 alone: Debian's source packages."""
+    """A place where files can be found by their sha256, such as Debian's source packages."""
 
     def find(self, hashes: Collection[str]) -> dict[str, DebianFile]:
         """The files with these hashes."""
@@ -139,7 +139,7 @@ class ByHash(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Failure:
-    """Why a source could not be fetched: an error per place that was asked, which names the place."""
+    """Why a source could not be fetched: an error for each place that was tried, which names the place."""
 
     need: NeededSource
     reasons: tuple[ChannelToolsError, ...]
@@ -158,10 +158,10 @@ def fetch_sources(
     progress: Progress,
     debian: Sequence[ByHash] = (),
 ) -> None:
-    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once; ``debian`` are its releases, asked in turn.
+    """Fetch what the store lacks of ``needs``, at most ``jobs`` at once; ``debian`` are its releases, tried in order.
 
-    Raises at the end one error for all that could not be fetched: IntegrityError when some place has other bytes, else
-    NetworkError. DiskFullError and an interrupt end it at once; parts are kept.
+    At the end, raises one error for all that could not be fetched: IntegrityError if any place has other bytes, else
+    NetworkError. DiskFullError and an interrupt end it at once; partial files are kept.
     """
     missing = [need for need in needs if store.find(need) is None]
     if not missing:
@@ -196,12 +196,12 @@ class _Run:
             results = [pool.submit(self._fetch, need) for need in needs]
             return [failure for result in results if (failure := result.result()) is not None]
         finally:
-            # after an interrupt nobody waits for a silent server; a part may be left at any moment
+            # after an interrupt do not wait for a silent server; a partial file may be left at any moment
             self.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def ask_debian(self, failures: Sequence[_Failure], debian: ByHash) -> list[_Failure]:
-        """Take from Debian what it has of the files that failed; what still fails."""
+        """Get the failed files that Debian has; returns those that still fail."""
         files = [failure for failure in failures if failure.need.kind == "url"]
         others = [failure for failure in failures if failure.need.kind != "url"]
         if not files:
@@ -231,7 +231,7 @@ class _Run:
         with disk_full_reported(self.store.folder):
             self.store.incoming.mkdir(parents=True, exist_ok=True)
         with self.store.locked_entry(self.store.entry(need)):
-            if self.store.find(need) is not None:  # another process has brought it meanwhile
+            if self.store.find(need) is not None:  # another process has fetched it in the meantime
                 return None
             return self._fetch_commit(need) if need.kind == "git" else self._fetch_file(need)
 
@@ -252,7 +252,7 @@ class _Run:
         return _Failure(need=need, reasons=tuple(reasons))
 
     def _fetch_from(self, url: str, need: NeededSource) -> None:
-        """Take the file from one address. Raises NetworkError, IntegrityError; both name the address."""
+        """Fetch the file from one address. Raises NetworkError or IntegrityError; both name the address."""
         part = self.store.incoming / f"{need.identity}.part"
         local = local_path(url)
         if local is None and urlsplit(url).scheme == "ftp":
@@ -284,7 +284,7 @@ class _Run:
 
 
 def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> None:
-    """Fetch a whole file with the standard library: the rules of HTTP do not hold for FTP. Raises NetworkError."""
+    """Fetch a whole file by FTP, with the standard library. Raises NetworkError."""
     try:
         with urllib.request.urlopen(url, timeout=_FTP_TIMEOUT_S) as stream, part.open("wb") as writing:  # noqa: S310
             while chunk := stream.read(_CHUNK_BYTES):
@@ -295,7 +295,7 @@ def _download_ftp(url: str, part: Path, *, on_bytes: Callable[[int], None]) -> N
 
 
 def _placed(place: str, error: ChannelToolsError) -> ChannelToolsError:
-    """The same error, with the place that was asked named first."""
+    """The same error, with its message starting with the place that was tried."""
     return type(error)(f"{place}: {error.message}", hint=error.hint)
 
 

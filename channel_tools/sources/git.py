@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Local git repositories: reading and hashing their objects, and fetching single commits into one.
 
-Objects are read as they are: no attribute, filter or line ending of the repository changes a byte, no hook runs, and
-nothing is fetched lazily. Every object is hashed when it is read, so a damaged repository cannot give wrong bytes.
+Objects are read unchanged: no attribute, filter or line-ending setting changes a byte, no hook runs, and nothing is
+fetched lazily. Every object is hashed when it is read, so a damaged repository cannot give wrong bytes.
 
-A fetch brings the commit itself, without history. Where a recipe leaves files out, the commit comes without contents
-first and the wanted ones are asked for by their names, so that what must not be taken is not even downloaded (servers
-that cannot filter send all of it; it is not stored).
+A fetch gets the commit itself, without history. If a recipe excludes files, the commit is first fetched without
+contents and then the wanted contents by name, so that excluded files are not even downloaded (servers that cannot
+filter send them; they are not stored).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOCATING = frozenset(
         "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE",
     }
 )  # fmt: skip
-"""What would make git look at another repository than the one that is named."""
+"""Environment variables that would make git use another repository than the given one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class GitRepository:
     folder: Path
 
     def holds(self, commit: str) -> bool:
-        """Whether the commit and its root tree are there."""
+        """Whether the repository has the commit and its root tree."""
         result = run_command([*self._git(), "cat-file", "-e", f"{commit}^{{tree}}"], env=git_environment(), check=False)
         return result.returncode == 0
 
@@ -71,7 +71,7 @@ class GitRepository:
         if process.returncode != 0:
             what = stderr.decode(errors="replace").strip()
             message = f"{self.folder}: the folders of commit {commit} cannot be read: {what}"
-            raise IntegrityError(message, hint="make a clone that has the whole commit (not one filtered by tree)")
+            raise IntegrityError(message, hint="make a clone with the whole commit (without a tree filter)")
         return sorted(map(_entry, filter(None, stdout.split(b"\0"))), key=lambda entry: os.fsencode(entry.path))
 
     def read_commit(self, commit: str) -> bytes:
@@ -89,8 +89,8 @@ class GitRepository:
     ) -> None:
         """Call ``take(name, size, stream)``, which reads exactly ``size`` bytes, for every object in this order.
 
-        Raises IntegrityError for an object that is missing or whose bytes have another hash; ``paths`` says
-        where objects stand, for the message.
+        Raises IntegrityError for an object that is missing or whose bytes have another hash; ``paths`` has the objects'
+        paths, for the message.
         """
         with tempfile.TemporaryFile() as wanted:
             wanted.write("".join(f"{name}\n" for name in names).encode())
@@ -114,28 +114,28 @@ class GitRepository:
         words = stream.readline().split()
         if len(words) != 3 or words[1] == b"missing":  # noqa: PLR2004 - "<name> <kind> <size>"
             message = f"{self.folder}: object {name}{where} is missing from the repository"
-            raise IntegrityError(message, hint="fetch it there, or name its path in the recipe's extra.source_excludes")
+            raise IntegrityError(message, hint="fetch it there, or add its path to the recipe's extra.source_excludes")
         kind, size = words[1].decode(), int(words[2])
         hashed = HashedStream(stream, object_hash(kind, size, like=name))
-        take(name, size, hashed)  # type: ignore[arg-type]  # it reads only
-        stream.read(1)  # the line's end
+        take(name, size, hashed)  # type: ignore[arg-type]  # take only reads
+        stream.read(1)  # the end of the line
         if hashed.digest.hexdigest() != name:
             message = f"{self.folder}: object {name}{where} is damaged: its bytes hash to {hashed.digest.hexdigest()}"
-            raise IntegrityError(message, hint="run `git fsck` there, and clone anew")
+            raise IntegrityError(message, hint="run `git fsck` there, and clone again")
 
     def _git(self) -> list[str]:
         return ["git", "-c", "safe.directory=*", "-C", str(self.folder), "--no-replace-objects"]
 
 
 def object_hash(kind: str, size: int, *, like: str) -> hashlib._Hash:
-    """What makes an object's name, of the hash kind that ``like`` has, once it was given all of the bytes."""
+    """The hash that makes an object's name, of the kind that ``like`` has; update it with the object's bytes."""
     digest = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
     digest.update(f"{kind} {size}\0".encode())
     return digest
 
 
 class HashedStream:
-    """Passes on what is read from a stream, and hashes it."""
+    """Reads from a stream and hashes what is read."""
 
     def __init__(self, stream: IO[bytes], digest: hashlib._Hash) -> None:
         self._stream = stream
@@ -149,7 +149,7 @@ class HashedStream:
 
 
 def object_name(kind: str, content: bytes, *, like: str) -> str:
-    """The name of an object of the hash kind that ``like`` has."""
+    """The name of an object, with the hash kind that ``like`` has."""
     digest = object_hash(kind, len(content), like=like)
     digest.update(content)
     return digest.hexdigest()
@@ -187,14 +187,14 @@ def _entry(line: bytes) -> TreeEntry:
 
 
 def git_environment() -> dict[str, str]:
-    """The caller's environment for git: never asks, fetches nothing by itself, speaks plainly."""
+    """The environment for git: no prompts, no lazy fetching, untranslated messages."""
     own = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
     inherited = {key: value for key, value in os.environ.items() if key not in _LOCATING}
     return inherited | own
 
 
 def open_repository(folder: Path) -> GitRepository | None:
-    """The repository in ``folder`` (its .git, or itself where it is bare); None for any other folder."""
+    """The repository in ``folder`` (its .git, or itself if it is bare); None for any other folder."""
     for place in (folder / ".git", folder):
         if place.is_file() or ((place / "objects").is_dir() and (place / "HEAD").is_file()):
             return GitRepository(folder=folder)
@@ -202,7 +202,7 @@ def open_repository(folder: Path) -> GitRepository | None:
 
 
 def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
-    """The repository itself and those of its submodules as git keeps them, at any depth."""
+    """The repository itself and those of its submodules in git's layout, at any depth."""
     yield repository
     seen: set[Path] = set()
     for modules in (repository.folder / ".git" / "modules", repository.folder / "modules"):
@@ -214,16 +214,16 @@ def repositories_below(repository: GitRepository) -> Iterator[GitRepository]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitFetcher:
-    """One repository that takes in the commits of a source and of its submodules."""
+    """Fetches the commits of a source and of its submodules into one repository."""
 
     folder: Path
     urls: tuple[str, ...]
     excludes: tuple[str, ...]
     poll: Callable[[], None]
-    """Called a few times a second while git fetches; what it raises ends that."""
+    """Called a few times a second while git fetches; an exception from it ends the fetch."""
 
     def find(self, path: str, commit: str, url: str) -> GitRepository:
-        """The repository with ``commit`` in it, fetched where it is not yet; as write_archive asks for it.
+        """The repository with ``commit``, fetched if it is missing; used by write_archive.
 
         Raises NetworkError naming every address that was tried and why it failed.
         """
@@ -242,7 +242,7 @@ class GitFetcher:
         raise NetworkError(f"{what} cannot be fetched:\n" + "\n".join(problems))
 
     def _addresses(self, url: str) -> list[str]:
-        """The source's own addresses, or a submodule's, which may be relative to any of them."""
+        """The source's own addresses, or a submodule's, which may be relative to any of those."""
         if not url:
             return list(self.urls)
         if not url.startswith(("./", "../")):
@@ -264,7 +264,7 @@ class GitFetcher:
         return None if result.returncode == 0 else " ".join(result.tail().split())
 
     def _fetch_contents(self, repository: GitRepository, remote: str, commit: str, path: str) -> CommandResult:
-        """Ask for the contents of all files that are kept."""
+        """Fetch the contents of all files that are not excluded."""
         is_excluded = exclusion(self.excludes)
         prefix = f"{path}/" if path else ""
         kept = {
@@ -285,7 +285,7 @@ class GitFetcher:
             return self._run(words, stdin=wanted.fileno())
 
     def _run(self, words: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> CommandResult:
-        """Run a fetch that is ended with us, and by whatever ``poll`` raises."""
+        """Run a fetch that ends with this process, and on any exception from ``poll``."""
         result = watch_command(["git", *words], cwd=self.folder, env=git_environment(), poll=self.poll, stdin=stdin)
         if os.strerror(errno.ENOSPC) in result.stderr:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
@@ -296,7 +296,7 @@ class GitFetcher:
 
 
 def exclusion(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a path is excluded: ``*`` also matches ``/``, and a folder's own name means all below it."""
+    """A predicate for excluded paths: ``*`` also matches ``/``, and a folder's name excludes everything below it."""
     patterns = [pattern for glob in globs for pattern in (glob, f"{glob.rstrip('/')}/*")]
     expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)) if patterns else None
     return lambda path: expression is not None and expression.match(path) is not None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A commit's files, with its submodules, as one archive that proves itself.
+"""A commit's files, with its submodules, as one archive that can be verified by itself.
 
-The archive holds the exact bytes and modes of every file that is kept, sorted, with the commit's time: the same commit
-gives the same tar. Beside it stand the commit objects and the names of what was left out, so that hashing the archive's
+The archive has the exact bytes and modes of every included file, sorted, with the commit's time: the same commit gives
+the same tar. The manifest has the commit objects and the names of what was left out, so that hashing the archive's
 members rebuilds every tree up to the commit: a Merkle proof without the repository and without git.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FindRepository = Callable[[str, str, str], GitRepository]
-"""``find(path, commit, url)``: the repository that holds the commit of a source (path empty) or of a submodule."""
+"""``find(path, commit, url)``: the repository that has the commit of a source (path empty) or of a submodule."""
 SCHEMA = 1
 _LEVEL = 6
 _CHUNK_BYTES = 1 << 20
@@ -54,20 +54,20 @@ class CommitProof:
     content: str
     """The commit object in base64."""
     left_out: tuple[TreeEntry, ...]
-    """What the archive does not hold: excluded paths, and the places of submodules."""
+    """What is not in the archive: excluded paths, and the paths of submodules."""
     unusual_modes: dict[str, str]
-    """Modes that old commits have beside today's, by path."""
+    """Old forms of modes that some commits have, by path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitManifest:
-    """What an archive of a git source holds."""
+    """The content of a git source's archive."""
 
     commit: str
     excludes: tuple[str, ...]
     submodules: bool
     top: str
-    """The archive's one folder."""
+    """The archive's single top folder."""
     sha256: str
     size_bytes: int
     origin: str
@@ -118,7 +118,7 @@ class _TreeWriter:
     def write_commit(
         self, repository: GitRepository, path: str, commit: str
     ) -> tuple[CommitProof, list[tuple[str, str, str]]]:
-        """The files of one commit below ``path``; its proof, and the submodules that it names."""
+        """Write the files of one commit below ``path``; returns its proof, and the submodules that it names."""
         content = repository.read_commit(commit)
         entries = repository.entries(commit)
         prefix = f"{path}/" if path else ""
@@ -181,7 +181,7 @@ def read_submodule_urls(repository: GitRepository, entries: Sequence[TreeEntry])
 
 
 def verify_archive(path: Path, manifest: GitManifest) -> None:
-    """Rebuild every tree from the archive's members. Raises IntegrityError for what does not hash to its commit."""
+    """Rebuild every tree from the archive's members. Raises IntegrityError if they do not hash to their commits."""
     found = list(_hashed_members(path, manifest))
     paths = sorted((proof.path for proof in manifest.commits), key=len, reverse=True)
     members: dict[str, list[TreeEntry]] = {proof.path: [] for proof in manifest.commits}
@@ -189,7 +189,7 @@ def verify_archive(path: Path, manifest: GitManifest) -> None:
         owner = next(owner for owner in paths if not owner or entry.path.startswith(f"{owner}/"))
         members[owner].append(replace(entry, path=entry.path.removeprefix(f"{owner}/" if owner else "")))
     if not manifest.commits or manifest.commits[0].commit != manifest.commit or manifest.commits[0].path:
-        raise _invalid(path, "its manifest begins with another commit")
+        raise _invalid(path, "its manifest starts with another commit")
     for proof in manifest.commits:
         _verify_commit(path, proof, members[proof.path])
     _verify_links(path, manifest)
@@ -204,12 +204,12 @@ def _verify_commit(path: Path, proof: CommitProof, kept: Sequence[TreeEntry]) ->
     tree = tree_name(entries, like=proof.commit)
     expected = commit_fields(content)["tree"]
     if tree != expected:
-        what = f"the files of {proof.path or 'the source'} make tree {tree}, commit {proof.commit} names {expected}"
+        what = f"the files of {proof.path or 'the source'} make tree {tree}; commit {proof.commit} has {expected}"
         raise _invalid(path, what)
 
 
 def _verify_links(path: Path, manifest: GitManifest) -> None:
-    """Every submodule's commit is the one that the commit above it names."""
+    """Check that every submodule's commit is the one that its parent commit names."""
     named = {
         (f"{proof.path}/" if proof.path else "") + item.path: item.object
         for proof in manifest.commits
@@ -219,7 +219,7 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
     for proof in manifest.commits[1:]:
         if named.get(proof.path) != proof.commit:
             raise _invalid(
-                path, f"submodule {proof.path} is at {proof.commit}, its parent names {named.get(proof.path)}"
+                path, f"submodule {proof.path} is at {proof.commit}; its parent names {named.get(proof.path)}"
             )
     is_excluded = exclusion(manifest.excludes)
     present = {proof.path for proof in manifest.commits}
@@ -228,7 +228,7 @@ def _verify_links(path: Path, manifest: GitManifest) -> None:
             full = (f"{proof.path}/" if proof.path else "") + item.path
             is_submodule = item.mode == SUBMODULE_MODE and (full in present or not manifest.submodules)
             if not is_submodule and not is_excluded(full):
-                raise _invalid(path, f"{full} is missing, though no exclude names it")
+                raise _invalid(path, f"{full} is missing, although it is not excluded")
 
 
 def _hashed_members(path: Path, manifest: GitManifest) -> Iterator[TreeEntry]:
@@ -258,12 +258,12 @@ def encode_manifest(manifest: GitManifest) -> bytes:
 
 
 def decode_manifest(content: bytes, path: Path) -> GitManifest:
-    """The manifest that ``path`` holds. Raises IntegrityError for anything else."""
+    """The manifest in ``path``. Raises IntegrityError for anything else."""
     try:
         return decode_json(content, GitManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as err:
-        raise _invalid(path, f"not a manifest of a git source: {err}") from None
+        raise _invalid(path, f"not a valid manifest of a git source: {err}") from None
 
 
 def _invalid(path: Path, what: str) -> IntegrityError:
-    return IntegrityError(f"{path}: {what}", hint="channel_tools sources verify moves damaged entries aside")
+    return IntegrityError(f"{path}: {what}", hint="run channel_tools sources verify, which moves damaged entries aside")

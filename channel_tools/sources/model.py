@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the sources stage, and which sources recipes need: each once, from rendered packages. No I/O."""
+"""The values of the sources stage, and the sources that rendered packages need, each once. No I/O."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 
 NeedKind = Literal["url", "git"]
 SUPPLY_HINT = (
-    "fetch each address by any means and run `channel_tools sources add FILE`; or on a connected machine "
-    "`channel_tools sources fetch`, then `channel_tools sources export FILE` there and "
-    "`channel_tools sources import FILE` here"
+    "download each address by any means and run `channel_tools sources add FILE`; or run, on a machine with a network, "
+    "`channel_tools sources fetch` and `channel_tools sources export FILE`, then here "
+    "`channel_tools sources import FILE`"
 )
-"""How a source gets into the store that cannot be fetched here; what every error about one ends with."""
+"""How to get a source into the store that cannot be fetched here; every error about one ends with this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NeededSource:
-    """One source that recipes name, and where it may come from; the same bytes named twice are one of these."""
+    """One source that recipes name, and its addresses; the same bytes named twice are one NeededSource."""
 
     kind: NeedKind
     identity: str
     """The sha256 of a file, the full commit of a git source."""
     urls: tuple[str, ...]
     names: tuple[str, ...]
-    """File names that recipes use for the bytes; the first one is the store's own."""
+    """File names that recipes use for the bytes; the store uses the first one."""
     excludes: tuple[str, ...] = ()
-    """Globs of paths that are never taken from a git source."""
+    """Globs of paths to exclude from a git source."""
     submodules: bool = True
     packages: tuple[str, ...] = ()
     """``name version`` of the packages that need it."""
 
     @property
     def word(self) -> str:
-        """What the identity is called."""
+        """The kind of its identity: ``sha256`` or ``commit``."""
         return "sha256" if self.kind == "url" else "commit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredSource:
-    """What the store holds for a needed source: one file, for a git source an archive of its files."""
+    """The stored file of a needed source; for a git source, an archive of its files."""
 
     path: Path
     sha256: str
@@ -56,7 +56,7 @@ class StoredSource:
 
 
 def file_name_of(url: str) -> str:
-    """The file name at the end of an address, as the engine takes it to tell an archive by its suffix."""
+    """The file name at the end of an address; the engine recognises an archive by its suffix."""
     return PurePosixPath(unquote(urlsplit(url).path)).name or "source"
 
 
@@ -64,7 +64,7 @@ EXCLUDES_KEY = "source_excludes"
 
 
 def needed_sources(packages: Iterable[RenderedPackage]) -> tuple[NeededSource, ...]:
-    """The sources of all packages that a store can hold, in the order of the packages; local paths are none."""
+    """The sources of all packages that belong in a store, in the order of the packages; local paths do not."""
     found: dict[tuple[str, ...], NeededSource] = {}
     for package in packages:
         for need in _needs_of(package):
@@ -75,7 +75,7 @@ def needed_sources(packages: Iterable[RenderedPackage]) -> tuple[NeededSource, .
 
 
 def need_of(source: Source, excludes: tuple[str, ...] = ()) -> NeededSource | None:
-    """What a recipe's source is to the store; None for a local path."""
+    """The NeededSource for a recipe's source; None for a local path."""
     urls = (source.location, *source.mirrors)
     if source.kind == "url" and source.sha256 is not None:
         return NeededSource(kind="url", identity=source.sha256, urls=urls, names=(file_name_of(urls[0]),))
@@ -89,7 +89,7 @@ def need_of(source: Source, excludes: tuple[str, ...] = ()) -> NeededSource | No
 
 
 def source_excludes(recipe: Mapping[str, YamlValue]) -> tuple[str, ...]:
-    """The globs that ``extra.source_excludes`` of an evaluated recipe names: paths never taken from git sources."""
+    """The globs in ``extra.source_excludes`` of an evaluated recipe: paths to exclude from git sources."""
     extra = recipe.get("extra")
     globs = extra.get(EXCLUDES_KEY) if isinstance(extra, dict) else None
     return tuple(sorted({str(glob) for glob in globs})) if isinstance(globs, list) else ()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether a recipe's patches apply to the source in the store, before anything is built from it.
+"""Checks that a recipe's patches apply to the source in the store, before anything is built from it.
 
-``git apply`` tries them on copies of the files that they name; nothing else of the archive is unpacked. A hunk may
-stand on other lines, but no word of it may differ. Engines forgive lines of context that do not match; a patch that
-fits only so was made for another release, and what it does there nobody has looked at.
+``git apply`` tries them on copies of the files that they name; nothing else of the archive is unpacked. A hunk may be
+at another line, but its text must match exactly. Engines tolerate context lines that do not match; a patch that applies
+only that way was made for another release, and nobody has checked its effect on this one.
 
-git says which file and line a hunk was expected at. Where that hunk is in the patch is found here, and where the file
-begins to differ.
+git says at which file and line a hunk was expected. Finding that hunk in the patch, and the first line of the file that
+differs, is done here.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 _STRIP_LEVELS = (1, 0, 2)
-"""Leading folders that names in patches may have; git's ``a/`` and ``b/`` are one."""
+"""How many leading folders names in patches may have; git's ``a/`` and ``b/`` are one."""
 _GIT = (
-    # of the user's own settings none may change what applies
+    # the user's git settings must not change what applies
     "git", "-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}", "-c", "apply.ignoreWhitespace=no",
-    # unidiff-zero: a hunk with little context may stand at the beginning or end of the patch's file and not of this one
+    # unidiff-zero: a hunk with little context may be at the start or end of the patch's file, but not of this one
     "apply", "-v", "--whitespace=nowarn", "--unidiff-zero",
 )  # fmt: skip
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _FAILED = re.compile(r"error: while searching for:\n(.*?)\n?error: patch failed: (.+):(\d+)\n", re.DOTALL)
 _STATES = (
     (re.compile(r"error: (.+): No such file or directory"), "it changes {}, which does not exist"),
-    (re.compile(r"error: (.+): already exists in working directory"), "it makes {}, which exists already"),
+    (re.compile(r"error: (.+): already exists in working directory"), "it creates {}, which already exists"),
 )
 _AT_LINE = re.compile(r"at (?:line |\S+:)(\d+)")
 _GIT_WORDS = 4
@@ -50,7 +50,7 @@ _FORMAT_HINT = "write it with git diff or git format-patch"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hunk:
-    """Where a hunk stands in the patch, and the lines of the old file that it is about."""
+    """The position of a hunk in the patch, and the lines of the old file that it changes."""
 
     patch_line: int
     start: int
@@ -59,7 +59,7 @@ class Hunk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatchedFile:
-    """A header of a patch: a file's name before and after (None: it is made, or removed), and the hunks below it."""
+    """A header of a patch: a file's name before and after (None: it is created or removed), and the hunks below it."""
 
     patch_line: int
     old: str | None
@@ -68,9 +68,9 @@ class PatchedFile:
 
 
 def check_patches(archive: Path, patches: Sequence[Path], *, what: str) -> None:
-    """Apply ``patches`` one upon the other to copies of ``archive``'s files; ``what`` names the source in errors.
+    """Apply ``patches``, one after the other, to copies of ``archive``'s files; ``what`` names the source in errors.
 
-    Raises ConfigError naming the patch, its line, the hunk and the file where one does not fit exactly.
+    Raises ConfigError naming the patch, its line, the hunk and the file if one does not match exactly.
     """
     wanted = {name for path in patches for level in _STRIP_LEVELS for name in names_in(path, level)}
     with temporary_folder() as holder:
@@ -86,7 +86,7 @@ def check_patches(archive: Path, patches: Sequence[Path], *, what: str) -> None:
 
 
 def apply_patch(patch: Path, folder: Path, *, what: str) -> None:
-    """Change the files below ``folder`` as the patch says, all of them or none. Raises ConfigError as check_patches."""
+    """Apply the patch to the files below ``folder``, to all of them or none. Raises ConfigError as check_patches."""
     attempt = _Attempt(patch, folder, what)
     attempt.check_insertions()
     environ = git_environment() | {
@@ -99,12 +99,12 @@ def apply_patch(patch: Path, folder: Path, *, what: str) -> None:
 
 
 def names_in(patch: Path, strip: int = 1) -> set[str]:
-    """Every path that the patch names, without as many leading folders. Raises ConfigError as read_patch."""
+    """Every path in the patch, without ``strip`` leading folders. Raises ConfigError as read_patch."""
     return {_stripped(name, strip) for file in read_patch(patch) for name in (file.old, file.new) if name is not None}
 
 
 def read_patch(patch: Path) -> list[PatchedFile]:
-    """The headers of a patch in its order; a file with git's header and diff's own has two.
+    """The headers of a patch, in order; a file with both git's and diff's header has two.
 
     Raises ConfigError for a file that is not a unified diff, and for binary changes.
     """
@@ -134,7 +134,7 @@ def read_patch(patch: Path) -> list[PatchedFile]:
 
 
 def read_files(archive: Path, wanted: Collection[str]) -> dict[str, bytes | None]:
-    """The content of the archive's files with these names, below its one top folder where it has one; None: absent."""
+    """The content of the archive's files with these names, below its single top folder if it has one; None: absent."""
     tops: set[str] = set()
     found: dict[PurePosixPath, bytes] = {}
     for name, content in _members(archive, wanted):
@@ -151,7 +151,7 @@ def read_files(archive: Path, wanted: Collection[str]) -> dict[str, bytes | None
 
 
 def _members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[PurePosixPath, bytes | None]]:
-    """Every member's name, with its content where it may be one of those wanted."""
+    """Every member's name, with its content if it may be one of the wanted ones."""
     if is_zip(archive.name):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
@@ -170,7 +170,7 @@ def _may_be(name: PurePosixPath, wanted: Collection[str]) -> bool:
 
 
 class _Attempt:
-    """A patch on its way into a folder: what git does not check itself, and what its errors mean."""
+    """An attempt to apply a patch to a folder: checks that git lacks, and translates git's errors."""
 
     def __init__(self, patch: Path, folder: Path, what: str) -> None:
         self._patch = patch
@@ -180,17 +180,19 @@ class _Attempt:
         self.strip = max(_STRIP_LEVELS, key=self._count_present)
 
     def check_insertions(self) -> None:
-        """Raise ConfigError for a hunk without context that begins behind the file's end, where git would append it."""
+        """Raise ConfigError for a hunk without context that starts after the file's end, where git would append it."""
         for file in self._files:
             for number, hunk in enumerate(file.hunks, start=1):
                 name = _stripped(file.old or "", self.strip)
                 count = len(self._lines_of(name)) if hunk.start and not hunk.count else hunk.start
                 if count < hunk.start:
-                    what = f"hunk {number} of {name}: the file has {count} lines, the hunk begins at {hunk.start}"
+                    what = (
+                        f"hunk {number} of {name}: the file has {count} lines, but the hunk starts at line {hunk.start}"
+                    )
                     raise self._refused(what, line=hunk.patch_line)
 
     def error(self, said: str) -> ConfigError:
-        """What git's words mean."""
+        """The error for git's output."""
         if found := _FAILED.search(said):
             name, start = found[2], int(found[3])
             hunks = [(number, hunk) for file in self._named(name) for number, hunk in enumerate(file.hunks, start=1)]
@@ -207,12 +209,12 @@ class _Attempt:
         return ConfigError(message, path=self._patch, line=int(at[1]) if at else 1, hint=_FORMAT_HINT)
 
     def _refused(self, what: str, *, line: int) -> ConfigError:
-        hint = "make it anew for this version; a patch before it in the recipe may change the same lines"
+        hint = "make the patch again for this version; an earlier patch in the recipe may change the same lines"
         message = f"the patch does not apply to {self._what}: {what}"
         return ConfigError(message, path=self._patch, line=line, hint=hint)
 
     def _count_present(self, strip: int) -> int:
-        """How many of the files that the patch changes are there, with that many leading folders taken off."""
+        """How many of the files that the patch changes exist, with that many leading folders removed."""
         return sum(
             file.old is not None and (self._folder / _stripped(file.old, strip)).is_file() for file in self._files
         )
@@ -228,7 +230,7 @@ class _Attempt:
 
 
 def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> str:
-    """The first line that is not the expected one, at the place with the most lines in common near the hunk's own."""
+    """The first line that differs, at the place near the hunk's own line that has the most lines in common."""
     best, best_score = start - 1, -1
     for place in range(max(0, start - _NEAR_LINES), min(len(content), start + _NEAR_LINES)):
         score = sum(one == two for one, two in zip(content[place:], expected, strict=False))
@@ -238,12 +240,12 @@ def _difference(content: Sequence[str], expected: Sequence[str], start: int) -> 
         found = content[best + offset] if 0 <= best + offset < len(content) else None
         if found != wanted:
             shown = "the end of the file" if found is None else repr(found)
-            return f"line {best + offset + 1} is {shown}, expected {wanted!r}"
-    return f"the file has {len(content)} lines, the hunk begins at {start}"
+            return f"line {best + offset + 1} is {shown}; expected {wanted!r}"
+    return f"the file has {len(content)} lines, but the hunk starts at line {start}"
 
 
 def _header(lines: Sequence[bytes], number: int) -> PatchedFile | None:
-    """The header that begins at a line, counted from 1; None where none does."""
+    """The header that starts at a line, counted from 1; None if there is none."""
     line = lines[number - 1]
     words = line.split()
     if line.startswith(b"--- ") and number < len(lines) and lines[number].startswith(b"+++ "):

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The source store: ``sha256/<sha256>/<file name>`` and ``git/<commit>[-...]/`` with an archive and its manifest.
 
-An entry appears by one rename after its bytes were hashed and its members checked, under a lock per content, so any
-number of processes may fill one store. A file keeps its name because engines tell an archive by its suffix; a second
-name of the same bytes is a hard link.
+An entry appears by one rename after its bytes were hashed and its members checked, under a lock per entry, so any
+number of processes may use one store. A file keeps its name because engines recognise an archive by its suffix; a
+second name for the same bytes is a hard link.
 
-Builds get ``file:`` addresses into the store and the sha256, the plainest way that every engine documents; upstream's
-addresses are left out there, so that no build downloads by itself. What a source is stands in the address
-(``.../sha256/<sha256>/...``, ``.../git/<commit>...``), and every folder rendered for a build says in
-``extra.channel_tools.sources`` which upstream addresses that is: whoever cleans a package's metadata finds them by it.
+Builds get ``file:`` addresses in the store and the sha256, which every engine supports; upstream's addresses are left
+out, so that no build downloads by itself. The address identifies the source (``.../sha256/<sha256>/...``,
+``.../git/<commit>...``), and every folder rendered for a build has the upstream addresses in
+``extra.channel_tools.sources``, from which they are restored when a package's metadata is cleaned.
 
 Verifying hashes everything again: files by their sha256, git sources up to their commits. A damaged entry is moved
-aside, never deleted: builds then say that the source is missing, and the bytes are still there to be looked at.
+aside, never deleted: builds then report the source as missing, and the bytes can still be examined.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 ORIGIN = ".origin.json"
-"""Beside a file: where it came from."""
+"""The file beside a source that says where it came from."""
 _LOCK_WAIT_S = 3600.0
 _SHORT = 12
 _FILE_MODE = 0o644
@@ -64,7 +64,7 @@ _FILE_MODE = 0o644
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceStore:
-    """A folder of sources, shared by all that run as this user."""
+    """A folder of sources, shared by all processes of this user."""
 
     folder: Path
 
@@ -80,16 +80,16 @@ class SourceStore:
 
     @property
     def damaged(self) -> Path:
-        """Entries that were found damaged, kept for whoever wants to look at them."""
+        """Damaged entries, kept so that they can be examined."""
         return self.folder / "damaged"
 
     @property
     def incoming(self) -> Path:
-        """Where downloads grow and are continued."""
+        """The folder for partial downloads."""
         return self.folder / "incoming"
 
     def entry(self, need: NeededSource) -> Path:
-        """The folder that holds the source, or would."""
+        """The folder for the source, whether it exists or not."""
         if need.kind == "url":
             return self.files / need.identity
         words = [*need.excludes, *([] if need.submodules else ["without submodules"])]
@@ -98,7 +98,7 @@ class SourceStore:
 
     @contextlib.contextmanager
     def locked_entry(self, entry: Path) -> Iterator[None]:
-        """Hold the right to make or change the entry in this folder; others wait for it."""
+        """Lock the entry in this folder, to make or change it; others wait."""
         lock_file = self.folder / ".locks" / f"{entry.name}.lock"
         with (
             disk_full_reported(self.folder),
@@ -107,7 +107,7 @@ class SourceStore:
             yield
 
     def find(self, need: NeededSource) -> StoredSource | None:
-        """What the store holds for ``need``, not hashed again; None where it holds nothing."""
+        """The stored source for ``need``, not hashed again; None if the store does not have it."""
         entry = self.entry(need)
         if need.kind == "git":
             if not (entry / MANIFEST).is_file():
@@ -120,7 +120,7 @@ class SourceStore:
         return None if path is None else StoredSource(path=path, sha256=need.identity, size_bytes=path.stat().st_size)
 
     def manifest(self, need: NeededSource) -> GitManifest:
-        """What a git source's archive holds. Raises IntegrityError for a damaged manifest."""
+        """The manifest of a git source's archive. Raises IntegrityError if it is damaged."""
         path = self.entry(need) / MANIFEST
         return decode_manifest(path.read_bytes(), path)
 
@@ -135,12 +135,12 @@ class SourceStore:
             return "unknown"
 
     def add_file(self, file: Path, need: NeededSource, *, origin: str) -> StoredSource:
-        """Copy a file in. Raises IntegrityError when its bytes are others, or an archive that must not be unpacked."""
+        """Copy a file into the store. Raises IntegrityError if it has other bytes or is an unsafe archive."""
         with self.locked_entry(self.entry(need)):
             return self.put_file(file, need, origin=origin)
 
     def put_file(self, file: Path, need: NeededSource, *, origin: str, move: bool = False) -> StoredSource:
-        """Do what add_file does, for a caller that holds the lock; with ``move`` the file is renamed and not copied."""
+        """Like add_file, for a caller that holds the lock; with ``move`` the file is renamed instead of copied."""
         if (found := self.find(need)) is not None:
             return found
         entry = self.entry(need)
@@ -152,8 +152,10 @@ class SourceStore:
                 shutil.copyfile(file, temporary)
             sha256 = sha256_of_file(temporary)
             if sha256 != need.identity:
-                message = f"{file}: {temporary.stat().st_size} bytes with sha256 {sha256}, expected {need.identity}"
-                raise IntegrityError(message, hint="it is cut short or another release; fetch it again")
+                message = (
+                    f"{file}: has {temporary.stat().st_size} bytes, sha256 {sha256}; expected sha256 {need.identity}"
+                )
+                raise IntegrityError(message, hint="it may be cut short or from another release; download it again")
             temporary.chmod(_FILE_MODE)
             for name in need.names:
                 check_archive(temporary, name=name)
@@ -161,12 +163,12 @@ class SourceStore:
         return self.known(need)
 
     def add_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
-        """Take a git source from local repositories, as write_archive finds them; its archive is proved before use."""
+        """Add a git source from local repositories, as write_archive finds them; its archive is verified before use."""
         with self.locked_entry(self.entry(need)):
             return self.put_commit(need, find, origin=origin)
 
     def put_commit(self, need: NeededSource, find: FindRepository, *, origin: str) -> StoredSource:
-        """Do what add_commit does, for a caller that holds the lock."""
+        """Like add_commit, for a caller that holds the lock."""
         if (found := self.find(need)) is not None:
             return found
         entry = self.entry(need)
@@ -194,15 +196,15 @@ class SourceStore:
         return self.known(need)
 
     def check(self, need: NeededSource) -> None:
-        """Hash what is stored for ``need``. Raises IntegrityError when it is not what it was."""
+        """Hash what is stored for ``need``. Raises IntegrityError if it has changed."""
         stored = self.known(need)
         found = sha256_of_file(stored.path) if stored.path.is_file() else "nothing"
         if found != stored.sha256:
-            message = f"{stored.path}: has sha256 {found}, expected {stored.sha256}"
-            raise IntegrityError(message, hint="channel_tools sources verify moves damaged entries aside")
+            message = f"{stored.path}: has sha256 {found}; expected {stored.sha256}"
+            raise IntegrityError(message, hint="run channel_tools sources verify, which moves damaged entries aside")
 
     def supply(self, need: NeededSource, name: str) -> Path:
-        """The stored file under the name that a recipe's address ends in."""
+        """The stored file, under the name at the end of a recipe's address."""
         stored = self.known(need)
         if need.kind == "git":
             return stored.path
@@ -211,14 +213,14 @@ class SourceStore:
         return named
 
     def known(self, need: NeededSource) -> StoredSource:
-        """What the store holds for ``need``. Raises IntegrityError when it holds nothing."""
+        """The stored source for ``need``. Raises IntegrityError if the store does not have it."""
         found = self.find(need)
         if found is None:
-            raise IntegrityError(f"{self.entry(need)}: not in the store", hint="channel_tools sources list")
+            raise IntegrityError(f"{self.entry(need)}: not in the store", hint="see channel_tools sources list")
         return found
 
     def move_aside(self, entry: Path) -> Path:
-        """Take a damaged entry out of the store without losing it; where it is now."""
+        """Move a damaged entry out of the store without deleting it; returns its new place."""
         self.damaged.mkdir(parents=True, exist_ok=True)
         with self.locked_entry(entry):
             holder = Path(tempfile.mkdtemp(prefix=f"{entry.name}-", dir=self.damaged))
@@ -226,19 +228,19 @@ class SourceStore:
         return holder / entry.name
 
     def _remove_leftovers_of(self, entry: Path) -> None:
-        """Delete what killed writers of this one entry left: folders under temporary names beside it."""
+        """Delete what killed writers of this entry left: folders with temporary names beside it."""
         for holder in entry.parent.glob(f"{TEMPORARY_PREFIX}*"):
             if (holder / entry.name).exists():
                 shutil.rmtree(holder, ignore_errors=True)
 
 
 def archive_name(top: str) -> str:
-    """The archive of a git source, by its one folder."""
+    """The file name of a git source's archive, by the name of its top folder."""
     return f"{top}.tar.zst"
 
 
 def files_in(entry: Path) -> list[Path]:
-    """The names of an entry by sha256."""
+    """The files of an entry by sha256, which are names of the same bytes."""
     if not entry.is_dir():
         return []
     return sorted(
@@ -248,7 +250,7 @@ def files_in(entry: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DamagedEntry:
-    """An entry whose bytes are not what its name says, and where it is now (None: it was left where it is)."""
+    """An entry whose bytes do not match its name, and where it was moved (None: it was not moved)."""
 
     entry: Path
     problem: str
@@ -267,7 +269,7 @@ def stored_entries(store: SourceStore) -> list[Path]:
 
 
 def verify_store(store: SourceStore, *, dry_run: bool, progress: Progress) -> tuple[int, list[DamagedEntry]]:
-    """How many entries there are, and those that are damaged; they are moved aside unless ``dry_run``."""
+    """The number of entries, and the damaged ones, which are moved aside unless ``dry_run``."""
     entries = stored_entries(store)
     damaged = []
     with progress.task("verifying sources", total=len(entries)) as task:
@@ -282,14 +284,14 @@ def verify_store(store: SourceStore, *, dry_run: bool, progress: Progress) -> tu
 
 
 def check_entry(store: SourceStore, entry: Path) -> None:
-    """Hash one entry. Raises IntegrityError when it is not what its name says."""
+    """Hash one entry. Raises IntegrityError if its bytes do not match its name."""
     if entry.parent == store.commits:
         _check_commit(store, entry)
         return
     for path in files_in(entry):
         found = sha256_of_file(path)
         if found != entry.name:
-            raise IntegrityError(f"{path}: has sha256 {found}, expected {entry.name}")
+            raise IntegrityError(f"{path}: has sha256 {found}; expected {entry.name}")
         check_archive(path)
 
 
@@ -298,7 +300,7 @@ def _check_commit(store: SourceStore, entry: Path) -> None:
     archive = entry / archive_name(manifest.top)
     found = sha256_of_file(archive)
     if found != manifest.sha256 or archive.stat().st_size != manifest.size_bytes:
-        raise IntegrityError(f"{archive}: has sha256 {found}, expected {manifest.sha256}")
+        raise IntegrityError(f"{archive}: has sha256 {found}; expected {manifest.sha256}")
     named = NeededSource(
         kind="git",
         identity=manifest.commit,
@@ -308,8 +310,8 @@ def _check_commit(store: SourceStore, entry: Path) -> None:
         submodules=manifest.submodules,
     )
     if (names := {path.name for path in entry.iterdir()}) != {MANIFEST, archive.name}:
-        raise IntegrityError(f"{entry}: holds {', '.join(sorted(names))}; expected {MANIFEST} and {archive.name}")
+        raise IntegrityError(f"{entry}: contains {', '.join(sorted(names))}; expected {MANIFEST} and {archive.name}")
     if store.entry(named).name != entry.name:
-        raise IntegrityError(f"{entry}: holds {store.entry(named).name}")
+        raise IntegrityError(f"{entry}: contains {store.entry(named).name} instead")
     check_archive(archive)
     verify_archive(archive, manifest)

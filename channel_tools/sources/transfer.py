@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A store as one file, for places without a network.
+"""Exporting a store to one file and importing it, for sites without a network.
 
-The file is a plain tar (what it holds is compressed already) that begins with a manifest of every member, so it is
-written and read as a stream. Importing believes none of it: members are those of the manifest and nothing else, every
-entry is hashed like a stored one, and nothing enters the store before all of it was found right.
+The file is an uncompressed tar (its members are compressed already) that starts with a manifest of every member, so it
+is written and read as a stream. Importing verifies all of it: the members must be exactly those of the manifest, every
+entry is hashed like a stored one, and nothing enters the store before everything was found correct.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLACE = re.compile(r"(?:sha256/[0-9a-f]{64}|git/[0-9a-f]{40}(?:[0-9a-f]{24})?(?
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedFile:
-    """A file of the store, by its place in it."""
+    """A file of the store, by its path in it."""
 
     path: str
     size_bytes: int
@@ -47,7 +47,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportManifest:
-    """What an exported file holds, in the order of its members."""
+    """The content of an exported file, in the order of its members."""
 
     files: tuple[ExportedFile, ...]
     schema: int = _SCHEMA
@@ -56,8 +56,8 @@ class ExportManifest:
 def export_entries(store: SourceStore, entries: Sequence[Path], destination: Path, progress: Progress) -> Path:
     """Write entries to the file ``destination``; the same entries give the same bytes.
 
-    Each is hashed first. Raises IntegrityError for one that is damaged, DiskFullError; a file that is there is replaced
-    at the end.
+    Each is hashed first. Raises IntegrityError for a damaged one, DiskFullError; an existing file is replaced at the
+    end.
     """
     files = [path for entry in entries for path in sorted(entry.iterdir()) if _is_exported(path)]
     total = sum(path.stat().st_size for path in files)
@@ -81,14 +81,14 @@ def export_entries(store: SourceStore, entries: Sequence[Path], destination: Pat
 
 
 def import_file(store: SourceStore, file: Path, *, dry_run: bool, progress: Progress) -> tuple[list[str], list[str]]:
-    """Take in what ``file`` holds: the entries that were added, or would be, and those that were there.
+    """Import the content of ``file``; returns the entries that were added, or would be, and those already there.
 
-    Raises IntegrityError for a file that is cut short, holds other members than it lists, or damaged ones; the store is
-    then as it was. UsageError when there is no such file.
+    Raises IntegrityError for a file that is cut short, or has damaged members or others than it lists; the store is
+    then unchanged. Raises UsageError if there is no such file.
     """
     source = file / DEFAULT_NAME if file.is_dir() else file
     if not source.is_file():
-        raise UsageError(f"{source}: there is no such file", hint="channel_tools sources export FILE makes one")
+        raise UsageError(f"{source}: there is no such file", hint="make one with channel_tools sources export FILE")
     with disk_full_reported(store.folder):
         store.incoming.mkdir(parents=True, exist_ok=True)
         with temporary_folder(store.incoming) as folder:
@@ -118,7 +118,7 @@ def _take_in(
             if not dry_run:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 if place.is_dir():
-                    place.rmdir()  # empty: what is left of an entry that was never finished
+                    place.rmdir()  # empty: the rest of an entry that was never finished
                 entry.rename(place)
     return added, known
 
@@ -133,7 +133,7 @@ def _unpack(source: Path, staged: SourceStore, progress: Progress) -> None:
             for member in members:
                 expected = next(waiting, None)
                 if expected is None or member.name != expected.path or not member.isreg():
-                    raise _refused(source, f"member {member.name!r} is not the one that its list names there")
+                    raise _refused(source, f"member {member.name!r} is not the one in its list at this position")
                 _write_member(source, tar.extractfile(member), expected, staged, task)
             if (lacking := next(waiting, None)) is not None:
                 raise _refused(source, f"member {lacking.path!r} is missing: the file is cut short")
@@ -152,19 +152,19 @@ def _write_member(
             task.advance(len(chunk), detail=target.name)
     found = sha256_of_file(target)
     if found != expected.sha256:
-        raise _refused(source, f"member {expected.path!r} has sha256 {found}, expected {expected.sha256}")
+        raise _refused(source, f"member {expected.path!r} has sha256 {found}; expected {expected.sha256}")
 
 
 def _read_manifest(source: Path, tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> tuple[ExportedFile, ...]:
     stream = tar.extractfile(member) if member is not None and member.isreg() else None
     if member is None or member.name != MANIFEST_MEMBER or stream is None or member.size > _MAX_MANIFEST_BYTES:
-        raise _refused(source, f"does not begin with {MANIFEST_MEMBER}")
+        raise _refused(source, f"does not start with {MANIFEST_MEMBER}")
     try:
         manifest = decode_json(stream.read(), ExportManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as err:
         raise _refused(source, f"{MANIFEST_MEMBER} cannot be read: {err}") from None
     if manifest.schema != _SCHEMA:
-        raise _refused(source, f"has schema {manifest.schema}; this version reads {_SCHEMA}")
+        raise _refused(source, f"has schema {manifest.schema}; this version of channel_tools reads {_SCHEMA}")
     seen: set[str] = set()
     for name in (item.path for item in manifest.files):
         if not _PLACE.fullmatch(name) or Path(name).name in {".", ".."}:
@@ -193,4 +193,6 @@ def _member(name: str, size_bytes: int) -> tarfile.TarInfo:
 
 
 def _refused(source: Path, what: str) -> IntegrityError:
-    return IntegrityError(f"{source}: {what}", hint="copy it again from where it was exported; the store is unchanged")
+    return IntegrityError(
+        f"{source}: {what}", hint="copy it again from where it was exported; the store was not changed"
+    )

@@ -342,7 +342,7 @@ def test_a_patch_that_no_longer_applies_is_named_before_anything_is_built(toys: 
     assert result.returncode == 3, result.stderr
     place = toys.tree / "patches" / "tarball" / "1.0" / "0001-say-more.patch"
     assert f"{place}:6: the patch does not apply" in result.stderr
-    assert "hunk 1 of hello: line 2 is 'all of you', expected 'there'" in result.stderr
+    assert "hunk 1 of hello: line 2 is 'all of you'; expected 'there'" in result.stderr
     assert not (toys.tree / "output" / "logs").exists()
 
 

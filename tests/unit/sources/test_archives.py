@@ -89,7 +89,7 @@ def test_a_page_in_an_archives_place_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="without members"):
+    with pytest.raises(IntegrityError, match="the archive has no members"):
         check_archive(write(tmp_path, "toy.tar.gz", tar_gz({})))
 
 

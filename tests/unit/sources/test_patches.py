@@ -53,7 +53,7 @@ def test_hunks_apply_where_their_lines_are() -> None:
 
 def test_a_hunk_that_differs_in_one_line_of_context_is_refused_with_file_and_lines() -> None:
     other = BEFORE.replace("line 24\n", "line 24 \n")
-    with pytest.raises(ConfigError, match=r"hunk 2 of src/a\.c: line 24 is 'line 24 ', expected 'line 24'"):
+    with pytest.raises(ConfigError, match=r"hunk 2 of src/a\.c: line 24 is 'line 24 '; expected 'line 24'"):
         applied(diff(BEFORE, changed(5, 25)), {"src/a.c": other.encode()})
 
 
@@ -100,7 +100,7 @@ rename to d
 
 def test_an_insertion_behind_the_end_of_the_file_is_refused() -> None:
     patch = b"--- a/src/a.c\n+++ b/src/a.c\n@@ -40,0 +41 @@\n+more\n"
-    with pytest.raises(ConfigError, match=r"hunk 1 of src/a\.c: the file has 30 lines, the hunk begins at 40"):
+    with pytest.raises(ConfigError, match=r"hunk 1 of src/a\.c: the file has 30 lines, but the hunk starts at line 40"):
         applied(patch, {"src/a.c": BEFORE.encode()})
 
 

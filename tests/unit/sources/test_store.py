@@ -55,7 +55,7 @@ def test_a_file_enters_under_the_recipes_name_and_a_copy_of_its_own(store: Sourc
 @pytest.mark.parametrize("content", [CONTENT[:-9], CONTENT + b"x", b""], ids=["cut", "longer", "empty"])
 def test_other_bytes_are_refused_and_leave_nothing(store: SourceStore, file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(IntegrityError, match=f"{len(content)} bytes with sha256 .*expected {NEED.identity}"):
+    with pytest.raises(IntegrityError, match=f"{len(content)} bytes, sha256 .*expected sha256 {NEED.identity}"):
         store.add_file(file, NEED, origin="by hand")
     assert store.find(NEED) is None
     assert listing(store.folder) == {}
@@ -179,7 +179,7 @@ def _rewritten(exported: Path, names: dict[str, str] | None = None, spoil: str =
         pytest.param({"sha256/": "sha256/../../"}, "", "", "is not a path of a source store", id="listed-up"),
         pytest.param({"sha256/": "/sha256/"}, "", "", "is not a path of a source store", id="listed-absolute"),
         pytest.param({NEED.identity: "0" * 64}, "", "", f"has sha256 {NEED.identity}", id="under-another-hash"),
-        pytest.param({MANIFEST_MEMBER: "list.json"}, "", "", "does not begin with", id="no-list"),
+        pytest.param({MANIFEST_MEMBER: "list.json"}, "", "", "does not start with", id="no-list"),
     ],
 )
 def test_imports_that_lie_are_refused_whole(
