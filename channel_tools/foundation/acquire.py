@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which .debs and wheels a table needs, and getting them into the download store.
+"""Resolving which .debs and wheels a table needs, and downloading them into the download store.
 
-What a record holds is taken again as it was, so that a changed row changes one package and not all; new names, an
-update, or a recorded version that is gone lead to apt and pip. A lock is a record that nothing may differ from.
+Files in a record are reused, so that a changed row changes one package and not all; apt and pip are asked for new
+names, for an update, or if a recorded version is no longer available. A lock is a record that must be followed exactly.
 
 The store has files by sha256, ``<downloads>/<sha256>/<file name>``. A file enters by a rename after its bytes were
-hashed, so a name in the store is a promise; it is checked once more before use, because a disk or a copy of the folder
-may have broken it since.
+hashed; it is hashed once more before use, because it may have been damaged since by a disk or by copying the folder.
 """
 
 from __future__ import annotations
@@ -46,33 +45,33 @@ _HASHING_THREADS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownloadStore:
-    """A folder of downloads, shared by all that run as this user."""
+    """A folder of downloads, shared by all processes of this user."""
 
     folder: Path
 
     @property
     def incoming(self) -> Path:
-        """Where downloads grow; what is complete there moves into the store, what is not is continued or dropped."""
+        """The folder for partial downloads; complete ones are moved into the store, others are continued or dropped."""
         return self.folder / "incoming"
 
     @property
     def lock_file(self) -> Path:
-        """The lock of whoever downloads."""
+        """The lock for downloading."""
         return self.folder / ".lock"
 
     def path_of(self, taken: LockedArtifact) -> Path:
-        """Where the file is or would be."""
+        """The path of the file, whether it exists or not."""
         return self.folder / taken.sha256 / taken.file_name
 
     def missing(self, wanted: Iterable[LockedArtifact]) -> list[LockedArtifact]:
-        """Those that the store lacks. Files whose bytes are not their name's are removed and count as missing."""
+        """Those that the store lacks. Files whose sha256 differs from their path are removed and count as missing."""
         files = sorted(set(wanted), key=lambda taken: (taken.kind, taken.name, taken.version))
         with ThreadPoolExecutor(_HASHING_THREADS) as pool:
             complete = list(pool.map(self._is_complete, files))
         return [taken for taken, is_complete in zip(files, complete, strict=True) if not is_complete]
 
     def accept(self, downloaded: Path, taken: LockedArtifact) -> Path:
-        """Move a downloaded file into the store. Raises IntegrityError when it is not the file that was expected."""
+        """Move a downloaded file into the store. Raises IntegrityError if it is not the expected file."""
         size_bytes = downloaded.stat().st_size
         sha256 = sha256_of_file(downloaded)
         if sha256 != taken.sha256:
@@ -80,7 +79,9 @@ class DownloadStore:
                 f"{taken.kind} {taken.name} {taken.version} ({taken.file_name}): got {size_bytes} bytes with sha256 "
                 f"{sha256}, expected {taken.size_bytes} bytes with sha256 {taken.sha256}"
             )
-            raise IntegrityError(message, hint="run the command again; if it stays, the mirror or a proxy is at fault")
+            raise IntegrityError(
+                message, hint="run the command again; if that fails too, the mirror or a proxy is at fault"
+            )
         destination = self.path_of(taken)
         with disk_full_reported(self.folder):
             destination.parent.mkdir(parents=True, exist_ok=True)
@@ -104,39 +105,39 @@ class DownloadStore:
 
 
 LARGE_BYTES = 100_000_000
-"""A download of this size is announced before it begins."""
+"""A download of at least this size is announced before it starts."""
 _LOCK_WAIT_S = 1800.0
 
 LockedArtifacts = dict[tuple[str, str], "LockedArtifact"]
 
 
 class UnavailableError(FoundationError):
-    """Recorded files that are neither in the store nor offered by a registry any more."""
+    """Recorded files are neither in the store nor still offered by a registry."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """Where .debs and wheels come from: apt, pip, and the store of what was downloaded before."""
+    """Where .debs and wheels come from: apt, pip, and the store of earlier downloads."""
 
     apt: Apt
     pip: Pip
     store: DownloadStore
     offline: bool = False
-    """Only what is in the store may be used; asking apt or pip for anything is an error."""
+    """Only the store may be used; asking apt or pip for anything is an error."""
 
     def reach(self, purpose: str) -> None:
-        """Call it before a registry is asked. Raises NetworkError naming the purpose when that must not be."""
+        """Call this before asking a registry. Raises NetworkError naming the purpose if that is not allowed."""
         if self.offline:
-            message = f"the registry foundation is incomplete, and a registry cannot be asked while offline: {purpose}"
+            message = f"the registry foundation is incomplete, and no registry may be used offline: {purpose}"
             hint = (
-                "make the foundation once with a network (channel_tools foundation build), or bring its downloads "
-                f"into {self.store.folder} and name its foundation.json with --locked"
+                "make the foundation once with a network (channel_tools foundation build), or copy its downloads "
+                f"to {self.store.folder} and give its foundation.json with --locked"
             )
             raise NetworkError(message, hint=hint)
 
 
 def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offline: bool = False) -> Sources:
-    """The registries as this host is set up for them, and the download store in ``downloads``."""
+    """The registries that this host is configured for, and the download store in ``downloads``."""
     architecture = DEB_ARCHITECTURES[subdir]
     state = downloads / "apt" / f"{table.suite}-{architecture}"
     return Sources(
@@ -148,21 +149,21 @@ def make_sources(table: FoundationTable, *, downloads: Path, subdir: str, offlin
 
 
 def wheel_requirements(table: FoundationTable) -> tuple[str, ...]:
-    """What pip is asked for on behalf of the rows that are always made."""
+    """The requirements for pip of the rows that are always made."""
     always = [entry for entry in table.entries if not entry.optional]
     return tuple(sorted({requirement for entry in always for requirement in entry.wheels}))
 
 
 def optional_requirements(table: FoundationTable) -> tuple[str, ...]:
-    """What pip is asked for beside that, on behalf of the optional rows that are to be made."""
+    """The additional requirements for pip of the optional rows to make."""
     optional = [entry for entry in table.wanted if entry.optional]
     return tuple(sorted({requirement for entry in optional for requirement in entry.wheels}))
 
 
 def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sources) -> LockedArtifacts:
-    """The file for every deb and wheel of ``table``, as ``known`` recorded it where it did.
+    """The file for every deb and wheel of ``table``: the one recorded in ``known``, if there is one.
 
-    Raises FoundationError naming the row when there is no such package, NetworkError when that could not be found out.
+    Raises FoundationError naming the row if there is no such package, NetworkError if that cannot be determined.
     """
     recorded = known.taken() if known else {}
     debs = _deb_rows(table)
@@ -181,9 +182,9 @@ def resolve(table: FoundationTable, known: FoundationRecord | None, sources: Sou
 def _find_optional_wheels(
     table: FoundationTable, recorded: LockedArtifacts, taken: LockedArtifacts, sources: Sources
 ) -> LockedArtifacts:
-    """The wheels of optional rows beside those of ``taken``, which stay what they are: PyTorch's wheel may require one.
+    """The wheels of optional rows, compatible with those in ``taken``, which stay as they are.
 
-    One that was recorded is taken again with what it requires.
+    A recorded one is used again with what it requires. PyTorch's wheel may require one.
     """
     asked = optional_requirements(table)
     again = {("wheel", project) for project in _needed_projects(asked, recorded)} & recorded.keys()
@@ -196,7 +197,7 @@ def _find_optional_wheels(
 
 
 def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArtifacts:
-    """The files that ``lock`` names for ``table``. Raises FoundationError when the table needs one that it lacks."""
+    """The files in ``lock`` for ``table``. Raises FoundationError if the lock lacks one that the table needs."""
     locked = lock.taken()
     debs = _deb_rows(table).items()
     lacking = [f"deb {name} of {entry.place}" for name, entry in debs if ("deb", name) not in locked]
@@ -211,7 +212,7 @@ def resolve_locked(table: FoundationTable, lock: FoundationRecord) -> LockedArti
 
 
 def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str], LockedArtifact]) -> set[str]:
-    """The projects that requirements lead to, as far as ``taken`` says what each requires."""
+    """The projects that the requirements need, directly or indirectly, as far as ``taken`` has their requirements."""
 
     def required_by(project: str) -> Iterable[str]:
         file = taken.get(("wheel", project))
@@ -221,10 +222,10 @@ def _needed_projects(requirements: Sequence[str], taken: Mapping[tuple[str, str]
 
 
 def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress) -> None:
-    """Get ``files`` into the store; each that comes damaged is fetched once more.
+    """Download ``files`` into the store; a file that arrives damaged is fetched once more.
 
-    Raises UnavailableError, NetworkError or IntegrityError, naming the files; offline always
-    NetworkError. What did come stays in the store.
+    Raises UnavailableError, NetworkError or IntegrityError, naming the files; offline always NetworkError. Files that
+    did arrive stay in the store.
     """
     missing = sources.store.missing(files)
     if not missing:
@@ -233,7 +234,7 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
     sources.store.incoming.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(sources.store.lock_file, what="the download store", timeout_s=_LOCK_WAIT_S):
         remove_leftovers(sources.store.incoming)
-        missing = sources.store.missing(missing)  # another process may have brought some meanwhile
+        missing = sources.store.missing(missing)  # another process may have fetched some in the meantime
         _announce(missing, progress)
         debs = [taken for taken in missing if taken.kind == "deb"]
         wheels = [taken for taken in missing if taken.kind == "wheel"]
@@ -244,7 +245,7 @@ def fetch(files: Iterable[LockedArtifact], sources: Sources, progress: Progress)
 
 
 def with_sizes(taken: LockedArtifacts, store: DownloadStore) -> LockedArtifacts:
-    """``taken`` with the sizes of wheels that are known only since they were downloaded."""
+    """``taken`` with the sizes of wheels, which are known only after the download."""
     return {
         key: replace(file, size_bytes=store.path_of(file).stat().st_size)
         if file.size_bytes == 0 and store.path_of(file).is_file()
@@ -290,12 +291,12 @@ def _fetch_debs(debs: Sequence[LockedArtifact], sources: Sources, progress: Prog
     lacking, result = _download("Debian packages", waiting, sources.store, progress, sources.apt.download)
     if lacking:
         message = f"{len(lacking)} Debian packages could not be downloaded ({_some(file.name for file in lacking)}):\n"
-        hint = f"run it again when the mirror answers, or {OTHER_FOUNDATION}"
+        hint = f"run it again when the mirror responds, or {OTHER_FOUNDATION}"
         raise NetworkError(message + complaints(result), hint=hint)
 
 
 def _check_offered(debs: Sequence[LockedArtifact], apt: Apt) -> None:
-    """Raise UnavailableError when the lists no longer offer one of these files, after fetching them anew."""
+    """Raise UnavailableError if freshly fetched lists no longer have one of these files."""
     apt.update()
     offered = apt.find(f"{taken.name}={taken.version}" for taken in debs)
     gone = [taken for taken in debs if taken.name not in offered or offered[taken.name].sha256 != taken.sha256]
@@ -321,7 +322,7 @@ def _download(
     progress: Progress,
     download: Callable[..., CommandResult],
 ) -> tuple[list[LockedArtifact], CommandResult]:
-    """Call apt's or pip's download, and again for what did not come whole; returns what still lacks, and its output."""
+    """Run apt's or pip's download, and again for incomplete files; returns what is still missing, and its output."""
     waiting = list(files)
     total = sum(taken.size_bytes for taken in files) if all(taken.size_bytes for taken in files) else None
     with progress.task(what, total=total, unit="bytes") as task:
@@ -342,7 +343,7 @@ def _note_large(progress: Progress, name: str, size_bytes: int) -> None:
 def _accept_incoming(
     wanted: Sequence[LockedArtifact], store: DownloadStore, *, is_last: bool = False
 ) -> list[LockedArtifact]:
-    """Move what is complete into the store and say what is still wanted; with ``is_last``, damage is an error."""
+    """Move complete files into the store; returns those still missing; with ``is_last``, a damaged file is an error."""
     waiting: list[LockedArtifact] = []
     for taken in wanted:
         path = store.incoming / taken.file_name
@@ -350,7 +351,7 @@ def _accept_incoming(
             waiting.append(taken)
             continue
         if not is_last and path.stat().st_size < taken.size_bytes:
-            waiting.append(taken)  # apt goes on where it was cut off
+            waiting.append(taken)  # apt continues where it was cut off
             continue
         try:
             store.accept(path, taken)
@@ -364,8 +365,8 @@ def _accept_incoming(
 
 def _unavailable(gone: Sequence[LockedArtifact]) -> UnavailableError:
     names = "; ".join(f"{taken.kind} {taken.name} {taken.version} (sha256 {taken.sha256[:12]}...)" for taken in gone)
-    message = f"{len(gone)} recorded files are neither in the download store nor offered any more: {names}"
-    hint = "copy them into the download store of this machine, or drop the lock and take what is offered now"
+    message = f"{len(gone)} recorded files are neither in the download store nor available any more: {names}"
+    hint = "copy them into the download store of this machine, or do without the lock and use the available versions"
     return UnavailableError(message, hint=hint)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Debian packages through apt, with lists of our own: no root, nothing of the host's state is read or written.
+"""Debian packages through apt, with separate package lists: it needs no root and leaves the host's apt state alone.
 
-The addresses and keyrings are the host's, so apt checks the lists' signatures as it always does; only the entries for
-the host's own Debian release are taken, and asked for the table's suite instead. Other repositories that the host has
-are left alone: they hold nothing of the table and may be out of reach.
+The addresses and keyrings are the host's, so apt checks the lists' signatures as usual; only the entries for the host's
+own Debian release are used, with the table's suite instead. The host's other repositories are not used: they have
+nothing that the table needs and may be unreachable.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ Dir::State::status "{state}/status";
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Apt:
-    """apt with a state folder of its own."""
+    """apt with a separate state folder."""
 
     state: Path
     suite: str
     architecture: str
     sources: str | None = None
-    """Where packages come from, in the deb822 format of sources.list(5); None: the host's sources for the suite."""
+    """The apt sources, in the deb822 format of sources.list(5); None: the host's sources for the suite."""
 
     def update(self) -> None:
-        """Fetch the lists anew, signatures checked. Raises NetworkError, or FoundationError without apt."""
+        """Fetch the lists and check their signatures. Raises NetworkError, or FoundationError without apt."""
         self._configure()
         result = self._run("apt-get", "update")
         if result.returncode != 0:
@@ -74,7 +74,7 @@ class Apt:
             raise NetworkError(message, hint=hint)
 
     def find(self, names: Iterable[str]) -> dict[str, LockedArtifact]:
-        """The packages of these names (or ``name=version``) that the lists offer; a missing one is left out."""
+        """The packages of these names (or ``name=version``) in the lists; missing ones are left out."""
         wanted = sorted(names)
         if not wanted:
             return {}
@@ -85,9 +85,9 @@ class Apt:
         return {taken.name: taken for taken in found}
 
     def download(self, files: Sequence[LockedArtifact], folder: Path, *, poll: Callable[[], None]) -> CommandResult:
-        """Download exactly these versions into ``folder``, going on with what is there in part.
+        """Download exactly these versions into ``folder``, continuing partial files.
 
-        apt checks each against its lists; the caller judges what came (the result holds apt's complaints).
+        apt checks each against its lists; the caller checks what arrived (the result has apt's error messages).
         """
         words = [f"{taken.name}={taken.version}" for taken in files]
         command = ["apt-get", "-c", str(self.state / "apt.conf"), "-q", "download", *words]
@@ -104,16 +104,16 @@ class Apt:
 
     def _run(self, program: str, *words: str) -> CommandResult:
         if shutil.which(program) is None:
-            message = f"{program} is not installed; the registry foundation takes Debian packages through apt"
+            message = f"{program} is not installed; the registry foundation gets Debian packages through apt"
             raise FoundationError(message, hint=f"run this on a Debian or Ubuntu host, or {OTHER_FOUNDATION}")
         command: list[str | Path] = [program, "-c", self.state / "apt.conf", "-q", *words]
         return run_command(command, env=_environment(), check=False)
 
 
 def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")) -> str:
-    """The host's Debian sources, asked for ``suite``, in deb822 format.
+    """The host's Debian sources, changed to ``suite``, in deb822 format.
 
-    Raises FoundationError when the host has none: it is not a Debian, or its sources name another release.
+    Raises FoundationError if the host has none: it is not Debian, or its sources name another release.
     """
     codename = _codename(os_release)
     names = {f"{name}{suffix}": suffix for name in {codename, suite} for suffix in _SUITE_SUFFIXES if name}
@@ -128,7 +128,7 @@ def host_sources(suite: str, *, etc: Path = Path("/etc/apt"), os_release: Path =
 
 
 def _read_sources(etc: Path) -> Iterator[dict[str, str]]:
-    """Every enabled binary source of the host as the fields that matter, from both formats of sources.list(5)."""
+    """The relevant fields of every enabled binary source of the host, from both formats of sources.list(5)."""
     parts = etc / "sources.list.d"
     for path in [etc / "sources.list", *sorted(parts.glob("*.list"))]:
         if path.is_file():
@@ -183,6 +183,6 @@ def _environment() -> dict[str, str]:
 
 
 def complaints(result: CommandResult) -> str:
-    """The lines of apt's errors, for a message."""
+    """apt's error lines, for a message."""
     lines = [line for line in result.stderr.splitlines() if line.startswith(("E:", "W:", "Err:"))]
     return "\n".join(lines[:6]) or result.tail()

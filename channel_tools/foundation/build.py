@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making the registry foundation: resolve, plan, download, make, record; only what changed.
+"""Making the registry foundation: resolve, plan, download, make, record, and only what changed.
 
-Every package enters by a rename and the record is written last, so an end at any moment leaves packages that the next
-run recognises by their names. A finished foundation is recognised by one digest, without asking anyone.
+Every package enters by a rename and the record is written last, so an interruption leaves packages that the next run
+recognises by their names. A finished foundation is recognised by one digest, without asking a registry.
 """
 
 from __future__ import annotations
@@ -65,12 +65,11 @@ if TYPE_CHECKING:
 class FoundationRequest:
     """How the registry foundation is made: at most ``jobs`` packages at once.
 
-    Versions that a former run recorded are taken again; ``update`` takes what is offered now; ``locked`` (a record)
-    takes exactly what it names. ``asked`` are optional rows and combinations to make as well; those of former runs
-    stay. ``pythons`` are packages that recipes made, by minor version, for combinations with another Python than the
-    table's; without one there, that of a former run is kept.
-    ``offline`` takes only what was recorded and downloaded before, NetworkError for anything else, also of a
-    ``dry_run``, which writes nothing.
+    Versions that an earlier run recorded are used again; ``update`` uses the newest available; ``locked`` (a record)
+    uses exactly what it names. ``asked`` are optional rows and combinations to make as well; those of earlier runs
+    stay. ``pythons`` are packages made by recipes, by minor version, for combinations with another Python than the
+    table's; if one is missing there, that of an earlier run is kept. ``offline`` uses only what was recorded and
+    downloaded before, and raises NetworkError for anything else, also with ``dry_run``, which writes nothing.
     """
 
     jobs: int
@@ -84,7 +83,7 @@ class FoundationRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationResult:
-    """What a run did, or with ``dry_run`` would do; file names with their subdir, sorted."""
+    """What a run did, or would do with ``dry_run``; file names with their subdir, sorted."""
 
     made: tuple[str, ...]
     kept: tuple[str, ...]
@@ -101,22 +100,22 @@ def build_foundation(
     progress: Progress,
     sources: Sources | None = None,
 ) -> FoundationResult:
-    """Make the channel folder ``destination`` hold exactly the packages of ``table``, and its record. Not indexed.
+    """Make the channel folder ``destination`` have exactly the packages of ``table``, and its record. Not indexed.
 
-    ``sources`` is for other registries than the host's (None). Nothing is fetched or written when nothing changed.
+    ``sources`` is for other registries than the host's (None). If nothing changed, nothing is fetched or written.
 
     Raises FoundationError, NetworkError, IntegrityError, ConfigError, UsageError for names in ``asked``, DiskFullError,
-    and ChannelError when another run writes the same folder; what was made before an error stays and is used by the
-    next. Superseded packages stay in the folder until remove_superseded.
+    and ChannelError if another run is writing to the same folder; what was made before an error is used by the next
+    run. Superseded packages stay in the folder until remove_superseded.
     """
     if subdir not in MULTIARCH:
-        raise FoundationError(f"no registry foundation for {subdir}; possible: {', '.join(MULTIARCH)}")
+        raise FoundationError(f"there is no registry foundation for {subdir}; supported: {', '.join(MULTIARCH)}")
     lock = read_record_file(request.locked) if request.locked else None
     with contextlib.ExitStack() as stack:
         if not request.dry_run:
             stack.enter_context(exclusive_lock(destination / ".lock", what=f"the foundation {destination}"))
             remove_leftovers(destination)
-            # a run that fails takes its half-written packages with it: on a full disk they would stay in the way
+            # a failing run removes its half-written packages: on a full disk they would be in the way
             stack.callback(remove_leftovers, destination)
         known = _record_or_none(destination)
         table = _with_asked(table, request.asked, known, lock)
@@ -142,14 +141,14 @@ def build_foundation(
 
 
 def remove_superseded(destination: Path, result: FoundationResult) -> None:
-    """Delete the packages that ``result`` names as removed. Call it when no index of the folder names them any more."""
+    """Delete the packages that ``result`` lists as removed. Call this when no index of the folder lists them."""
     for name in result.removed:
         remove_sidecars(destination / name)
         (destination / name).unlink(missing_ok=True)
 
 
 def foundation_digest(table: FoundationTable, subdir: str) -> str:
-    """The digest of everything but the registries' answers that decides a foundation."""
+    """The digest of everything that decides a foundation, except the registries' responses."""
     code = {entry.name: code_digest(entry) for entry in table.entries}
     return _sha256([table.digest, subdir, engine_digest(), step_digest(WHEEL_STEP), code])
 
@@ -161,7 +160,7 @@ def code_digest(entry: Entry) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """One run that has something to do."""
+    """A run that has something to do."""
 
     table: FoundationTable
     destination: Path
@@ -171,12 +170,12 @@ class _Run:
     progress: Progress
     sources: Sources
     wheels: dict[Combination, LockedArtifacts] = field(default_factory=dict)
-    """Those of each combination, known once it is planned."""
+    """The wheels of each combination, known once it is planned."""
 
     def begin(
         self, known: FoundationRecord | None, *, lock: FoundationRecord | None, update: bool
     ) -> tuple[list[PackagePlan], dict[str, RecordedPackage]]:
-        """Plan, and download what the packages to make are made from; say which packages are there already."""
+        """Plan, and download the files for the packages to make; returns which packages are already there."""
         plans = self._plan(None if update else known, lock, made=known)
         present = self._present(plans, known)
         if self.request.dry_run and not self.sources.offline:
@@ -186,7 +185,7 @@ class _Run:
         except UnavailableError as err:
             if lock is not None or known is None or update:
                 raise
-            self.progress.note(f"{err.message}; taking what is offered now")
+            self.progress.note(f"{err.message}; using the versions that are available now")
             return self.begin(known, lock=None, update=True)
         return plans, present
 
@@ -221,7 +220,7 @@ class _Run:
         return [*plans, *self._pythons(made), *added]
 
     def _pythons(self, made: FoundationRecord | None) -> list[PackagePlan]:
-        """The Pythons that combinations want beside the table's: as given, else as a former run took them."""
+        """The Pythons that combinations need besides the table's: as given, else those of an earlier run."""
         found: dict[str, PackagePlan] = {}
         for combination in self.table.asked_combinations:
             minor = combination.python
@@ -232,8 +231,10 @@ class _Run:
             fitting = (path for path in before if path.is_file() and path.name.startswith(f"{PYTHON}-{minor}."))
             path = self.request.pythons.get(minor) or next(fitting, None)
             if path is None:
-                message = f"{combination} wants a Python {minor}, which a recipe builds"
-                raise FoundationError(message, hint="channel_tools build --variant python, then foundation build again")
+                message = f"{combination} needs Python {minor}, which a recipe builds"
+                raise FoundationError(
+                    message, hint="run channel_tools build --variant python, then foundation build again"
+                )
             found[minor] = given_python(path, read_index_json(path), combination)
             place = self.destination / str(found[minor].key)
             if not self.request.dry_run and path != place:
@@ -251,7 +252,7 @@ class _Run:
             fetch(files, replace(self.sources, pip=pip), self.progress)
 
     def _present(self, plans: Sequence[PackagePlan], known: FoundationRecord | None) -> dict[str, RecordedPackage]:
-        """The planned packages that are there: as recorded, or complete though a former run did not come to its end."""
+        """The planned packages that exist: as recorded, or complete from an earlier run that did not finish."""
         known_packages = {package.file_name: package for package in known.packages} if known else {}
         present: dict[str, RecordedPackage] = {}
         for plan in plans:
@@ -265,7 +266,7 @@ class _Run:
         return present
 
     def _make(self, plans: Sequence[PackagePlan], missing: Sequence[PackagePlan]) -> list[RecordedPackage]:
-        """Make the ``missing`` ones of ``plans``: python and what it needs before those that it compiles."""
+        """Make the ``missing`` ones of ``plans``: python and its dependencies before those that it compiles."""
         for subdir in (self.subdir, NOARCH):
             (self.destination / subdir).mkdir(exist_ok=True)
         compiles = any(plan.holds_bytecode for plan in missing)
@@ -323,7 +324,7 @@ class _Run:
 def _in_making_order(
     plans: Sequence[PackagePlan],
 ) -> tuple[list[PackagePlan], list[PackagePlan], list[PackagePlan]]:
-    """What the table's python needs to run, that python, and the others."""
+    """The packages in three groups: the dependencies of the table's python, that python, and the others."""
     own = [plan for plan in plans if plan.combination is None]
     by_name = {plan.entry.name: plan for plan in own}
     needed = reachable([PYTHON], lambda name: names_in(by_name[name].depends if name in by_name else ()))
@@ -335,7 +336,7 @@ def _in_making_order(
 def _with_asked(
     table: FoundationTable, asked: Collection[str], known: FoundationRecord | None, lock: FoundationRecord | None
 ) -> FoundationTable:
-    """The table with the optional rows of this run and of former ones; a recorded name may have left the table."""
+    """The table with the optional rows of this run and earlier ones; a recorded name may no longer be in the table."""
     records = [record for record in (known, lock) if record]
     recorded = {name for record in records for name in record.asked}
     recorded |= {one.name for record in records for one in record.combinations}
@@ -348,7 +349,7 @@ def _record_or_none(destination: Path) -> FoundationRecord | None:
 
 
 def _is_finished(known: FoundationRecord, digest: str, destination: Path, lock: FoundationRecord | None) -> bool:
-    """Whether the folder is what the record says and the record is what is wanted."""
+    """Whether the folder matches the record, and the record what is wanted."""
     if known.digest != digest or (lock is not None and not _is_locked_by(known, lock)):
         return False
     expected = {str(package.key): package.size_bytes for package in known.packages}
@@ -376,7 +377,7 @@ def _names(packages: Sequence[RecordedPackage]) -> tuple[str, ...]:
 
 
 def _recorded_from_file(plan: PackagePlan, path: Path) -> RecordedPackage:
-    """The record of a package that a run made which did not come to its end."""
+    """The record of a package from a run that did not finish."""
     paths = read_info_json(path, "paths.json")["paths"]
     unpacked_bytes = sum(entry["size_in_bytes"] for entry in paths if entry["path_type"] == "hardlink")
     sha256 = sha256_of_file(path)

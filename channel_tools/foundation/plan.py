@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From rows and taken files to packages: versions, dependencies, build strings. Pure.
+"""Plans packages from rows and files: versions, dependencies, build strings. Pure.
 
-A build string's hash covers the row, the files taken, the code that repairs and packs them, and the dependencies as
-they came out, so a package's file name never stands for two contents.
+A build string's hash covers the row, the files, the code that repairs and packs them, and the resulting dependencies,
+so a package's file name never has two contents.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from channel_tools.foundation.model import LockedArtifact
 
 WHEEL_STEP = "wheel_libraries"
-"""The repair step of compiled wheels that the table does not name."""
+"""The repair step for compiled wheels that have no row."""
 PYTHON = "python"
-"""The row of the Python that all others are for."""
+"""The row of the Python that all other rows are for."""
 _RUNTIME_PACKAGES = frozenset({"libgcc", "libstdcxx"})
 _HASH_DIGITS = 7
 _REQUIREMENT_NAME = re.compile(r"[a-z0-9-]+")
@@ -43,37 +43,37 @@ _DEBIAN_SUFFIX = re.compile(r"(?:[.+~](?:dfsg|ds|debian|really|git|repack)|[+~])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagePlan:
-    """One package as it will be named, before its files are there."""
+    """The plan of one package, with its final name, before it is made."""
 
     entry: Entry
     version: str
     build: str
     subdir: str
     holds_bytecode: bool
-    """Whether the table's python compiles its modules: it is a package of that one python, or python itself."""
+    """Whether the table's python compiles its modules: it is a package for only that python, or python itself."""
     taken: tuple[LockedArtifact, ...] = ()
     depends: tuple[str, ...] = ()
     python_depends: tuple[str, ...] = ()
-    """Dependencies of its Python modules: hold only if any are left after the row's keep and drop."""
+    """Dependencies of its Python modules, which apply only if any are left after the row's keep and drop."""
     constrains: tuple[str, ...] = ()
     run_exports: RunExports = field(default_factory=RunExports)
     digest: str = ""
     combination: Combination | None = None
-    """What it was planned for; None: the table's own Python and PyTorch."""
+    """The combination that it was planned for; None: the table's own Python and PyTorch."""
 
     @property
     def file_name(self) -> str:
-        """The name of the file in the channel."""
+        """Its file name in the channel."""
         return f"{self.entry.name}-{self.version}-{self.build}.conda"
 
     @property
     def key(self) -> PackageKey:
-        """Its place in the channel."""
+        """Its key in the channel."""
         return PackageKey(self.subdir, self.file_name)
 
     @property
     def is_noarch_python(self) -> bool:
-        """Whether one package serves every python."""
+        """Whether one package is for every python."""
         return bool(self.taken) and all(is_pure_wheel(taken.file_name) for taken in self.taken)
 
 
@@ -84,15 +84,15 @@ def project_of(requirement: str) -> str:
 
 
 def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, LockedArtifact]) -> tuple[Entry, ...]:
-    """The table's rows without optional ones that nothing needs, and one for each wheel that no row names."""
+    """The table's rows without unneeded optional ones, and a row for each wheel that has none."""
     named = {project_of(requirement) for entry in table.entries for requirement in entry.wheels}
     taken_names = {entry.name for entry in table.entries}
     added = []
     for project in sorted(wheels.keys() - named):
         name = table.conda_names.get(project, project)
         if name in taken_names:
-            message = f"the wheel {project} would be package {name}, which has a row without that wheel"
-            raise ConfigError(message, hint="name the wheel in that row, or map the project in conda_names")
+            message = f"the wheel {project} would become package {name}, whose row does not name that wheel"
+            raise ConfigError(message, hint="add the wheel to that row, or map the project in conda_names")
         added.append(_added_row(name, project, wheels[project], taken_names))
     made = {entry.name for entry in table.wanted} | _required_names(table, wheels)
     rows = [entry for entry in table.entries if entry.name in made]
@@ -100,9 +100,9 @@ def with_wheel_rows(table: FoundationTable, wheels: Mapping[str, LockedArtifact]
 
 
 def _required_names(table: FoundationTable, wheels: Mapping[str, LockedArtifact]) -> set[str]:
-    """The optional rows that other packages' wheels lead to, and rows without files that these depend on.
+    """The optional rows that other packages' wheels need, and rows without files that these depend on.
 
-    Where several rows split one wheel, the first is what its requirement means; the others have to be asked for.
+    If several rows split one wheel, a requirement on it means the first; the others must be requested.
     """
     optional = {entry.name: entry for entry in table.entries if entry.optional}
     first = {project_of(text): entry.name for entry in reversed(optional.values()) for text in entry.wheels}
@@ -131,10 +131,10 @@ def plan_packages(
     subdir: str,
     code_of: Callable[[Entry], str],
 ) -> list[PackagePlan]:
-    """The packages of ``table`` made from ``taken`` (by kind and name), sorted by name.
+    """The packages of ``table`` to make from ``taken`` (by kind and name), sorted by name.
 
     ``code_of`` gives the digest of the code that makes a row's package. Raises ConfigError, with the row's file and
-    line, for templates that mean nothing, dependencies that no row gives and builds that name each other in a circle.
+    line, for unknown templates, dependencies without a row and circular references between builds.
     """
     wheels = {name: file for (kind, name), file in taken.items() if kind == "wheel"}
     planner = _Planner(table, with_wheel_rows(table, wheels), taken, subdir, code_of)
@@ -142,7 +142,7 @@ def plan_packages(
 
 
 class _Planner:
-    """Plans rows in any order; a build string named by another row is planned first."""
+    """Plans rows in any order; a build string that another row refers to is planned first."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Planner:
         entry = self.entries[name]
         if name in self._under_way:
             circle = " -> ".join([*self._under_way, name])
-            raise entry.error(f"the build strings name each other in a circle: {circle}")
+            raise entry.error(f"the build strings refer to each other in a circle: {circle}")
         self._under_way.append(name)
         self._planned[name] = self._plan(entry)
         self._under_way.pop()
@@ -233,7 +233,7 @@ class _Planner:
 
     def _other(self, entry: Entry, name: str) -> Entry:
         if name not in self.entries:
-            raise entry.error(f"names {name!r}, which has no row")
+            raise entry.error(f"refers to {name!r}, which has no row")
         return self.entries[name]
 
     def _check_depends(self, plan: PackagePlan) -> None:
@@ -243,7 +243,7 @@ class _Planner:
                 raise plan.entry.error(f"depends on {spec!r}, but no row makes {name}")
 
     def _library_wheels(self, files: tuple[LockedArtifact, ...]) -> list[str]:
-        """Requirements on wheels that only hold libraries: they bind a package even when its modules are dropped."""
+        """Requirements on wheels that only contain libraries: they apply even if the package's modules are dropped."""
         return [self._spec(text) for text in _requirements(files) if self._is_library_wheel(text)]
 
     def _is_library_wheel(self, requirement: str) -> bool:
@@ -296,7 +296,7 @@ class _Planner:
 
     def _template(self, entry: Entry, files: tuple[LockedArtifact, ...]) -> str:
         if entry.build == "h{hash}_0" and any(f"-cp{self._python_tag()}-" in taken.file_name for taken in files):
-            return "{py}h{hash}_0"  # the field's custom for packages of one python
+            return "{py}h{hash}_0"  # conda-forge's convention for packages for one python
         return entry.build
 
 
@@ -307,16 +307,16 @@ def _requirements(files: tuple[LockedArtifact, ...]) -> list[str]:
 def _requirement_name(requirement: str) -> str:
     match = _REQUIREMENT_NAME.match(requirement)
     if match is None:
-        raise ConfigError(f"requirement {requirement!r} does not begin with a project name")
+        raise ConfigError(f"requirement {requirement!r} does not start with a project name")
     return match[0]
 
 
 class TemplateError(Exception):
-    """A ``{...}`` that means nothing; the caller knows the row."""
+    """An unknown ``{...}``; the caller adds the row."""
 
 
 def conda_version(taken: LockedArtifact) -> str:
-    """The version of a conda package made from a .deb or wheel: upstream's, without epoch, revision or local part."""
+    """The version of a conda package from a .deb or wheel: upstream's, without epoch, revision or local version."""
     if taken.kind == "wheel":
         return taken.version.split("+")[0]
     upstream = taken.version.partition(":")[2] or taken.version
@@ -339,9 +339,9 @@ def flavour(taken: LockedArtifact) -> str:
 
 
 def pin_range(version: str, segments: str) -> str:
-    """``>=1.51.1,<1.52.0a0`` for 1.51.1 and ``x.x``: the range in which so many segments stay (as conda-build's pins).
+    """``>=1.51.1,<1.52.0a0`` for 1.51.1 and ``x.x``: the range with the same first segments (as conda-build's pins).
 
-    Raises TemplateError when the version's last kept segment is not a number or ``segments`` is not like ``x.x``.
+    Raises TemplateError if the last of these segments is not a number or ``segments`` is not like ``x.x``.
     """
     if not _SEGMENTS.fullmatch(segments):
         raise TemplateError(f"{segments!r} is not a valid pin: expected x, x.x or x.x.x")
@@ -372,7 +372,7 @@ def expand(text: str, *, version_of: Callable[[str | None], str], build_of: Call
                 return pin_range(version_of(name), segments)
             case _:
                 raise TemplateError(
-                    f"{match[0]} means nothing; known: {{version}}, {{version:NAME}}, {{build:NAME}}, {{pin:x.x}}, "
+                    f"{match[0]} is unknown; known: {{version}}, {{version:NAME}}, {{build:NAME}}, {{pin:x.x}}, "
                     "{pin:NAME:x.x}"
                 )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Wheels through pip: one resolution for all rows, then downloads by version and sha256.
 
-pip runs as a program with the user's own configuration (indexes, mirrors, certificates); its report is read, its
-addresses are not kept. pip judges markers by the interpreter it runs on, so its answer is checked for the foundation's
-python here: what is missing is asked for, what is not needed is left out.
+pip runs as a program with the user's own configuration (indexes, mirrors, certificates); its report is read, but
+addresses are not kept. pip evaluates markers for the interpreter that it runs on, so its result is checked here for the
+foundation's python: what is missing is requested, what is not needed is left out.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pip:
-    """pip, asked for wheels of the foundation's python rather than of the one it runs on."""
+    """pip, for wheels for the foundation's python rather than for the one that it runs on."""
 
     python: str
     glibc: str
     machine: str
     options: tuple[str, ...] = ()
-    """More options for pip, as ``--no-index``."""
+    """More options for pip, such as ``--no-index``."""
 
     def resolve(self, requirements: Sequence[str]) -> list[LockedArtifact]:
-        """One coherent set of wheels for ``requirements`` and all that they require, by project name.
+        """A consistent set of wheels for ``requirements`` and all that they require, sorted by project name.
 
-        Raises NetworkError when the index cannot be reached, FoundationError when there is no such set.
+        Raises NetworkError if the index cannot be reached, FoundationError if there is no such set.
         """
         roots = list(requirements)
         for _ in range(_MAX_ROUNDS):
@@ -70,7 +70,7 @@ class Pip:
             if not missing:
                 return [_resolved(items[name], needed[name]) for name in sorted(needed)]
             roots += missing
-        raise FoundationError(f"pip finds no set of wheels that holds {', '.join(missing)} for python {self.python}")
+        raise FoundationError(f"pip finds no set of wheels with {', '.join(missing)} for python {self.python}")
 
     def download(
         self,
@@ -80,9 +80,9 @@ class Pip:
         poll: Callable[[], None],
         on_large: Callable[[str, int], None],
     ) -> CommandResult:
-        """Download exactly these wheels into ``folder``; ``on_large`` hears of each size before its bytes come.
+        """Download exactly these wheels into ``folder``; ``on_large`` gets each size before the download starts.
 
-        The caller judges what came (the result holds pip's words).
+        The caller checks what arrived (the result has pip's output).
         """
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as temporary:
             requirements = Path(temporary) / "requirements.txt"
@@ -135,7 +135,7 @@ class Pip:
             yield f"{name}_{self.machine}"
 
     def _needed(self, requirements: Sequence[str], items: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Every project that the requirements lead to, with what it requires in turn."""
+        """Every project that the requirements need, directly or indirectly, with its own requirements."""
         needed: dict[str, tuple[str, ...]] = {}
         waiting = [(canonicalize_name(root.name), frozenset(root.extras)) for root in map(Requirement, requirements)]
         seen = set(waiting)
@@ -152,7 +152,7 @@ class Pip:
         return {name: self._flattened(name, items, needed) for name in needed}
 
     def _flattened(self, name: str, items: Mapping[str, Any], needed: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """What a project requires, with the requirements of the extras that it asks of others: conda has no extras."""
+        """A project's requirements, including those of the extras that it requests: conda has no extras."""
         found = set(needed[name])
         for requirement in self._applying(name, frozenset(), items):
             other = canonicalize_name(requirement.name)
@@ -191,16 +191,16 @@ class Pip:
 
 
 def pip_error(result: CommandResult, what: str) -> FoundationError | NetworkError | IntegrityError:
-    """The error that a failed pip means for a user."""
+    """The error for a failed pip."""
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
     said = "\n".join(lines[:6]) or result.tail()
-    everything = result.stdout + result.stderr  # that an index gave no answer is not an error to pip
+    everything = result.stdout + result.stderr  # pip does not treat an index that does not respond as an error
     if _DAMAGED.search(everything):
-        return IntegrityError(f"{what}: a wheel is not what its hash or format says:\n{said}", hint="run it again")
+        return IntegrityError(f"{what}: a wheel does not match its hash, or is damaged:\n{said}", hint="run it again")
     if _NO_ROUTE.search(everything):
         hint = f"check the network and pip's configuration (pip config list), or {OTHER_FOUNDATION}"
         return NetworkError(f"{what}: the package index could not be reached:\n{said}", hint=hint)
-    return FoundationError(f"{what}: pip found none:\n{said}", hint=f"check the table's rows, or {OTHER_FOUNDATION}")
+    return FoundationError(f"{what}: not found by pip:\n{said}", hint=f"check the table's rows, or {OTHER_FOUNDATION}")
 
 
 def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtifact:
@@ -208,7 +208,7 @@ def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtif
     name, version = canonicalize_name(item["metadata"]["name"]), item["metadata"]["version"]
     sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
     if sha256 is None:
-        raise FoundationError(f"wheel {name} {version}: the package index states no sha256 for it")
+        raise FoundationError(f"wheel {name} {version}: the package index has no sha256 for it")
     path = Path(unquote(url.path))
     is_local = url.scheme == "file" and path.is_file()
     return LockedArtifact(
@@ -223,7 +223,7 @@ def _resolved(item: Mapping[str, Any], requires: tuple[str, ...]) -> LockedArtif
 
 
 def _without_extras(requirement: Requirement) -> str:
-    """A requirement as conda can read it: no extras, no marker, versions sorted and without local parts."""
+    """A requirement in a form that conda can read: no extras, no marker, versions sorted and without local versions."""
     versions = ",".join(sorted(str(part).split("+")[0] for part in requirement.specifier))
     return f"{canonicalize_name(requirement.name)}{versions}"
 

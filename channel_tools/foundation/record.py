@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The foundation's record, ``foundation.json``: what was made from which files. Also the file that --locked reads.
+"""The foundation's record, ``foundation.json``: what was made from which files. --locked reads such a file.
 
-It names versions, hashes and sizes, never where a file came from: another site has other mirrors, and the same bytes.
-``foundation list`` shows it beside the table.
+It has versions, hashes and sizes, but not addresses: another site has other mirrors, but the same bytes. ``foundation
+list`` shows it with the table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ State = Literal["made", "not made"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedPackage:
-    """One package that was made: its name, its bytes, and the files that it was made from."""
+    """One package that was made: its name, its hash and size, and the files that it was made from."""
 
     name: str
     version: str
@@ -46,16 +46,16 @@ class RecordedPackage:
     digest: str
     taken: tuple[LockedArtifact, ...]
     combination: str | None = None
-    """The first combination that it was made for; None: it is of the table itself."""
+    """The first combination that it was made for; None: it belongs to the table itself."""
 
     @property
     def key(self) -> PackageKey:
-        """Its place in the channel."""
+        """Its key in the channel."""
         return PackageKey(self.subdir, self.file_name)
 
     @property
     def is_given(self) -> bool:
-        """Whether a recipe built it and the foundation took it as it was, so that it stays one of our own packages."""
+        """Whether a recipe built it and the foundation uses it unchanged, so that it counts as our own package."""
         return not self.digest
 
 
@@ -69,23 +69,23 @@ class RecordedCombination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationRecord:
-    """Everything that a finished foundation is."""
+    """Everything that describes a finished foundation."""
 
     digest: str
-    """Over the table, the code that made the packages and the subdir: equal means that there is nothing to do."""
+    """The digest of the table, the code that made the packages and the subdir; if equal, there is nothing to do."""
     suite: str
     python: str
     subdir: str
     requirements: tuple[str, ...]
-    """What pip was asked for; its answer holds as long as this stays."""
+    """The requirements given to pip; its result is reused while they are unchanged."""
     packages: tuple[RecordedPackage, ...]
     asked: tuple[str, ...] = ()
-    """The optional rows that were asked for; they stay until the record is made anew without them."""
+    """The requested optional rows; they stay until the record is made again without them."""
     combinations: tuple[RecordedCombination, ...] = ()
-    """The combinations that were asked for; they stay, too."""
+    """The requested combinations; they stay, too."""
 
     def taken(self) -> dict[tuple[str, str], LockedArtifact]:
-        """Every file that was taken for the table's own packages, by kind and name."""
+        """Every file used for the table's own packages, by kind and name."""
         own = (package for package in self.packages if package.combination is None)
         return {(file.kind, file.name): file for package in own for file in package.taken}
 
@@ -98,17 +98,17 @@ class _Header:
 def read_record(destination: Path) -> FoundationRecord:
     """The record of the foundation in the folder ``destination``.
 
-    Raises FoundationError when there is none, ConfigError when it is not readable as one.
+    Raises FoundationError if there is none, ConfigError if it is not valid.
     """
     path = destination / RECORD_NAME
     if not path.is_file():
         message = f"{path}: there is no foundation here"
-        raise FoundationError(message, hint="make it with: channel_tools foundation build")
+        raise FoundationError(message, hint="make it with channel_tools foundation build")
     return read_record_file(path)
 
 
 def read_record_file(path: Path) -> FoundationRecord:
-    """The record in a file of any name (a lock). Raises ConfigError when it is missing or not a record."""
+    """The record in a file of any name (a lock). Raises ConfigError if it is missing or not a record."""
     try:
         content = path.read_bytes()
         decode_json(content, _Header)
@@ -116,7 +116,7 @@ def read_record_file(path: Path) -> FoundationRecord:
     except OSError as err:
         raise ConfigError(f"cannot be read: {err.strerror}", path=path) from None
     except msgspec.DecodeError as err:
-        message = f"not the record of a foundation (schema {SCHEMA}): {err}"
+        message = f"not a valid foundation record (schema {SCHEMA}): {err}"
         raise ConfigError(message, path=path, hint="give a foundation.json that this program wrote") from None
 
 
@@ -127,7 +127,7 @@ def write_record(destination: Path, record: FoundationRecord) -> None:
 
 
 def recorded(plan: PackagePlan, *, size_bytes: int, unpacked_bytes: int, sha256: str) -> RecordedPackage:
-    """The entry of a package that was made as planned."""
+    """The record of a package that was made as planned."""
     return RecordedPackage(
         name=plan.entry.name,
         version=plan.version,
@@ -155,11 +155,11 @@ class FoundationRow:
     subdir: str | None
     size_bytes: int | None
     taken: tuple[str, ...]
-    """``name=version`` of what was taken, or without versions what would be."""
+    """``name=version`` of the files used, or the names to use if nothing was made yet."""
 
 
 def list_foundation(table: FoundationTable, record: FoundationRecord | None) -> list[FoundationRow]:
-    """A row per package, by name: those of the table, and those made of wheels that pip added to them."""
+    """A row per package, by name: those of the table, and those made from wheels that pip added."""
     made = record.packages if record else ()
     missing = {entry.name for entry in table.entries} - {package.name for package in made}
     rows = [_row(table.entry(package.name), package, package.name) for package in made]

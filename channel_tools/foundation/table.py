@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The foundation's table: reads data/*.yaml into one FoundationTable, or says which line of which file is wrong.
+"""The foundation's table: reads data/*.yaml into one FoundationTable, or reports which line of which file is wrong.
 
-Several files make one table, so that rows can be kept by topic; only one of them holds the header (``suite`` ...). The
-digest leaves out line numbers and file names: moving a row changes nothing.
+Several files make one table, so that rows can be grouped by topic; only one of them has the header (``suite`` ...). The
+digest leaves out line numbers and file names, so moving a row does not change it.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationTable:
-    """All rows, by name in sorted order, and what holds for all of them."""
+    """All rows, sorted by name, and the settings that apply to all of them."""
 
     suite: str
     """Debian's code name of the release the .debs come from."""
     python: str
     """``3.11``: the foundation's only python."""
     glibc: str
-    """``2.36``: the newest glibc a wheel may ask for (the suite's own)."""
+    """``2.36``: the newest glibc that a wheel may require (the suite's own)."""
     conda_names: Mapping[str, str]
-    """PyPI's normalised project name to conda-forge's package name where the two differ."""
+    """conda-forge's package name by PyPI's normalised project name, if the two differ."""
     entries: tuple[Entry, ...]
     combinations: tuple[Combination, ...] = ()
-    """Pythons and PyTorches beside those of the rows, which are made only when asked for."""
+    """Pythons and PyTorches besides those of the rows, which are made only on request."""
     combined: frozenset[str] = frozenset()
-    """The rows that each combination makes anew."""
+    """The rows that each combination makes again."""
     asked_combinations: tuple[Combination, ...] = ()
-    """Those of ``combinations`` that are to be made."""
+    """Those of ``combinations`` to make."""
     asked: frozenset[str] = frozenset()
-    """The optional rows that are to be made all the same: asked for by name, or dependencies of rows that are made."""
+    """The optional rows to make: requested by name, or dependencies of rows that are made."""
 
     @property
     def wanted(self) -> tuple[Entry, ...]:
-        """The rows that are made whatever pip finds: all but the optional ones that nobody asks for."""
+        """The rows that are made whatever pip finds: all except unrequested optional ones."""
         return tuple(entry for entry in self.entries if not entry.optional or entry.name in self.asked)
 
     @property
@@ -70,16 +70,16 @@ class FoundationTable:
         return frozenset(entry.name for entry in self.entries if entry.optional)
 
     def asking(self, names: Collection[str]) -> FoundationTable:
-        """The table with the optional rows ``names``, and those that rows to be made depend on, made as well.
+        """The table with the optional rows ``names``, and those that rows to make depend on, requested as well.
 
-        ``names`` may be those of combinations, too. Raises UsageError for a name that is neither.
+        ``names`` may include combinations. Raises UsageError for a name that is neither.
         """
         rows = {entry.name: entry for entry in self.entries}
         combinations = {combination.name: combination for combination in self.combinations}
         for name in sorted(names):
             if name not in rows and name not in combinations:
                 raise UsageError(
-                    f"the foundation's table has no package and no combination {name!r}",
+                    f"the foundation's table has no package or combination {name!r}",
                     hint=nearest_names_hint(name, [*rows, *combinations], what="name"),
                 )
         wanted = {*(entry.name for entry in self.wanted), *(rows.keys() & set(names))}
@@ -96,7 +96,7 @@ class FoundationTable:
 
     @property
     def digest(self) -> str:
-        """The sha256 over everything the table says."""
+        """The sha256 over the content of the table."""
         value = {
             "header": [self.suite, self.python, self.glibc, sorted(self.conda_names.items())],
             "entries": [entry_value(entry) for entry in self.entries],
@@ -108,12 +108,12 @@ class FoundationTable:
 
 
 def _texts(description: str) -> Any:  # noqa: ANN401 - as Field
-    """A list of texts in the table, empty where it is left out."""
+    """A list of strings in the table, empty if it is left out."""
     return Field(default_factory=list, description=description)
 
 
 class _Strict(BaseModel):
-    # as matrix/load.py: docstrings of attributes would be parsed from this file by every command, models made by each
+    # as in matrix/load.py: docstrings of attributes would make every command parse this file and build models
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
@@ -128,7 +128,7 @@ class _RunExportsRow(_Strict):
 
 
 class _Row(_Strict):
-    """One conda package of the table; files come from ``debs`` or from ``wheels``, or there are none."""
+    """One conda package of the table; its files come from ``debs`` or from ``wheels``, or it has none."""
 
     model_config = ConfigDict(title="Package")
 
@@ -138,7 +138,7 @@ class _Row(_Strict):
         default=None, description="The package's version; by default that of the first deb or wheel."
     )
     depends: list[str] = _texts("MatchSpecs on other rows; a wheel's own requirements are added.")
-    constrains: list[str] = _texts("MatchSpecs that hold where these packages are installed as well.")
+    constrains: list[str] = _texts("MatchSpecs that apply if these packages are installed as well.")
     run_exports: _RunExportsRow = Field(default_factory=_RunExportsRow)
     keep: list[str] = _texts(
         "Globs on paths in the prefix, applied after the repairs: what to keep. Empty keeps all; ``*`` matches ``/``."
@@ -150,25 +150,25 @@ class _Row(_Strict):
     )
     build: str = Field(
         default="h{hash}_0",
-        description="The build string; holds ``{hash}``, may hold ``{py}`` and ``{flavour}``.",
+        description="The build string; must contain ``{hash}``, may contain ``{py}`` and ``{flavour}``.",
     )
     noarch: bool = Field(
         default=False, description="Whether it goes into the noarch subdir; a wheel's own tag decides."
     )
     optional: bool = Field(
         default=False,
-        description="Made only when needed: asked for by name, a dependency of what is made, or required by a wheel.",
+        description="Made only when needed: requested by name, a dependency of another row, or required by a wheel.",
     )
 
 
 class _Combinations(_Strict):
-    """Pythons and PyTorches that are made only when a variant needs them, each with each."""
+    """Pythons and PyTorches that are made only when a variant needs them, in every combination."""
 
     model_config = ConfigDict(title="Combinations")
 
-    python: list[_Minor] = _texts("Pythons beside the header's, which a recipe builds.")
-    pytorch: list[str] = _texts("Releases of PyTorch beside that of its row.")
-    packages: list[str] = Field(description="The rows that are made anew for each.")
+    python: list[_Minor] = _texts("Pythons besides the header's, which a recipe builds.")
+    pytorch: list[str] = _texts("Releases of PyTorch besides that of its row.")
+    packages: list[str] = Field(description="The rows that are made again for each.")
 
 
 class _File(_Strict):
@@ -181,13 +181,13 @@ class _File(_Strict):
     glibc: str | None = Field(
         default=None,
         pattern=r"^2\.\d+$",
-        description="The newest glibc that a wheel may ask for: the release's own.",
+        description="The newest glibc that a wheel may require: the release's own.",
     )
     combinations: _Combinations | None = Field(
         default=None, description="What is made only when a variant needs it; may be left out."
     )
     conda_names: dict[str, str] | None = Field(
-        default=None, description="PyPI's project name to conda-forge's package name, where the two differ."
+        default=None, description="conda-forge's package name by PyPI's project name, if the two differ."
     )
     packages: dict[str, _Row] = Field(description="Rows by conda package name.")
 
@@ -198,7 +198,7 @@ def table_schema() -> dict[str, Any]:
 
 
 def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] | None = None) -> FoundationTable:
-    """Read the table from ``paths`` (None: the files that come with the program, all of data/*.yaml).
+    """Read the table from ``paths`` (None: the program's own files, data/*.yaml).
 
     ``repairs`` are the names of the steps that exist (None: those of the program). Raises ConfigError with file and
     line for anything that is wrong with a row or with the set of rows.
@@ -212,7 +212,7 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
         for name, row in file.packages.items():
             entry = _entry(document, name, row, known_repairs)
             if (other := entries.get(name)) is not None:
-                message = f"package {name!r} has a row already, in {other.path}:{other.line}"
+                message = f"package {name!r} already has a row, in {other.path}:{other.line}"
                 raise document.error(message, "packages", name, hint="keep one of the two rows")
             entries[name] = entry
     table = FoundationTable(
@@ -228,7 +228,7 @@ def load_table(paths: Sequence[Path] | None = None, *, repairs: Collection[str] 
 def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _Combinations) -> FoundationTable:
     row = table.entry("pytorch")
     if row is None or not any("==" in text for text in row.wheels):
-        message = "combinations are with the PyTorch of the row 'pytorch', which names no version of a wheel"
+        message = "combinations need a PyTorch version, but the row 'pytorch' has no wheel with a version"
         raise document.error(message, "combinations", hint='give it wheels: ["torch==2.13.0"]')
     for index, name in enumerate(stated.packages):
         if table.entry(name) is None:
@@ -243,7 +243,7 @@ def _with_combinations(table: FoundationTable, document: YamlDocument, stated: _
 
 
 def entry_value(entry: Entry) -> dict[str, Any]:
-    """What a row says as plain JSON values, without where it stands."""
+    """A row as plain JSON values, without its position in a file."""
     value = dataclasses.asdict(entry)
     del value["line"], value["path"]
     return value
@@ -257,7 +257,7 @@ def _program_repairs() -> Collection[str]:
 
 def _parse(document: YamlDocument) -> _File:
     if not isinstance(document.value, dict):
-        message = "a table file is a mapping with the key 'packages'"
+        message = "a table file must be a mapping with the key 'packages'"
         raise document.error(message, hint="see the files in channel_tools/foundation/data")
     try:
         return _File.model_validate(document.value)
@@ -274,12 +274,12 @@ def _parse(document: YamlDocument) -> _File:
 
 
 def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[YamlDocument, _File]:
-    """The one file that holds the header, all of its keys there."""
+    """The one file with the header, which must be complete."""
     holders = [(document, file) for document, file in files if file.suite is not None]
     names = ", ".join(str(document.path) for document, _ in files) or f"{DATA_FOLDER}/*.yaml"
     if len(holders) != 1:
-        message = f"{len(holders)} of these table files have the key 'suite', expected exactly one: {names}"
-        raise ConfigError(message, hint="state suite, python, glibc and conda_names in one file")
+        message = f"{len(holders)} of these table files have the key 'suite'; expected exactly one: {names}"
+        raise ConfigError(message, hint="put suite, python, glibc and conda_names into one file")
     document, header = holders[0]
     missing = [key for key in _HEADER_KEYS if getattr(header, key) is None]
     if missing:
@@ -287,7 +287,7 @@ def _header(files: Sequence[tuple[YamlDocument, _File]]) -> tuple[YamlDocument, 
     for other, file in files:
         for key in (*_HEADER_KEYS, "combinations"):
             if file is not header and getattr(file, key) is not None:
-                raise other.error(f"{key} belongs beside 'suite', into {document.path}", key)
+                raise other.error(f"{key} must be in the same file as 'suite', {document.path}", key)
     return document, header
 
 
@@ -298,14 +298,14 @@ def _entry(document: YamlDocument, name: str, row: _Row, known_repairs: Collecti
             f"{name!r} is not a valid conda package name: expected lower-case letters, digits, - _ .", *where
         )
     if row.debs and row.wheels:
-        raise document.error(f"{name}: files come from debs or from wheels, not both", *where)
+        raise document.error(f"{name}: give debs or wheels, not both", *where)
     if not (row.debs or row.wheels or row.version):
         raise document.error(f"{name}: a row without debs and wheels needs a version", *where)
     if row.optional and len(row.wheels) > 1:
-        raise document.error(f"{name}: an optional row names at most one wheel, which pip takes for another", *where)
+        raise document.error(f"{name}: an optional row can have at most one wheel, which other wheels require", *where)
     if "{hash}" not in row.build:
-        message = f"{name}: build {row.build!r} lacks {{hash}}, so that a name would change meaning"
-        raise document.error(message, *where, "build", hint='write for example build: "h{hash}_0"')
+        message = f"{name}: build {row.build!r} lacks {{hash}}, without which one name could have two contents"
+        raise document.error(message, *where, "build", hint='for example build: "h{hash}_0"')
     for index, step in enumerate(row.repairs):
         if step not in known_repairs:
             message = f"{name}: there is no repair step {step!r}"

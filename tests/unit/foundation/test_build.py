@@ -261,7 +261,7 @@ def test_a_recorded_version_that_is_gone_is_replaced_with_a_note(
     rows = ROWS.replace("depends: [demo]", "depends: [dep]")
     result = _build(registries, tmp_path, progress, rows=rows, sources=fresh)
     assert [name.split("-h")[0] for name in result.made] == ["linux-64/toy-2.0"]
-    assert any("taking what is offered now" in note for note in progress.notes)
+    assert any("using the versions that are available now" in note for note in progress.notes)
 
 
 def test_a_deb_that_no_list_offers_names_the_row(
@@ -334,7 +334,7 @@ def test_a_second_writer_is_refused(registries: Registries, tmp_path: Path, prog
 
 
 def test_an_unknown_subdir_is_refused(registries: Registries, tmp_path: Path, progress: NotedProgress) -> None:
-    with pytest.raises(FoundationError, match="no registry foundation for win-64; possible: linux-64, linux-aarch64"):
+    with pytest.raises(FoundationError, match="no registry foundation for win-64; supported: linux-64, linux-aarch64"):
         build_foundation(
             make_table(tmp_path, ROWS),
             FoundationRequest(jobs=1),

@@ -125,16 +125,16 @@ def test_a_newer_python_takes_the_place_of_the_one_before(
 def test_a_combination_without_its_python_says_what_builds_it(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
-    with pytest.raises(FoundationError, match=r"wants a Python 3\.13, which a recipe builds") as caught:
+    with pytest.raises(FoundationError, match=r"needs Python 3\.13, which a recipe builds") as caught:
         _build(registries, tmp_path, progress, {})
-    assert caught.value.hint == "channel_tools build --variant python, then foundation build again"
+    assert caught.value.hint == "run channel_tools build --variant python, then foundation build again"
 
 
 def test_a_python_of_another_minor_version_is_refused(
     registries: Registries, tmp_path: Path, progress: NotedProgress
 ) -> None:
     other = toy_package(tmp_path / "channel", "python", {"bin/python3.12": ""}, version="3.12.9")
-    with pytest.raises(FoundationError, match=r"is Python 3\.12\.9, and PyTorch 2\.13\.0 on Python 3\.13 wants 3\.13"):
+    with pytest.raises(FoundationError, match=r"is Python 3\.12\.9, but PyTorch 2\.13\.0 on Python 3\.13 needs 3\.13"):
         _build(registries, tmp_path, progress, {"3.13": other})
 
 

@@ -35,7 +35,7 @@ def test_the_closure_follows_requirements_for_the_foundations_python(registries:
 
 def test_a_requirement_that_nothing_meets_is_named(registries: Registries) -> None:
     registries.add_wheel("app", {"app.py": ""})
-    with pytest.raises(FoundationError, match=r"(?s)app>=2.*pip found none") as caught:
+    with pytest.raises(FoundationError, match=r"(?s)app>=2.*not found by pip") as caught:
         registries.sources.pip.resolve(["app>=2"])
     assert "--foundation conda-forge" in str(caught.value.hint)
 

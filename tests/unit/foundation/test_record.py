@@ -61,7 +61,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_folder_without_a_record_names_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(FoundationError, match="there is no foundation here") as caught:
         read_record(tmp_path)
-    assert caught.value.hint == "make it with: channel_tools foundation build"
+    assert caught.value.hint == "make it with channel_tools foundation build"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_folder_without_a_record_names_the_command_that_makes_one(tmp_path: Pa
         ('"schema": 1', '"schema": 2', r"Invalid enum value 2 - at `\$\.schema`"),
         ('"aaaa', '"zzzz', r"packages\[0\]\.taken\[0\]\.sha256"),
         ('"demo-1.0-py3-none-any.whl"', '"../escape.whl"', r"packages\[0\]\.taken\[0\]\.file_name"),
-        ("{", "", "not the record of a foundation .* Expected `object`"),
+        ("{", "", "not a valid foundation record .* Expected `object`"),
     ],
     ids=["schema", "sha256", "path", "json"],
 )

@@ -66,11 +66,11 @@ def test_the_digest_does_not_depend_on_where_a_row_stands(tmp_path: Path) -> Non
         ("a:\n  debs: [a]\n  drop: share/doc", 8, r"packages\.a\.drop: Input should be a valid list"),
         ("a:\n  debs: [a]\n  repairs: [no_such_step]", 8, "there is no repair step 'no_such_step'"),
         ("a: {debs: [a]}\na: {debs: [b]}", 7, "duplicate key 'a', first in line 6"),
-        ("a: {debs: [a], wheels: [b]}", 6, "from debs or from wheels, not both"),
+        ("a: {debs: [a], wheels: [b]}", 6, "give debs or wheels, not both"),
         ("a: {depends: [b]}", 6, "needs a version"),
         ("A: {debs: [a]}", 6, "'A' is not a valid conda package name"),
         ("a:\n  debs: [a]\n  build: fixed_0", 8, "lacks {hash}"),
-        ("a: {wheels: [a, b], optional: true}", 6, "an optional row names at most one wheel"),
+        ("a: {wheels: [a, b], optional: true}", 6, "an optional row can have at most one wheel"),
     ],
     ids=["unknown-key", "no-list", "unknown-step", "twice", "both", "empty", "name", "build", "optional"],
 )
@@ -91,7 +91,7 @@ def test_an_unknown_step_is_answered_with_the_nearest(tmp_path: Path) -> None:
 def test_a_package_in_two_files_is_named_with_both(tmp_path: Path) -> None:
     first = write_table(tmp_path, "a: {debs: [a]}", name="1.yaml")
     second = write_table(tmp_path, "a: {debs: [b]}", name="2.yaml", header="")
-    with pytest.raises(ConfigError, match=rf"2\.yaml:2: package 'a' has a row already, in {first}:6"):
+    with pytest.raises(ConfigError, match=rf"2\.yaml:2: package 'a' already has a row, in {first}:6"):
         load_table([first, second])
 
 
@@ -100,7 +100,7 @@ def test_a_package_in_two_files_is_named_with_both(tmp_path: Path) -> None:
     [
         (["", ""], "0 of these table files have the key 'suite'"),
         ([HEADER, HEADER], "2 of these table files have the key 'suite'"),
-        ([HEADER, 'python: "3.12"\n'], "python belongs beside 'suite'"),
+        ([HEADER, 'python: "3.12"\n'], "python must be in the same file as 'suite'"),
         (["suite: bookworm\n", ""], "the header lacks python, glibc, conda_names"),
         (['suite: bookworm\npython: "three"\n', ""], "python: String should match pattern"),
     ],
@@ -118,7 +118,7 @@ def test_a_wrong_header_is_an_error(tmp_path: Path, headers: list[str], expected
 def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("- a\n")
-    with pytest.raises(ConfigError, match=r"x\.yaml:1: a table file is a mapping"):
+    with pytest.raises(ConfigError, match=r"x\.yaml:1: a table file must be a mapping"):
         load_table([path])
 
 
