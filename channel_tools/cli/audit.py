@@ -15,7 +15,7 @@ from channel_tools.cli.console import handled, print_json, print_line, print_tab
 if TYPE_CHECKING:
     from channel_tools.audit.model import AuditReport, Finding
 
-SCHEMA = 1
+SCHEMA = 2
 
 _Target = Annotated[
     Path, typer.Argument(help="A .conda file, a channel's folder, or an environment.", show_default=False)
@@ -68,8 +68,8 @@ def report_json(report: AuditReport) -> dict[str, Any]:
             "files": one.files,
             "elf_files": one.elf_files,
             "seconds": round(one.seconds, 3),
-            "findings": [_finding_json(finding) for finding in one.findings],
-            "excused": [{**_finding_json(row.finding), "reason": row.reason} for row in one.excused],
+            "findings": [asdict(finding) for finding in one.findings],
+            "excused": [{**asdict(row.finding), "reason": row.reason} for row in one.excused],
         }
         for one in report.packages
     ]
@@ -95,8 +95,3 @@ def _print_report(report: AuditReport) -> None:
 
 def _place(finding: Finding) -> str:
     return " ".join(part for part in (finding.file, finding.where) if part) or "the package"
-
-
-def _finding_json(finding: Finding) -> dict[str, str]:
-    row = asdict(finding)
-    return {("mend" if name == "fix" else name): value for name, value in row.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools doctor``: what would carry the data here, and why not the fabric."""
+"""``channel_tools doctor``: what would carry the data on this machine, and what keeps the fabric from doing so."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def doctor(
     *,
     stack: options.Stack = None,
     hosts: Annotated[
-        Path | None, typer.Option(help="Compare these hosts, a line each, by ssh.", show_default=False)
+        Path | None,
+        typer.Option(help="A file with one host per line: compare these hosts over ssh.", show_default=False),
     ] = None,
     root: options.Root = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say what would carry a stack's data on this machine, and the command that mends what keeps the fabric from it."""
+    """Show what would carry a stack's data on this machine, and how to fix what keeps the fabric from carrying it."""
     from channel_tools.doctor import uses_fabric
     from channel_tools.system.errors import ValidationError
     from channel_tools.workflow.doctor import run_doctor
@@ -47,9 +48,9 @@ def doctor(
         )
     else:
         for one in findings:
-            mend = f" -> {one.mend}" if one.mend else ""
-            print_line(f"{one.level:7}  {one.subject}: {one.found}{mend}")
+            fix = f" -> {one.fix}" if one.fix else ""
+            print_line(f"{one.level:7}  {one.subject}: {one.found}{fix}")
     if not uses_fabric(findings):
         faults = [one for one in findings if one.level == "fault"]
         message = f"stack {subject.stack}: its fabric would not carry the data: {faults[0].subject}: {faults[0].found}"
-        raise ValidationError(message, hint=faults[0].mend or None)
+        raise ValidationError(message, hint=faults[0].fix or None)

@@ -75,9 +75,9 @@ def find_adapters(root: Path) -> Iterator[Finding]:
         interface = root / "sys/class/net" / name
         if name != "lo" and (driver := driver_of(interface)):
             state = read_line(interface / "operstate") or "unknown"
-            mend = "" if state in {"up", "unknown"} else f"sudo ip link set {name} up"
+            fix = "" if state in {"up", "unknown"} else f"sudo ip link set {name} up"
             found = f"{driver}, {state}, MTU {read_line(interface / 'mtu')}"
-            yield Finding(subject=f"interface {name}", level="warning" if mend else "ok", found=found, mend=mend)
+            yield Finding(subject=f"interface {name}", level="warning" if fix else "ok", found=found, fix=fix)
     for name in names_in(root / "sys/class/infiniband"):
         yield from _verbs_device(root / "sys/class/infiniband" / name)
     for name in names_in(root / "sys/class/cxi"):
@@ -94,10 +94,8 @@ def _verbs_device(device: Path) -> Iterator[Finding]:
         if state == _ACTIVE:
             yield Finding(subject=subject, level="ok", found=f"{driver}, {layer}, active")
         else:
-            mend = f"connect it and look at: rdma link show {device.name}/{port}"
-            yield Finding(
-                subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", mend=mend
-            )
+            fix = f"connect it and look at: rdma link show {device.name}/{port}"
+            yield Finding(subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", fix=fix)
 
 
 def _adapters_without_driver(root: Path) -> Iterator[Finding]:
@@ -111,7 +109,7 @@ def _adapters_without_driver(root: Path) -> Iterator[Finding]:
                     subject=f"{kind.name} adapter {slot}",
                     level="warning",
                     found=f"no driver has taken it ({vendor[2:]}:{device[2:]})",
-                    mend=f"sudo modprobe {kind.driver}",
+                    fix=f"sudo modprobe {kind.driver}",
                 )
 
 
@@ -130,19 +128,19 @@ def find_verbs(root: Path) -> Iterator[Finding]:
     devices = root / "sys/class/infiniband"
     names = names_in(devices)
     if not names:
-        mend = "load the adapter's driver: sudo modprobe mlx5_ib"
-        yield Finding(subject="verbs", level="fault", found=f"no device in {devices}", mend=mend)
+        fix = "load the adapter's driver: sudo modprobe mlx5_ib"
+        yield Finding(subject="verbs", level="fault", found=f"no device in {devices}", fix=fix)
         return
     active = [name for name in names if any(_ports_active(devices / name))]
     if not active:
-        mend = "bring the link up: rdma link show"
-        yield Finding(subject="verbs", level="fault", found=f"no port of {', '.join(names)} is active", mend=mend)
+        fix = "bring the link up: rdma link show"
+        yield Finding(subject="verbs", level="fault", found=f"no port of {', '.join(names)} is active", fix=fix)
     files = [name for name in names_in(root / "dev/infiniband") if name.startswith("uverbs")]
     usable = [name for name in files if os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)]
     if not usable:
         found = f"none of {', '.join(files)} may be opened" if files else f"no {root / 'dev/infiniband'}/uverbs0"
-        mend = "sudo chmod a+rw /dev/infiniband/uverbs*" if files else "sudo modprobe ib_uverbs"
-        yield Finding(subject="verbs device files", level="fault", found=found, mend=mend)
+        fix = "sudo chmod a+rw /dev/infiniband/uverbs*" if files else "sudo modprobe ib_uverbs"
+        yield Finding(subject="verbs device files", level="fault", found=found, fix=fix)
     if active and usable:
         yield Finding(subject="verbs", level="ok", found=f"{', '.join(active)} by {', '.join(usable)}")
 
@@ -158,15 +156,15 @@ def find_locked_memory(root: Path) -> Iterator[Finding]:
     row = next((line for line in lines if line.startswith("Max locked memory")), "")
     soft = row.removeprefix("Max locked memory").split()[:1]
     if not soft:
-        yield Finding(subject="locked memory", level="warning", found="the limit cannot be read", mend="ulimit -l")
+        yield Finding(subject="locked memory", level="warning", found="the limit cannot be read", fix="ulimit -l")
     elif soft[0] == "unlimited" or int(soft[0]) >= _LOCKED_BYTES:
         yield Finding(
             subject="locked memory", level="ok", found="unlimited" if soft[0] == "unlimited" else f"{soft[0]} bytes"
         )
     else:
-        mend = "ulimit -l unlimited, or in /etc/security/limits.conf: * - memlock unlimited"
+        fix = "ulimit -l unlimited, or in /etc/security/limits.conf: * - memlock unlimited"
         found = f"at most {int(soft[0]) // _KIB} KiB; adapters register {_LOCKED_BYTES // _MIB} MiB and more"
-        yield Finding(subject="locked memory", level="fault", found=found, mend=mend)
+        yield Finding(subject="locked memory", level="fault", found=found, fix=fix)
 
 
 def find_huge_pages(root: Path) -> Iterator[Finding]:
@@ -176,11 +174,11 @@ def find_huge_pages(root: Path) -> Iterator[Finding]:
     some = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
     if not some:
         found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "this kernel has none") + ")"
-        mend = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
-        yield Finding(subject="huge pages", level="fault", found=found, mend=mend)
+        fix = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
+        yield Finding(subject="huge pages", level="fault", found=found, fix=fix)
     elif not any(line.split()[2:3] == [_MOUNTED] for line in _lines(root / "proc/mounts")):
-        mend = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
-        yield Finding(subject="huge pages", level="fault", found="hugetlbfs is not mounted", mend=mend)
+        fix = "sudo mkdir -p /dev/hugepages && sudo mount -t hugetlbfs nodev /dev/hugepages"
+        yield Finding(subject="huge pages", level="fault", found="hugetlbfs is not mounted", fix=fix)
     else:
         found = ", ".join(f"{count} of {size}" for size, count in some.items())
         yield Finding(subject="huge pages", level="ok", found=f"{found} free")
@@ -192,8 +190,8 @@ def find_gpu(root: Path) -> Iterator[Finding]:
     if names:
         yield Finding(subject="GPU", level="ok", found=", ".join(names))
     else:
-        mend = "sudo modprobe nvidia, on a machine that has one"
-        yield Finding(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", mend=mend)
+        fix = "sudo modprobe nvidia, on a machine that has one"
+        yield Finding(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", fix=fix)
 
 
 def _lines(path: Path) -> list[str]:
@@ -223,7 +221,7 @@ def find_loopback() -> Iterator[Finding]:
             probe.recv(1)
     except OSError as err:
         found = f"127.0.0.1 cannot be used: {err.strerror or err}"
-        yield Finding(subject="loopback", level="fault", found=found, mend="sudo ip link set lo up")
+        yield Finding(subject="loopback", level="fault", found=found, fix="sudo ip link set lo up")
     else:
         yield Finding(subject="loopback", level="ok", found="127.0.0.1 answers")
 
@@ -237,8 +235,8 @@ def find_socket_buffers(root: Path) -> Iterator[Finding]:
             yield Finding(subject=f"net.core.{name}", level="ok", found="not shown here; the host's limit holds")
         elif int(value) < _BUFFER_BYTES:
             found = f"{value} bytes; less than {_BUFFER_BYTES} loses packets under load"
-            mend = f"sudo sysctl -w net.core.{name}={_BUFFER_BYTES}"
-            yield Finding(subject=f"net.core.{name}", level="warning", found=found, mend=mend)
+            fix = f"sudo sysctl -w net.core.{name}={_BUFFER_BYTES}"
+            yield Finding(subject=f"net.core.{name}", level="warning", found=found, fix=fix)
         else:
             yield Finding(subject=f"net.core.{name}", level="ok", found=f"{value} bytes")
 
@@ -254,7 +252,7 @@ def find_offload() -> Iterator[Finding]:
                 lacking.append(name)
     if lacking:
         found = f"the kernel has no UDP {' nor '.join(lacking)}: about a tenth of the bandwidth"
-        yield Finding(subject="UDP offload", level="warning", found=found, mend="boot Linux 5.0 or later")
+        yield Finding(subject="UDP offload", level="warning", found=found, fix="boot Linux 5.0 or later")
     else:
         yield Finding(subject="UDP offload", level="ok", found="GSO and GRO")
 
@@ -264,21 +262,21 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Finding]:
     configured = variables.get("SWITCHML_CONTROLLER", "")
     subject = "SwitchML controller"
     if not configured:
-        mend = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
+        fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
         found = "SWITCHML_CONTROLLER is not set: allreduces stay with gloo"
-        yield Finding(subject=subject, level="fault", found=found, mend=mend)
+        yield Finding(subject=subject, level="fault", found=found, fix=fix)
         return
     if variables.get("SWITCHML_ENABLE") == "0":
         found = "SWITCHML_ENABLE is 0: the plugin is switched off"
-        yield Finding(subject=subject, level="fault", found=found, mend="unset SWITCHML_ENABLE")
+        yield Finding(subject=subject, level="fault", found=found, fix="unset SWITCHML_ENABLE")
     host, port = _split(configured)
     try:
         with socket.create_connection((host, port), timeout=_LIMIT_S) as connection:
             peer = connection.getpeername()
     except (OSError, OverflowError) as err:
         reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
-        mend = f"start it (switchml-switch --address {host}), or correct SWITCHML_CONTROLLER, or open TCP {port}"
-        yield Finding(subject=subject, level="fault", found=f"{configured}: {reason}", mend=mend)
+        fix = f"start it (switchml-switch --address {host}), or correct SWITCHML_CONTROLLER, or open TCP {port}"
+        yield Finding(subject=subject, level="fault", found=f"{configured}: {reason}", fix=fix)
         return
     yield Finding(subject=subject, level="ok", found=f"{configured} takes connections")
     yield from _path_mtu(peer)
@@ -293,8 +291,8 @@ def _path_mtu(peer: tuple[str, int]) -> Iterator[Finding]:
             yield Finding(subject="path to the switch", level="ok", found=f"MTU {mtu}")
         else:
             found = f"MTU {mtu}; packets of 256 values take {_DATAGRAM_BYTES} bytes"
-            mend = "raise the interface's MTU (sudo ip link set NAME mtu 1500), or export SWITCHML_PACKET_NUMEL=64"
-            yield Finding(subject="path to the switch", level="fault", found=found, mend=mend)
+            fix = "raise the interface's MTU (sudo ip link set NAME mtu 1500), or export SWITCHML_PACKET_NUMEL=64"
+            yield Finding(subject="path to the switch", level="fault", found=found, fix=fix)
 
 
 def _split(configured: str) -> tuple[str, int]:

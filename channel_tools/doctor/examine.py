@@ -61,9 +61,9 @@ def _emulator(subject: Subject) -> Iterator[Finding]:
     """Whether the environment has the emulator of ACCL's kernels, which stands in for FPGAs."""
     if subject.prefix is not None:
         found = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
-        mend = "" if found else f"conda install -p {subject.prefix} accl-emulator"
+        fix = "" if found else f"conda install -p {subject.prefix} accl-emulator"
         level: Level = "ok" if found else "fault"
-        yield Finding(subject="ACCL's emulator", level=level, found=found or "not in the environment", mend=mend)
+        yield Finding(subject="ACCL's emulator", level=level, found=found or "not in the environment", fix=fix)
 
 
 def _switchml(subject: Subject) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _switchml(subject: Subject) -> Iterator[Finding]:
     if subject.transport == "dummy":
         found = "none: this transport multiplies by the number of workers"
         yield Finding(
-            subject="SwitchML's network", level="fault", found=found, mend="conda install 'libswitchml=*=udp*'"
+            subject="SwitchML's network", level="fault", found=found, fix="conda install 'libswitchml=*=udp*'"
         )
         return
     if subject.transport == "udp":
@@ -95,7 +95,7 @@ def _plugin(subject: Subject) -> Iterator[Finding]:
         if name in subject.installed:
             yield Finding(subject=name, level="ok", found=subject.installed[name])
         elif not (name == "torch-switchml" and "patched" in subject.installed.get("pytorch-switchml", "")):
-            mend = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
-            yield Finding(subject=name, level="fault", found="not in the environment", mend=mend)
+            fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}"
+            yield Finding(subject=name, level="fault", found="not in the environment", fix=fix)
     if "libswitchml" in subject.installed:
         yield from find_switchml(subject)

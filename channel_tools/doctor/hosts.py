@@ -44,17 +44,17 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject)
     for answer in answers:
         if answer.error:
             yield Finding(
-                subject=f"host {answer.name}", level="fault", found=answer.error, mend=f"ssh {answer.name} true"
+                subject=f"host {answer.name}", level="fault", found=answer.error, fix=f"ssh {answer.name} true"
             )
     heard = [answer for answer in answers if not answer.error]
     if heard:
         yield _clocks(heard)
-        mend_packages = f"channel_tools env create --stack {subject.stack} {subject.prefix}, on the host that differs"
-        yield _alike(heard, "packages", "packages of the environment", level="fault", mend=mend_packages)
-        yield _alike(heard, "kernel", "kernel", level="warning", mend="boot the same kernel on all hosts")
-        yield _alike(heard, "memlock", "locked memory of ssh's sessions", level="warning", mend="ulimit -l unlimited")
+        fix_packages = f"channel_tools env create --stack {subject.stack} {subject.prefix}, on the host that differs"
+        yield _alike(heard, "packages", "packages of the environment", level="fault", fix=fix_packages)
+        yield _alike(heard, "kernel", "kernel", level="warning", fix="boot the same kernel on all hosts")
+        yield _alike(heard, "memlock", "locked memory of ssh's sessions", level="warning", fix="ulimit -l unlimited")
         yield _alike(
-            heard, "rmem_max", "net.core.rmem_max", level="warning", mend="sudo sysctl -w net.core.rmem_max=VALUE"
+            heard, "rmem_max", "net.core.rmem_max", level="warning", fix="sudo sysctl -w net.core.rmem_max=VALUE"
         )
 
 
@@ -89,14 +89,14 @@ def _clocks(answers: Sequence[HostAnswer]) -> Finding:
     if off[worst] <= _CLOCK_S:
         return Finding(subject="clocks", level="ok", found=f"of {len(answers)} hosts, within {_CLOCK_S:g} s")
     found = f"{worst} is off by {off[worst]:.1f} s or more"
-    return Finding(subject="clocks", level="warning", found=found, mend=f"ssh {worst} sudo chronyc makestep")
+    return Finding(subject="clocks", level="warning", found=found, fix=f"ssh {worst} sudo chronyc makestep")
 
 
-def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, mend: str) -> Finding:
+def _alike(answers: Sequence[HostAnswer], key: str, subject: str, *, level: Level, fix: str) -> Finding:
     by_value: dict[str, list[str]] = {}
     for answer in answers:
         by_value.setdefault(answer.values[key], []).append(answer.name)
     if len(by_value) == 1 and _ABSENT not in by_value:
         return Finding(subject=subject, level="ok", found=f"the same on {len(answers)} hosts")
     found = "; ".join(f"{', '.join(names)}: {value}" for value, names in by_value.items())
-    return Finding(subject=subject, level=level, found=found, mend=mend)
+    return Finding(subject=subject, level=level, found=found, fix=fix)

@@ -73,16 +73,16 @@ def find_mpi(subject: Subject) -> Iterator[Finding]:
     if library is None:
         return
     if library.error:
-        mend = f"channel_tools env create --stack {subject.stack} {subject.prefix}, or load the site's MPI module"
-        yield Finding(subject="MPI library", level="fault", found=library.error, mend=mend)
+        fix = f"channel_tools env create --stack {subject.stack} {subject.prefix}, or load the site's MPI module"
+        yield Finding(subject="MPI library", level="fault", found=library.error, fix=fix)
         return
     yield _which_mpi(subject, library)
     yield from _fabric_of_mpi(subject, library)
     if found := shutil.which("mpiexec", path=subject.variables.get("PATH", "")):
         yield Finding(subject="mpiexec", level="ok", found=found)
     else:
-        mend = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
-        yield Finding(subject="mpiexec", level="fault", found="not on the activated environment's PATH", mend=mend)
+        fix = f"conda install -p {subject.prefix} mpich, or load the module that brings mpiexec"
+        yield Finding(subject="mpiexec", level="fault", found="not on the activated environment's PATH", fix=fix)
 
 
 def _mpi_library(installed: Mapping[str, str]) -> str:
@@ -103,12 +103,12 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
     if not inside and not _is_external(subject):
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
         found = f"the loader takes {said}, not the environment's ({', '.join(set_here) or 'no variable'} set)"
-        mend = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
-        return Finding(subject="MPI library", level="fault", found=found, mend=mend)
+        fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
+        return Finding(subject="MPI library", level="fault", found=found, fix=fix)
     if inside and _is_external(subject):
         found = f"{said}, though the site's is to stand in for it"
         return Finding(
-            subject="MPI library", level="fault", found=found, mend="export CRAY_MPICH_DIR=DIR, and activate again"
+            subject="MPI library", level="fault", found=found, fix="export CRAY_MPICH_DIR=DIR, and activate again"
         )
     return Finding(subject="MPI library", level="ok", found=said)
 
@@ -117,9 +117,9 @@ def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding
     """Whether MPI can use the machine's fabric adapter, if there is one."""
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
-        mend = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
+        fix = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
         found = f"Slingshot is here, and {library.version} does not speak it: TCP would carry the data"
-        yield Finding(subject="MPI's fabric", level="fault", found=found, mend=mend)
+        yield Finding(subject="MPI's fabric", level="fault", found=found, fix=fix)
     elif adapters:
         yield Finding(subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}")
     else:
@@ -130,8 +130,8 @@ def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding
 def find_switchml(subject: Subject) -> Iterator[Finding]:
     """Whether the transport loads that the plugin opens: the environment's, or the one that SWITCHML_LIBRARY names."""
     named = subject.variable("SWITCHML_LIBRARY")
-    mend = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
-    yield from _loads(subject, named or SWITCHML, "SwitchML library", mend)
+    fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
+    yield from _loads(subject, named or SWITCHML, "SwitchML library", fix)
 
 
 def find_oneccl(subject: Subject) -> Iterator[Finding]:
@@ -139,13 +139,13 @@ def find_oneccl(subject: Subject) -> Iterator[Finding]:
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
     if atl not in _ATL:
         found = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
-        yield Finding(subject="oneCCL's ATL", level="fault", found=found, mend="export CCL_ATL_TRANSPORT=mpi")
+        yield Finding(subject="oneCCL's ATL", level="fault", found=found, fix="export CCL_ATL_TRANSPORT=mpi")
     else:
         yield Finding(subject="oneCCL's ATL", level="ok", found=atl)
     interface = subject.variable("CCL_KVS_IFACE")
     if interface and not (subject.root / "sys/class/net" / interface).exists():
         found = f"CCL_KVS_IFACE is {interface!r}, which is no interface of this machine"
-        yield Finding(subject="oneCCL's meeting point", level="fault", found=found, mend="export CCL_KVS_IFACE=lo")
+        yield Finding(subject="oneCCL's meeting point", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
     yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
@@ -158,13 +158,13 @@ def find_nccl(subject: Subject) -> Iterator[Finding]:
     libraries = load_libraries(subject, [NCCL_PLUGIN])
     for library in libraries.values():
         if library.error:
-            mend = f"conda install -p {subject.prefix} nccl-ofi"
-            yield Finding(subject="NCCL's plugin", level="fault", found=library.error, mend=mend)
+            fix = f"conda install -p {subject.prefix} nccl-ofi"
+            yield Finding(subject="NCCL's plugin", level="fault", found=library.error, fix=fix)
         else:
             yield _nccl_abis(subject, library)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
         found = f"NCCL_NET is {wanted!r}: NCCL would not take the plugin"
-        yield Finding(subject="NCCL's network", level="fault", found=found, mend="export NCCL_NET=OFI")
+        yield Finding(subject="NCCL's network", level="fault", found=found, fix="export NCCL_NET=OFI")
     yield from find_providers(subject)
 
 
@@ -178,7 +178,7 @@ def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Finding:
     try:
         shared = shared_net_abi(has, known_abis(nccl))
     except ValidationError as err:
-        return Finding(subject="NCCL's plugin", level="fault", found=str(err), mend=err.hint or "")
+        return Finding(subject="NCCL's plugin", level="fault", found=str(err), fix=err.hint or "")
     return Finding(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL takes its net ABI v{shared}")
 
 
@@ -187,15 +187,15 @@ def find_providers(subject: Subject) -> Iterator[Finding]:
     for library in load_libraries(subject, [FABRIC]).values():
         wanted = subject.variable("FI_PROVIDER")
         if library.error:
-            mend = f"conda install -p {subject.prefix} libfabric"
-            yield Finding(subject="libfabric", level="fault", found=library.error, mend=mend)
+            fix = f"conda install -p {subject.prefix} libfabric"
+            yield Finding(subject="libfabric", level="fault", found=library.error, fix=fix)
         elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
             found = f"FI_PROVIDER is {wanted!r}; here work: {', '.join(library.providers) or 'none'}"
-            yield Finding(subject="libfabric", level="fault", found=found, mend="unset FI_PROVIDER")
+            yield Finding(subject="libfabric", level="fault", found=found, fix="unset FI_PROVIDER")
         elif not _bare(library.providers) & _FAST_PROVIDERS:
             found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none of a fabric"
-            mend = "load the adapter's driver, or take the site's libfabric: export LD_LIBRARY_PATH=DIR"
-            yield Finding(subject="libfabric", level="warning", found=found, mend=mend)
+            fix = "load the adapter's driver, or take the site's libfabric: export LD_LIBRARY_PATH=DIR"
+            yield Finding(subject="libfabric", level="warning", found=found, fix=fix)
         else:
             yield Finding(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
 
@@ -205,10 +205,10 @@ def _bare(providers: Sequence[str]) -> set[str]:
     return {name.partition(";")[0] for name in providers}
 
 
-def _loads(subject: Subject, name: str, what: str, mend: str) -> Iterator[Finding]:
+def _loads(subject: Subject, name: str, what: str, fix: str) -> Iterator[Finding]:
     for library in load_libraries(subject, [name]).values():
         if library.error:
-            yield Finding(subject=what, level="fault", found=library.error, mend=mend)
+            yield Finding(subject=what, level="fault", found=library.error, fix=fix)
         else:
             yield Finding(subject=what, level="ok", found=library.file)
 

@@ -17,12 +17,12 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at, what was found, and where that is not ``ok`` the command that mends it."""
+    """One thing that was examined, what was found and, unless that is ``ok``, the command that fixes it."""
 
     subject: str
     level: Level
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 _OF_METHODS = {"switchml": "switchml", "nccl": "nccl"}

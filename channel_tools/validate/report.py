@@ -114,8 +114,8 @@ def raise_for_failures(report: ValidationReport, *, report_file: Path) -> None:
 def _finding_table(report: ValidationReport) -> ReportTable:
     return ReportTable(
         title="What doctor found before the run",
-        columns=("looked at", "", "found", "to mend it"),
-        rows=tuple((one.subject, one.level, one.found, one.mend) for one in report.findings),
+        columns=("looked at", "", "found", "to fix it"),
+        rows=tuple((one.subject, one.level, one.found, one.fix) for one in report.findings),
     )
 
 

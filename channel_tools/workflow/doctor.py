@@ -69,8 +69,8 @@ def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
 def _environment(subject: Subject) -> Iterator[Finding]:
     if subject.prefix is None:
         found = "none is active and none is named: its libraries are not looked at"
-        mend = f"channel_tools doctor --stack {subject.stack} PREFIX"
-        yield Finding(subject="environment", level="warning", found=found, mend=mend)
+        fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
+        yield Finding(subject="environment", level="warning", found=found, fix=fix)
     else:
         found = f"{subject.prefix}: {len(subject.installed)} packages, taken for the stack {subject.stack}"
         yield Finding(subject="environment", level="ok", found=found)

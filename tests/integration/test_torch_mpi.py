@@ -158,7 +158,7 @@ def test_doctor_names_what_keeps_mpi_from_its_ranks(own_settings: Settings, pref
             STACK, stack.validation, stack.install,
             prefix=prefix, variables={**variables, **changed}, installed=installed_builds(prefix),
         )  # fmt: skip
-        return {one.subject: one.mend for one in examine(subject) if one.level == "fault"}
+        return {one.subject: one.fix for one in examine(subject) if one.level == "fault"}
 
     assert faults() == {}
     assert faults(LD_PRELOAD=other) == {"MPI library": "unset LD_PRELOAD"}

@@ -22,7 +22,7 @@ def test_a_sound_package_passes(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == f"{package}: 1 packages, 0 findings"
 
 
-def test_findings_are_printed_with_what_mends_them_and_end_with_9(tmp_path: Path) -> None:
+def test_findings_are_printed_with_their_fixes_and_end_with_9(tmp_path: Path) -> None:
     package = SPOILED.write(tmp_path)
     result = run_tool("audit", str(package), cwd=tmp_path)
     assert result.returncode == 9
@@ -41,7 +41,7 @@ def test_json_has_a_schema_and_every_part_of_a_finding(tmp_path: Path) -> None:
     assert result.returncode == 9
     report = json.loads(result.stdout)
     assert {key: report[key] for key in ("schema", "kind", "target", "findings", "excused")} == {
-        "schema": 1,
+        "schema": 2,
         "kind": "package",
         "target": str(package),
         "findings": 1,
@@ -55,7 +55,7 @@ def test_json_has_a_schema_and_every_part_of_a_finding(tmp_path: Path) -> None:
         1,
     )
     (finding,) = audited["findings"]
-    assert finding.keys() == {"package", "file", "rule", "where", "subject", "found", "expected", "mend"}
+    assert finding.keys() == {"package", "file", "rule", "where", "subject", "found", "expected", "fix"}
     assert (finding["rule"], finding["subject"]) == ("rpath", "/opt/site/lib")
     (excused,) = audited["excused"]
     assert (excused["rule"], excused["reason"]) == ("link", "XRT is the site's")

@@ -27,7 +27,7 @@ def machine(tmp_path: Path) -> Machine:
 )
 def test_a_whole_machine_has_nothing_to_mend(machine: Machine, backend: str, transport: str) -> None:
     findings = machine.findings(backend, transport)
-    assert [finding for finding in findings.values() if finding.level != "ok" or finding.mend] == []
+    assert [finding for finding in findings.values() if finding.level != "ok" or finding.fix] == []
     assert findings["interface eth0"].found == "mlx5_core, up, MTU 1500"
     assert findings["verbs device mlx5_0 port 1"].found == "mlx5_core, Ethernet, active"
 
@@ -69,22 +69,22 @@ def test_what_is_broken_is_named(
         machine.write(name, text)
     findings = machine.findings(backend, transport).values()
     assert {finding.subject: finding.level for finding in findings if finding.level != "ok"} == faults
-    assert all(finding.mend for finding in findings if finding.level != "ok")
+    assert all(finding.fix for finding in findings if finding.level != "ok")
 
 
 @pytest.mark.parametrize(
-    ("vendor", "device", "mend"),
+    ("vendor", "device", "fix"),
     [("0x17db", "0x0501", "sudo modprobe cxi_ss1"), ("0x1d0f", "0xefa2", "sudo modprobe efa")],
     ids=["Slingshot", "EFA"],
 )
 def test_an_adapter_without_a_driver_is_named_with_its_driver(
-    machine: Machine, vendor: str, device: str, mend: str
+    machine: Machine, vendor: str, device: str, fix: str
 ) -> None:
     machine.write("sys/bus/pci/devices/0000:05:00.0/vendor", vendor)
     machine.write("sys/bus/pci/devices/0000:05:00.0/device", device)
     machine.write("sys/bus/pci/devices/0000:06:00.0/vendor", "0x1d0f")
     machine.write("sys/bus/pci/devices/0000:06:00.0/device", "0xec20")  # the same maker's ordinary interface
-    assert [finding.mend for finding in machine.findings("mpi").values() if finding.mend] == [mend]
+    assert [finding.fix for finding in machine.findings("mpi").values() if finding.fix] == [fix]
 
 
 def test_pages_that_dpdk_is_told_not_to_use_are_not_looked_for(machine: Machine) -> None:

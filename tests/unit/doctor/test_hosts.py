@@ -53,4 +53,4 @@ def test_the_host_that_differs_is_named(subject: Subject, host: str, named: dict
     for name, (level, found) in named.items():
         assert findings[name].level == level
         assert re.search(found, findings[name].found)
-        assert findings[name].mend
+        assert findings[name].fix

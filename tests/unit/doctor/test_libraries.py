@@ -38,17 +38,17 @@ def test_a_build_for_the_standard_abi_is_asked_for_that_library(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("variables", "found", "mend"),
+    ("variables", "found", "fix"),
     [
         pytest.param({}, "libswitchml.so.1: cannot open", "--force-reinstall libswitchml", id="lost"),
         pytest.param({"SWITCHML_LIBRARY": "/x.so"}, "/x.so: cannot open", "unset SWITCHML_LIBRARY", id="named"),
     ],
 )
 def test_a_transport_that_does_not_load_is_a_fault(
-    tmp_path: Path, variables: dict[str, str], found: str, mend: str
+    tmp_path: Path, variables: dict[str, str], found: str, fix: str
 ) -> None:
     installed = {"torch-switchml": "1.0.0 h0_0", "libswitchml": "1.1.0 udp_h0_0"}
     findings = {one.subject: one for one in examine(subject(tmp_path, "switchml", installed, **variables))}
     assert findings["libswitchml"].level == "ok"
     library = findings["SwitchML library"]
-    assert (library.level, library.found.startswith(found), library.mend.endswith(mend)) == ("fault", True, True)
+    assert (library.level, library.found.startswith(found), library.fix.endswith(fix)) == ("fault", True, True)

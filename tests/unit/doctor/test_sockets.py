@@ -35,7 +35,7 @@ def test_a_controller_that_does_not_answer_is_a_fault(variables: dict[str, str],
     findings = tuple(find_controller(given))
     assert [finding.level for finding in findings] == ["fault"]
     assert found.replace("{port}", port) in findings[0].found
-    assert findings[0].mend
+    assert findings[0].fix
 
 
 def test_a_controller_that_answers_is_right_unless_the_plugin_is_off() -> None:
@@ -54,7 +54,7 @@ found = [*find_loopback()]
 if found[0].level == "ok":
     with socket.create_server(("127.0.0.1", 0)) as server:
         found += find_controller({"SWITCHML_CONTROLLER": f"127.0.0.1:{server.getsockname()[1]}"})
-print(*(f"{one.subject}: {one.level}: {one.mend}" for one in found if one.level != "ok"), sep="\\n")
+print(*(f"{one.subject}: {one.level}: {one.fix}" for one in found if one.level != "ok"), sep="\\n")
 """
 
 

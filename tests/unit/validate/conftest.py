@@ -54,5 +54,5 @@ def report() -> ValidationReport:
             size_bytes=770_000_000,
         ),
         result=result,
-        findings=(Finding(subject="MTU", level="warning", found="100", mend="sudo ip link set eth0 mtu 1500"),),
+        findings=(Finding(subject="MTU", level="warning", found="100", fix="sudo ip link set eth0 mtu 1500"),),
     )
