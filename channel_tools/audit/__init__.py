@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The audit stage: no package enters a channel that would not work at another place or on another machine."""
+"""The audit stage: keeps packages out of a channel that would not work under another prefix or on another machine."""

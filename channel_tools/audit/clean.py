@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cleans what the build engine writes into info/: run between the engine and the audit.
+"""Removes the build machine's paths and addresses from info/; runs between the build engine and the audit.
 
-The engine records the channels it solved from, the folders it worked in and the addresses it took sources from, all of
-them the build machine's. Channels get their public names, folders the names that build scripts know them by, sources
-upstream's addresses. The payload stays byte for byte; the same package gives the same bytes.
+The engine records the channels it solved from, the folders it worked in and the addresses it fetched sources from, all
+of them specific to the build machine. They are replaced: channels by their public names, folders by the names that
+build scripts use, sources by upstream's addresses. The payload is not changed; the same package gives the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ABOUT = "about.json"
 _KEPT = frozenset({PATHS, "files", "has_prefix"})
-"""They describe the payload: a prefix that they name is one that installation replaces."""
+"""Files that describe the payload: installation replaces the prefix that they name."""
 _FOLDERS = {
     "host_prefix": "$PREFIX",
     "build_prefix": "$BUILD_PREFIX",
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"/t/[^/]+")
 
 
 def clean_package(path: Path) -> bool:
-    """Rewrite the info part of a package in place, atomically; whether there was anything to clean.
+    """Clean the info part of a package in place, atomically; returns whether there was anything to clean.
 
     Raises IntegrityError for a damaged package.
     """
@@ -51,7 +51,7 @@ def clean_package(path: Path) -> bool:
 
 
 def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes:
-    """A file of info/ with the texts of the build machine replaced."""
+    """The content of a file of info/ with the build machine's strings replaced."""
     if name in _KEPT or b"\0" in content:
         return content
     for text in sorted(replacements, key=lambda text: (-len(text), text)):
@@ -60,7 +60,7 @@ def cleaned(name: str, content: bytes, replacements: Mapping[str, str]) -> bytes
 
 
 def machine_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict[str, str]:
-    """What in the metadata is the build machine's, and what stands in its place."""
+    """The strings in the metadata that are specific to the build machine, and their replacements."""
     configuration = _at(rendered, "build_configuration")
     found = dict(_source_texts(about, rendered))
     for address in {*_strings(about.get("channels")), *_strings(configuration.get("channels"))}:
@@ -73,7 +73,7 @@ def machine_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> dict
 
 
 def _channel_texts(address: str) -> dict[str, str]:
-    """``file:///srv/channel/`` becomes ``channel``; other addresses lose what gives access to them."""
+    """``file:///srv/channel/`` becomes ``channel``; other addresses lose their credentials."""
     parts = urlsplit(address)
     if parts.scheme == "file":
         plain = address.rstrip("/")
@@ -84,9 +84,9 @@ def _channel_texts(address: str) -> dict[str, str]:
 
 
 def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each address in the source store with upstream's address of the same source.
+    """Pairs of an address in the source store and upstream's address of the same source.
 
-    The rendered recipe names what the build took, in the order of ``extra.channel_tools.sources``.
+    The rendered recipe names the sources that the build used, in the order of ``extra.channel_tools.sources``.
     """
     origins = _at(about, "extra", "channel_tools").get("sources")
     sources = _at(rendered, "recipe").get("source")
@@ -99,7 +99,7 @@ def _source_texts(about: Mapping[str, Any], rendered: Mapping[str, Any]) -> Iter
 
 
 def _mapping(content: bytes | None, path: Path) -> Mapping[str, Any]:
-    """JSON or YAML of the engine; YAML reads both."""
+    """Parse JSON or YAML that the engine wrote; the YAML parser reads both."""
     try:
         value = decode_json(content) if content and content.startswith(b"{") else load_plain_yaml(content or b"")
     except (ValueError, RecursionError, yaml.YAMLError) as err:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a package finds in an environment: the files of its run dependencies, as far as they are known.
+"""The files that a package can use in an environment: those of its run dependencies, as far as they are known.
 
-Where several packages meet a requirement, what each has counts as there: the solver may choose any of them.
+If several packages satisfy a requirement, the files of each count as present: the solver may choose any of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Listing = tuple[frozenset[str], "Mapping[str, str]"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Neighbour:
-    """A package that others may depend on; ``listing`` reads what it has, only when that is asked for."""
+    """A package that others may depend on; ``listing`` reads its list of files when it is first needed."""
 
     file_name: str
     subdir: str
@@ -37,7 +37,7 @@ class Neighbour:
 
 
 def neighbours_in_files(packages: Iterable[Path]) -> Iterator[Neighbour]:
-    """The package files that can be read; damaged ones are left out."""
+    """Neighbours from package files; damaged ones are left out."""
     for path in packages:
         try:
             index = read_index_json(path)
@@ -47,14 +47,14 @@ def neighbours_in_files(packages: Iterable[Path]) -> Iterator[Neighbour]:
 
 
 def neighbours_of_records(records: Iterable[tuple[Path, Mapping[str, Any]]]) -> Iterator[Neighbour]:
-    """Package files whose index.json is known, as the records of a channel have it, so that they need not be opened."""
+    """Neighbours from package files whose index.json is known from a channel's records, so they need not be opened."""
     for path, record in records:
         listing = functools.cache(functools.partial(_listed_in_file, path))
         yield _neighbour(path.name, path.parent.name, record, listing)
 
 
 def neighbours_in_cache(cache: Path) -> Iterator[Neighbour]:
-    """The packages that lie unpacked in a client's cache: those a build solved its environments from."""
+    """Neighbours from the unpacked packages in a client's cache: those that a build solved its environments from."""
     for file in sorted(cache.glob("*/info/index.json")):
         try:
             index = decode_json(file.read_bytes())
@@ -66,7 +66,7 @@ def neighbours_in_cache(cache: Path) -> Iterator[Neighbour]:
 
 
 def neighbour_of(package: PackageFacts) -> Neighbour:
-    """A package that was read for the audit itself, with the targets of its links."""
+    """The neighbour for a package that was read for the audit itself, with the targets of its links."""
     links = {path: file.target for path, file in package.files.items() if file.kind == "link"}
     files = frozenset(package.files.keys() - links.keys())
     return Neighbour(
@@ -98,7 +98,7 @@ def _listed_in_folder(file: Path) -> Listing:
 
 
 def _listed(paths: object) -> Listing:
-    """paths.json does not say where links lead, so a link counts as the file it is named as."""
+    """The files of paths.json. It does not give the targets of links, so each link counts as a file."""
     rows = paths.get("paths") if isinstance(paths, dict) else None
     return frozenset(str(row["_path"]) for row in rows or () if isinstance(row, dict) and "_path" in row), {}
 
@@ -110,7 +110,7 @@ class Known:
         self._closures = Closures[Neighbour](neighbours)
 
     def dependencies_of(self, package: PackageFacts) -> Dependencies:
-        """The surroundings of a package: itself and its closure."""
+        """The files that a package can use: its own and those of everything in the closure of its requirements."""
         own = neighbour_of(package)
         closure = self._closures.of(own)
         python = python_minor(str(one.index.get("version")) for one in closure if one.name == "python")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proving that a foundation is closed: the audit of all its packages together.
+"""The audit of a whole foundation, which proves that it is closed.
 
-Packages are read in parallel, each once; the rules about several packages work on what was read.
+Packages are read in parallel, each once; the rules that concern several packages use what was read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationPackage:
-    """What reading one package file gave; ``subdir`` is where it lies."""
+    """What was read from one package file; ``subdir`` is the subdir that it is in."""
 
     subdir: str
     facts: PackageFacts
@@ -49,10 +49,10 @@ def verify_foundation(
     jobs: int | None = None,
     build_folders: Sequence[Path] = (),
 ) -> list[Finding]:
-    """Read every package below ``channel_folder`` and return what is wrong, sorted; an empty list proves the channel.
+    """Read every package below ``channel_folder`` and return the findings, sorted; none proves that it is closed.
 
     ``jobs`` processes read (None: one per core). No package may name ``build_folders``, the channel folder or the
-    environment this program runs in. Raises FoundationError when there is no package at all.
+    environment that this program runs in. Raises FoundationError if there are no packages.
     """
     packages = sorted(channel_folder.glob("*/*.conda"))
     if not packages:
@@ -68,7 +68,7 @@ def verify_foundation(
 
 
 def read_foundation_package(path: Path, build_paths: Sequence[str]) -> FoundationPackage:
-    """Read a package through, in a worker process; damage ends the reading and becomes a fact.
+    """Read a whole package, in a worker process; if it is damaged, reading ends and the damage is recorded.
 
     ``build_paths`` are folders of this machine that no file of a package may name.
     """
@@ -83,7 +83,7 @@ def read_foundation_package(path: Path, build_paths: Sequence[str]) -> Foundatio
 
 
 def judge_foundation(packages: Sequence[FoundationPackage]) -> list[Finding]:
-    """Everything that is wrong with the packages of a foundation, each by itself and all together; sorted."""
+    """The findings about the packages of a foundation, each by itself and all together; sorted."""
     found = sorted(packages, key=lambda package: (package.subdir, package.facts.file_name))
     python = python_minor(str(one.facts.index.get("version")) for one in found if one.facts.name == "python")
     installed = [(one.subdir, _installed(one.facts, python)) for one in found if one.facts.index]
@@ -97,7 +97,7 @@ def judge_foundation(packages: Sequence[FoundationPackage]) -> list[Finding]:
 
 
 def _installed(facts: PackageFacts, python: str) -> PackageFacts:
-    """A noarch python package as it lies once installed; other packages as they are."""
+    """A noarch python package with the paths that it has once installed; other packages unchanged."""
     if facts.index.get("noarch") != "python":
         return facts
     placed = {place_installed(path, python): file for path, file in facts.files.items()}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Machine instructions that the required processor need not have, found by decoding every function.
+"""Finds machine instructions that the required processor may lack, by decoding every function.
 
-Decoded are the functions that the unwind table names: tables of numbers between hand-written functions are no code.
-Without such a table all executable sections are. Object files, which have none yet, name their functions as symbols;
-their sections all begin at address 0, so that they are decoded as if they lay where they lie in the file. Large files
-are decoded in parallel, cut at functions. Of a static archive every member that is an ELF file is read.
+The functions are those in the unwind table, because there can be tables of numbers between hand-written functions. If
+there is no such table, all executable sections are decoded. Object files have none yet, but name their functions as
+symbols; all their sections start at address 0, so offsets in the file are used as addresses. Large files are decoded in
+parallel, split between functions. In a static archive, every member that is an ELF file is read.
 
-The levels of the x86-64 processor are the psABI's. Watched are the features that a compiler uses on its own when it is
-set to a processor. Those that code must ask for by name (random numbers, transactions, cache control) are left to the
-code that asks; so is TZCNT, which compilers write for any processor because old ones run it as BSF.
+The levels of x86-64 processors are those of the psABI. Only features that a compiler uses by itself when told to
+optimise for a processor are reported. Those that code must request by name (random numbers, transactions, cache
+control) are not, nor is TZCNT, which compilers emit for any processor because old ones run it as BSF.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PART_BYTES = 8 << 20
 _ENOUGH_HITS = 64
 _PADDING_BYTES = 64
 _HDR_ENCODINGS = b"\x01\x1b\x03\x3b"
-"""Version 1; pointers relative and of 4 bytes: what every linker writes."""
+"""Version 1, relative pointers of 4 bytes: what every linker writes."""
 _FUNCTION = 2
 BASELINE = 1
 _ADDED: Mapping[int, frozenset[str]] = {
@@ -65,7 +65,7 @@ THIN_MAGIC = b"!<thin>\n"
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class CodeRange:
-    """A run of machine code: its address and where it lies in the file."""
+    """A contiguous range of machine code: its address and its offset in the file."""
 
     address: int
     offset: int
@@ -73,7 +73,7 @@ class CodeRange:
 
 
 class _Symbol(NamedTuple):
-    """A function of a symbol table; its name is looked up only where it is wanted."""
+    """A function of a symbol table; its name is looked up only when it is needed."""
 
     address: int
     size_bytes: int
@@ -86,8 +86,8 @@ def instructions_beyond(
 ) -> tuple[Instruction, ...]:
     """The first instruction of each feature beyond ``level`` in an x86-64 file, in the order of the features' names.
 
-    A file on disk (``path``) is decoded by several processes when its code is large. Counting stops where a part of
-    the code has shown many.
+    A file on disk (``path``) is decoded by several processes if its code is large. Each part of the code is decoded
+    only until it has shown many.
     """
     ranges = code_ranges(elf)
     parts = list(_parts(ranges))
@@ -107,7 +107,7 @@ def instructions_beyond(
 
 
 def code_ranges(elf: ELFFile) -> list[CodeRange]:
-    """The code of a file by address: its functions, joined where only padding is between them, else its sections."""
+    """The code of a file by address: its functions, joined if only padding separates them, else its sections."""
     is_object = elf["e_type"] == "ET_REL"
     sections = [
         CodeRange(
@@ -128,12 +128,12 @@ def code_ranges(elf: ELFFile) -> list[CodeRange]:
 
 
 def _symbol_functions(elf: ELFFile) -> list[tuple[int, int]]:
-    """Place in the file and size of every function that an object file names."""
+    """Offset in the file and size of every function that an object file names."""
     return sorted((symbol.address, symbol.size_bytes) for symbol in _named_functions(elf) if symbol.size_bytes)
 
 
 def _unwound_functions(elf: ELFFile) -> list[tuple[int, int]]:
-    """Address and size of every function in the unwind table; empty when there is none of the usual shape."""
+    """Address and size of every function in the unwind table; empty if there is no table in the usual format."""
     header, frames = elf.get_section_by_name(".eh_frame_hdr"), elf.get_section_by_name(".eh_frame")
     if header is None or frames is None:
         return []
@@ -198,7 +198,7 @@ def _decode_file(path: Path, part: Sequence[CodeRange], *, level: int) -> dict[s
 
 
 def _decode(stream: BinaryIO, part: Sequence[CodeRange], *, level: int) -> dict[str, int]:
-    """Feature to the address of its first instruction."""
+    """Map each feature found to the address of its first instruction."""
     from iced_x86 import Decoder  # noqa: PLC0415 - only where machine code is read
 
     beyond = codes_beyond(level)
@@ -228,7 +228,7 @@ def _described(elf: ELFFile, ranges: Sequence[CodeRange], hits: dict[str, int]) 
 
 
 def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
-    """The symbols around addresses."""
+    """Map addresses to the names of the functions that contain them."""
     names: dict[int, str] = {}
     for symbol in _named_functions(elf):
         for address in addresses - names.keys():
@@ -238,7 +238,7 @@ def _function_names(elf: ELFFile, addresses: set[int]) -> dict[int, str]:
 
 
 def _named_functions(elf: ELFFile) -> Iterator[_Symbol]:
-    """The functions among the symbols. Tables are unpacked by hand: the reader makes an object of each of a million."""
+    """The functions among the symbols. Tables are unpacked here, since pyelftools makes an object for each symbol."""
     starts = {}
     if elf["e_type"] == "ET_REL":
         starts = {number: section["sh_offset"] for number, section in enumerate(elf.iter_sections())}
@@ -255,7 +255,7 @@ def _named_functions(elf: ELFFile) -> Iterator[_Symbol]:
 
 
 def required_level(specs: Iterable[str]) -> int:
-    """The level that requirements or constraints ask of the processor; 1 when they ask for none.
+    """The processor level that requirements or constraints ask for; 1 if they ask for none.
 
     ``_x86_64-microarch-level >=3`` and ``__archspec * x86_64_v3`` are understood.
     """
@@ -272,13 +272,13 @@ def _level_of(spec: str) -> int:
 
 
 def level_name(level: int) -> str:
-    """As archspec says it: ``x86_64`` for the baseline, ``x86_64_v3``."""
+    """The level's name in archspec: ``x86_64`` for the baseline, ``x86_64_v3`` for level 3."""
     return "x86_64" if level == BASELINE else f"x86_64_v{level}"
 
 
 @functools.cache
 def codes_beyond(level: int) -> Mapping[int, str]:
-    """The decoder's numbers of all watched instructions that a processor of this level need not have; their feature."""
+    """Map the decoder's codes of the instructions that a processor of this level may lack to their features."""
     from iced_x86 import Code, CpuidFeature, Instruction  # noqa: PLC0415 - only where machine code is read
 
     features = {number: name for name, number in vars(CpuidFeature).items() if isinstance(number, int)}
@@ -306,12 +306,12 @@ def _is_watched(feature: str) -> bool:
 
 
 def read_archive(stream: BinaryIO, *, level: int, reads_code: bool) -> ArchiveFacts:
-    """What the rules want to know of an archive; damage ends the reading and becomes a fact."""
+    """What the rules need to know about an archive; if it is damaged, reading ends and the damage is recorded."""
     members: list[tuple[str, tuple[Instruction, ...]]] = []
     machines: dict[str, str] = {}
     stream.seek(0)
     if stream.read(len(THIN_MAGIC)) == THIN_MAGIC:
-        return ArchiveFacts(damage="it is a thin archive, whose files lie elsewhere")
+        return ArchiveFacts(damage="it is a thin archive, which does not contain its files")
     damage = ""
     try:
         for member in ar_members(stream):
@@ -331,7 +331,7 @@ def read_archive(stream: BinaryIO, *, level: int, reads_code: bool) -> ArchiveFa
 def _read_object(
     content: bytes, member: ArMember, *, level: int, reads_code: bool
 ) -> tuple[str, tuple[Instruction, ...]]:
-    """The machine of an object file, and its instructions beyond the level by their offset in the archive."""
+    """The machine of an object file, and its instructions beyond the level with their offsets in the archive."""
     stream = io.BytesIO(content)
     try:
         elf = ELFFile(stream)

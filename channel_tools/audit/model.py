@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an audit says: findings by rule, and those that a recipe declares and gives its reason for.
+"""The values of the audit: findings by rule, those that a recipe declares with a reason, and the facts about packages.
 
-What reading a package gives and the rules judge: plain values, nothing about them decided.
+Facts are what is read from a package, before any rule is applied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from channel_tools.conda.archive import PackageInfo
 Kind = Literal["package", "channel", "prefix"]
 SYSROOT = "/sysroot/"
-"""In the path of what is linked against and never loaded: the headers and libraries of a compiler's sysroot."""
+"""A part of the path of files that are linked against but never loaded: those of a compiler's sysroot."""
 FileKind = Literal["file", "link", "special"]
 PlaceholderMode = Literal["text", "binary"]
 
 
 class Rule(StrEnum):
-    """What every package keeps to; docs/reference/audit.md has the case behind each."""
+    """The rules for packages; docs/reference/audit.md gives the case behind each."""
 
     PACKAGE = "package"
     """The file is a complete conda package; an installed one has its files."""
@@ -35,31 +35,31 @@ class Rule(StrEnum):
     BUILD_PATH = "build-path"
     """No file names a folder of the machine that built it."""
     PLACEHOLDER = "placeholder"
-    """Every build prefix in a file is one that installation replaces, in the right way."""
+    """Installation replaces every build prefix in a file, in the right mode."""
     SELF_LOCATING = "self-locating"
-    """.pc, CMake and -config files find the prefix from where they lie."""
+    """.pc, CMake and -config files find the prefix relative to their own location."""
     INTERPRETER = "interpreter"
-    """Programs name an interpreter of the prefix, /bin/sh, /bin/bash or /usr/bin/env, in a line that kernels take."""
+    """Programs name an interpreter of the prefix, /bin/sh, /bin/bash or /usr/bin/env, in a line that kernels accept."""
     LINK = "link"
     """Links are relative, stay inside the prefix and lead to something."""
     MODE = "mode"
-    """No setuid, setgid or sticky bit, nothing that everyone may write, no device or pipe."""
+    """No setuid, setgid or sticky bit, no world-writable files, no device or pipe."""
     GLIBC = "glibc"
-    """The package requires the glibc that its files want."""
+    """The package requires the glibc that its files need."""
     LIBSTDCXX = "libstdcxx"
-    """The package requires the libstdcxx and libgcc that its files want."""
+    """The package requires the libstdcxx and libgcc that its files need."""
     INSTRUCTIONS = "instructions"
-    """No instruction beyond the processor that the package requires, but behind a declared choice at run time."""
+    """No instruction that the required processor may lack, except in code with a declared check at run time."""
     METADATA = "metadata"
     """info/ names no folder of the machine that built the package, nor an address on it."""
     EXCEPTION = "exception"
-    """What the recipe declares under extra.audit is well-formed, narrow and reasoned."""
+    """What the recipe declares under extra.audit is well-formed and narrow, and has a reason."""
     DEPENDS = "depends"
-    """Of a foundation: each requirement is met by a package of the channel."""
+    """Foundations only: a package of the channel satisfies each requirement."""
     OWNER = "owner"
-    """Of a foundation: no path belongs to two packages."""
+    """Foundations only: no path belongs to two packages."""
     LEFTOVER = "leftover"
-    """Of a foundation: no .pc file, CMake file, script or shebang names the machine it was made on, nor /usr."""
+    """Foundations only: no .pc file, CMake file, script or shebang names the machine it was made on, nor /usr."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -69,12 +69,12 @@ class Finding:
     package: str
     """The package's file name; empty for a file of a prefix that no package owns."""
     file: str
-    """The path inside the prefix (or info/...), empty when the package as a whole is meant."""
+    """The path inside the prefix (or info/...), empty if the finding is about the whole package."""
     rule: Rule
     where: str = ""
     """``line 3`` of a text, ``offset 0x1f40`` of a binary file, else empty."""
     subject: str = ""
-    """The library or rpath that it is about, where it is about one."""
+    """The library or rpath that the finding is about, if any."""
     found: str
     expected: str
     fix: str
@@ -94,7 +94,7 @@ class Requirement:
     fix: str
 
     def violation(self, package: str, file: str, found: str, *, where: str = "", subject: str = "") -> Finding:
-        """The finding of a file that breaks it."""
+        """The finding for a file that breaks the rule."""
         return Finding(
             package=package,
             file=file,
@@ -127,12 +127,12 @@ class PackageAudit:
     findings: tuple[Finding, ...]
     excused: tuple[Excused, ...] = ()
     info: PackageInfo | None = None
-    """What the channel needs of the package, when it was read to enter one."""
+    """What a channel needs to know about the package, if it was read to be added to one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditReport:
-    """The audit of everything that was asked for."""
+    """The audit of a package, a channel, an environment or a foundation."""
 
     kind: Kind
     target: str
@@ -159,7 +159,7 @@ class Place:
 
     @property
     def where(self) -> str:
-        """For people: the line, else the offset."""
+        """The position to show to people: the line, else the offset."""
         return f"offset {self.offset:#x}" if self.line is None else f"line {self.line}"
 
 
@@ -173,17 +173,17 @@ class Placeholder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruction:
-    """The first machine instruction of a feature that the required processor need not have."""
+    """The first machine instruction of a feature that the required processor may lack."""
 
     feature: str
     offset: int
     function: str
-    """The function's symbol, empty where symbols are stripped."""
+    """The function's symbol, empty if symbols are stripped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElfFacts:
-    """What an ELF file asks of the loader and the processor."""
+    """What an ELF file requires of the loader and the processor."""
 
     machine: str
     needed: tuple[str, ...]
@@ -200,12 +200,12 @@ class ElfFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveFacts:
-    """What the object files of a static archive ask of the processor."""
+    """What the object files of a static archive require of the processor."""
 
     members: tuple[tuple[str, tuple[Instruction, ...]], ...] = ()
-    """Those with instructions beyond the required processor."""
+    """The members with instructions that the required processor may lack."""
     machines: Mapping[str, str] = field(default_factory=dict)
-    """Each machine that a member is made for, and the first such member."""
+    """Each machine that members are made for, and the first member made for it."""
     damage: str = ""
 
 
@@ -218,7 +218,7 @@ class FileFacts:
     mode: int
     size_bytes: int = 0
     target: str = ""
-    """Where a link leads, as it is written."""
+    """The target of a link, as written in it."""
     is_text: bool = False
     placeholder: Placeholder | None = None
     shebang: str = ""
@@ -227,16 +227,16 @@ class FileFacts:
     strays: tuple[Place, ...] = ()
     """Build prefixes that installation does not replace."""
     host_paths: tuple[Place, ...] = ()
-    """Absolute paths, the placeholder's too, in a file that ought to locate itself."""
+    """Absolute paths, including the placeholder's, in a file that should find the prefix relative to itself."""
     leftovers: tuple[Place, ...] = ()
-    """Paths of a host in a file that steers builds or programs; only where the reader looks for them."""
+    """Host paths in a file that controls builds or programs; only if the reader was asked to look for them."""
     elf: ElfFacts | None = None
     archive: ArchiveFacts | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredException:
-    """``extra.audit.allow`` or ``runtime_dispatch`` of a recipe: these files may break this rule, for this reason."""
+    """``extra.audit.allow`` or ``runtime_dispatch`` of a recipe: files that may break a rule, and the reason."""
 
     rule: str
     files: tuple[str, ...]
@@ -245,11 +245,11 @@ class DeclaredException:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """What a recipe declares about its package; ``faults`` are what of it could not be understood."""
+    """What a recipe declares about its package; ``faults`` describes declarations that are not valid."""
 
     exceptions: tuple[DeclaredException, ...] = ()
     missing_dso: tuple[str, ...] = ()
-    """``build.dynamic_linking.missing_dso_allowlist``: sonames or globs of what the site brings."""
+    """``build.dynamic_linking.missing_dso_allowlist``: sonames or globs of the libraries that the site provides."""
     rpaths: tuple[str, ...] = ()
     """``build.dynamic_linking.rpath_allowlist``."""
     faults: tuple[str, ...] = ()
@@ -257,9 +257,9 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageFacts:
-    """Everything the rules want to know about one package.
+    """Everything the rules need to know about one package.
 
-    ``index`` is its index.json. ``damage`` says why it could not be read to the end.
+    ``index`` is its index.json. ``damage`` says why the package could not be read to its end.
     """
 
     file_name: str
@@ -270,7 +270,7 @@ class PackageFacts:
     entry_points: tuple[str, ...] = ()
     declared: Declared = field(default_factory=Declared)
     info_paths: Sequence[tuple[str, Place]] = ()
-    """Files of info/ and what of the build machine they name."""
+    """Files of info/ and the paths or addresses of the build machine that they name."""
     damage: Sequence[str] = ()
 
     @property
@@ -286,13 +286,13 @@ class PackageFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dependencies:
-    """What a package finds once it is installed: the files and links of its dependencies, and its own."""
+    """What a package can use once it is installed: the files and links of its dependencies, and its own."""
 
     files: frozenset[str]
     links: Mapping[str, str]
     depends: tuple[str, ...] = ()
     """The requirements of everything in the closure."""
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name to the versions of what is in the closure."""
+    """The versions of each package in the closure, by name."""
     unresolved: tuple[str, ...] = ()
-    """Requirements that no known package meets."""
+    """Requirements that no known package satisfies."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the rules ask about one ``.conda`` package: its metadata, then its files once, as a stream.
+"""Reads the facts about one ``.conda`` package that the rules need: its metadata, then its files in one pass.
 
-A PackageReader is a visitor, so that whoever reads a package anyway (the gate of a channel) has the facts of the audit
-from the same pass.
+A PackageReader is a visitor, so code that reads a package anyway (a channel's gate) gets the facts in the same pass.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 RENDERED_RECIPE = "recipe/rendered_recipe.yaml"
 PATHS = "paths.json"
 _STRUCTURED_BYTES = 4 << 20
-"""Larger files of info/ are searched as texts alone: no engine writes JSON or YAML of this size, but for paths.json."""
+"""Larger files of info/ are not parsed, only searched: no engine writes JSON or YAML this large, except paths.json."""
 _PREFIX_LISTS = frozenset({PATHS, "has_prefix"})
-"""They name the build prefix by the package format's own rules."""
+"""Files that name the build prefix because the package format requires it."""
 
 
 class PackageReader:
-    """Collects what the rules ask about the package ``path`` (``.../subdir/name.conda``) while it is read."""
+    """Collects the facts about the package ``path`` (``.../subdir/name.conda``) while it is read."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
         self._path = path
@@ -48,7 +47,7 @@ class PackageReader:
         self._files: dict[str, FileFacts] = {}
 
     def visit_info(self, files: Mapping[str, bytes]) -> None:
-        """The metadata: it says what the payload's files may hold."""
+        """Take the metadata, which says what the payload's files may contain."""
         index = info_object(files, "index.json", self._path)
         name = str(index.get("name"))
         self._facts = dataclasses.replace(self._facts, index=index, name=name, subdir=str(index.get("subdir")))
@@ -60,13 +59,13 @@ class PackageReader:
             entry_points=self._entry_points(files),
         )
         if PATHS not in files:
-            raise damaged_package(self._path, f"info/{PATHS} is missing in it")
+            raise damaged_package(self._path, f"it has no info/{PATHS}")
         self._placeholders = dict(_placeholders(read_path_rows(files[PATHS], self._path).values()))
         found = tuple(_info_paths(files, self._reader, self._placeholders))
         self._facts = dataclasses.replace(self._facts, info_paths=found)
 
     def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
-        """A file or link of the payload."""
+        """Read a file or link of the payload."""
         name, mode = member.name, member.mode
         if member.issym():
             facts = FileFacts(path=name, kind="link", mode=mode, target=member.linkname)
@@ -80,7 +79,7 @@ class PackageReader:
         self._files[name] = facts
 
     def facts(self, damage: IntegrityError | None = None) -> PackageFacts:
-        """What was found; ``damage`` is what ended the reading."""
+        """The facts that were found; ``damage`` is the error that ended the reading, if any."""
         words = () if damage is None else (damage.message.removeprefix(f"{self._path}: "),)
         return dataclasses.replace(self._facts, files=self._files, damage=words)
 
@@ -89,7 +88,7 @@ class PackageReader:
         noarch = self._object(files, "link.json").get("noarch") or {}
         lines = (noarch.get("entry_points") or []) if isinstance(noarch, dict) else None
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise damaged_package(self._path, "info/link.json has no list of texts as noarch's entry_points")
+            raise damaged_package(self._path, "noarch.entry_points in info/link.json is not a list of strings")
         return tuple(lines)
 
     def _object(self, files: Mapping[str, bytes], name: str) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _placeholders(rows: Iterable[PathRow]) -> Iterator[tuple[str, Placeholder]]:
 def _info_paths(
     files: Mapping[str, bytes], reader: Reader, placeholders: Mapping[str, Placeholder]
 ) -> Iterator[tuple[str, Place]]:
-    """What of the build machine the files of info/ name; the texts of placeholders may stand in the prefix lists."""
+    """The paths of the build machine that files of info/ name; the prefix lists may contain placeholders."""
     own = tuple({placeholder.text for placeholder in placeholders.values()})
     for name, content in files.items():
         allowed = (*reader.own_paths, *own) if name in _PREFIX_LISTS else reader.own_paths
@@ -121,7 +120,8 @@ def _info_paths(
 
 
 def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
-    """Values that are addresses of this machine, in what the engine wrote; texts that only mention one do not count."""
+    """Values that are addresses of this machine, in files that the engine wrote; longer strings that merely contain
+    one do not count."""
     if len(content) > _STRUCTURED_BYTES:
         return
     try:
@@ -136,12 +136,12 @@ def _local_addresses(name: str, content: bytes) -> Iterator[Place]:
     local = sorted({text for text in _texts(value) if text.startswith("file:")})
     if local:
         offset = max(content.find(local[0].encode()), 0)
-        others = f" and {len(local) - 1} more addresses of this kind" if len(local) > 1 else ""
+        others = f" and {len(local) - 1} more such addresses" if len(local) > 1 else ""
         yield Place(text=local[0] + others, offset=offset, line=content.count(b"\n", 0, offset) + 1)
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a value; one by one, since JSON of others may be nested deep."""
+    """All strings in a value; without recursion, since JSON from elsewhere may be nested deeply."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The policy: all rules over one package, what its recipe declares set apart. Pure but for its table of declarations.
+"""The policy: applies all rules to one package and separates what its recipe declares. Reads only its own table.
 
-A recipe declares what the audit cannot know, and the engine writes it into info/:
+A recipe declares what the audit cannot know, and the build engine copies it to info/:
 
     extra:
       audit:
@@ -10,7 +10,7 @@ A recipe declares what the audit cannot know, and the engine writes it into info
         runtime_dispatch:
           - {files: [lib/libfast.so*], reason: kernels are chosen by cpuid, see src/values.cpp}
 
-There is no way to leave a whole package or a rule out: patterns that match every file are faults.
+A whole package or rule cannot be exempted: patterns that match every file are faults.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ INSTALLED_RULES: tuple[RuleFunction, ...] = (
     files.link_rule,
     files.mode_rule,
 )
-"""What can be asked of a package that is installed: its prefixes are replaced, its modes are the client's."""
+"""The rules that apply to an installed package: its prefixes have been replaced and its modes are the client's."""
 FOUNDATION_RULES: tuple[RuleFunction, ...] = (
     files.package_rule,
     loader.elf_rule,
@@ -73,7 +73,7 @@ FOUNDATION_RULES: tuple[RuleFunction, ...] = (
     foundation.closure_glibc_rule,
     foundation.leftover_rule,
 )
-"""What ``foundation verify`` asks of each package; it has further rules about all of them together."""
+"""The rules that ``foundation verify`` applies to each package; it has more for all of them together."""
 _FOUNDATION_ONLY = frozenset({Rule.DEPENDS, Rule.OWNER, Rule.LEFTOVER})
 FOUNDATION_TABLE = Path(__file__).with_name("data") / "foundation.yaml"
 _KEYS = frozenset({"allow", "runtime_dispatch"})
@@ -84,13 +84,13 @@ _PROBES = ("lib/libanything.so.1", "bin/program", "share/anything/text.txt")
 def judge(
     package: PackageFacts, dependencies: Dependencies, rules: Sequence[RuleFunction] = PACKAGE_RULES
 ) -> tuple[tuple[Finding, ...], tuple[Excused, ...]]:
-    """What is wrong with a package, and what its recipe declares to be so on purpose; both sorted."""
+    """The findings about a package, and those that its recipe declares to be intended; both sorted."""
     found = sorted({finding for rule in rules for finding in rule(package, dependencies)})
     return split_declared(found, package.declared)
 
 
 def split_declared(found: Iterable[Finding], declared: Declared) -> tuple[tuple[Finding, ...], tuple[Excused, ...]]:
-    """Set apart the findings that an exception covers."""
+    """Separate the findings that an exception covers from the others."""
     findings, excused = [], []
     for finding in found:
         reason = _reason(finding, declared)
@@ -112,7 +112,7 @@ def _reason(finding: Finding, declared: Declared) -> str | None:
 
 
 def _is_meant(file: str, glob: str) -> bool:
-    """Whether a pattern means a file; one that means an archive means its members, ``lib/libx.a(member.o)``."""
+    """Whether a pattern matches a file; one that matches an archive also matches its members, ``lib/libx.a(m.o)``."""
     archive = file.rpartition("(")[0] if file.endswith(")") else file
     return fnmatch.fnmatchcase(file, glob) or fnmatch.fnmatchcase(archive, glob)
 
@@ -126,7 +126,7 @@ _ALLOWLISTS: Mapping[Rule, tuple[str, Callable[[Declared], Sequence[str]]]] = {
 def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None, *, name: str | None = None) -> Declared:
     """The declarations of about.json's ``extra.audit`` and of the rendered recipe's ``build.dynamic_linking``.
 
-    A package of the registry foundation has no recipe: what is known of ``name`` stands in this program's own table.
+    Packages of the registry foundation have no recipe: the declarations for ``name`` are in this program's own table.
     """
     faults: list[str] = []
     exceptions: list[DeclaredException] = []
@@ -152,13 +152,13 @@ def declared_by(about: Mapping[str, Any], rendered_recipe: bytes | None, *, name
 
 @functools.cache
 def foundation_table() -> Mapping[str, Any]:
-    """What is declared for packages of the registry foundation, by name."""
+    """The declarations for packages of the registry foundation, by name."""
     table = load_plain_yaml(FOUNDATION_TABLE.read_bytes())
     return table if isinstance(table, dict) else {}
 
 
 def _is_of_foundation(extra: object) -> bool:
-    """Packages of the foundation name the wheels and Debian packages that they were made from."""
+    """Whether ``extra`` names wheels or Debian packages as sources, as packages of the foundation do."""
     ours = extra.get("channel_tools") if isinstance(extra, dict) else None
     return isinstance(ours, dict) and "taken" in ours
 
@@ -169,7 +169,7 @@ def _rows(audit: Mapping[str, Any], key: str, faults: list[str]) -> Iterator[dic
         if isinstance(row, dict):
             yield row
         else:
-            faults.append(f"extra.audit.{key} holds {row!r}; expected a mapping with files and reason")
+            faults.append(f"extra.audit.{key} contains {row!r}; expected a mapping with files and reason")
 
 
 def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -> Iterator[DeclaredException]:
@@ -177,7 +177,7 @@ def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -
     files, reason = _globs(row.get("files")), row.get("reason")
     known = {one.value for one in Rule} - {one.value for one in _NOT_EXCUSABLE | _FOUNDATION_ONLY}
     if row.keys() - {"rule", "files", "reason"}:
-        faults.append(f"{where} has more keys than rule, files and reason")
+        faults.append(f"{where} has keys other than rule, files and reason")
     elif rule not in known:
         faults.append(f"{where} names the rule {rule}; expected one of {', '.join(sorted(known))}")
     elif not isinstance(reason, str) or not reason.strip():
@@ -185,7 +185,7 @@ def _exception(row: Mapping[str, Any], rule: str, key: str, faults: list[str]) -
     elif not files:
         faults.append(f"{where} names no files")
     elif wide := [glob for glob in files if all(fnmatch.fnmatchcase(probe, glob) for probe in _PROBES)]:
-        faults.append(f"{where} means every file by {wide[0]}")
+        faults.append(f"{where} matches every file by {wide[0]}")
     else:
         yield DeclaredException(rule=rule, files=files, reason=" ".join(reason.split()))
 
@@ -204,7 +204,7 @@ def _dynamic_linking(rendered_recipe: bytes | None, faults: list[str]) -> Mappin
 def _narrow(linking: Mapping[str, Any], key: str, faults: list[str]) -> tuple[str, ...]:
     globs = _globs(linking.get(key))
     wide = [glob for glob in globs if not glob.strip("*?/")]
-    faults += [f"build.dynamic_linking.{key} means everything by {glob}" for glob in wide]
+    faults += [f"build.dynamic_linking.{key} matches everything by {glob}" for glob in wide]
     return tuple(glob for glob in globs if glob not in wide)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Auditing an installed environment: its packages as they lie on disk, with the prefixes that clients wrote into them.
+"""Audits an installed environment: the files of its packages on disk, with the prefixes that clients wrote into them.
 
-Whatever is installed counts as a dependency: it may be linked to. conda-meta names the channels and the
-cache that packages came from, by conda's own rules, and is not read for build paths.
+Every installed package counts as a dependency and may be linked to. conda-meta is not searched for build paths: by
+conda's rules, it names the channels and the cache that packages came from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from channel_tools.system.progress import Progress
 
 META = "conda-meta"
-_REST = "(files of no package)"
+_REST = "(files that belong to no package)"
 _PLATFORM_FREE = "noarch"
 
 
@@ -41,7 +41,7 @@ def is_prefix(folder: Path) -> bool:
 
 
 def audit_prefix(prefix: Path, reader: Reader, *, jobs: int, progress: Progress) -> AuditReport:
-    """Read and judge everything in an environment, package by package. Raises IntegrityError for damaged records."""
+    """Audit everything in an environment, package by package. Raises IntegrityError for damaged records."""
     prefix = prefix.absolute()
     spellings = {str(prefix), str(prefix.resolve())}
     reader = dataclasses.replace(reader, own_paths=tuple(sorted(spellings)), reads_code=False)
@@ -72,7 +72,7 @@ def _record(file: Path) -> dict[str, Any]:
 
 
 def _rest_of(prefix: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A record of the files that no package has: what users and post-link scripts put there."""
+    """A record of the files that belong to no package, for example those of users and post-link scripts."""
     owned = {str(path) for record in records for path in record.get("files") or ()}
     rest = []
     for folder, folders, names in os.walk(prefix):
@@ -92,7 +92,7 @@ def _read_record(text: str, *, prefix: Path, reader: Reader) -> tuple[PackageFac
     for name in sorted(str(path) for path in record.get("files") or ()):
         facts = _read_file(prefix, name, reader)
         if facts is None:
-            missing.append(f"{name} is not there")
+            missing.append(f"{name} is missing")
         else:
             files[name] = facts
     package = PackageFacts(
@@ -122,7 +122,7 @@ def _read_file(prefix: Path, name: str, reader: Reader) -> FileFacts | None:
 
 
 def _declared(record: Mapping[str, Any]) -> Declared:
-    """What the recipe declares, as long as the client's cache still has the package unpacked."""
+    """What the recipe declares, if the client's cache still has the unpacked package."""
     info = Path(str(record.get("extracted_package_dir") or ""), "info")
     try:
         about = decode_json((info / "about.json").read_bytes())

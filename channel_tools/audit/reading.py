@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading one file of a package or a prefix: everything the rules want to know, nothing judged.
+"""Reads from one file of a package or a prefix everything that the rules need to know, without applying them.
 
-Files are held in memory while they are read, large ones in a temporary file. Of texts, only those that steer builds and
-programs (.pc, CMake packages, programs, activation scripts) are searched for paths of the host. Text that only mentions
-a path, like documentation or a module that probes hosts for a living, is not.
+Files are kept in memory while they are read, large ones in a temporary file. Only text files that control builds and
+programs (.pc, CMake packages, programs, activation scripts) are searched for host paths. Text that merely mentions
+paths, like documentation or a module whose purpose is to probe hosts, is not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEXT_BYTES = 4 << 20
 _COUNT_BYTES = 1 << 20
 _SHOWN_BYTES = 160
 _BUILD_FOLDERS = (b"/bld/rattler-build_", b"/conda-bld/", b"/_build_env/", b"/feedstock_root/")
-"""What the build engines call their folders, wherever they lie."""
+"""The names that build engines give to their folders."""
 _PREFIX_MARK = b"_placehold_placehold"
 _DELIMITERS = frozenset(b"\"'<>;,|()[]{}` =")
 _NT_GNU_PROPERTY = "NT_GNU_PROPERTY_TYPE_0"
@@ -46,7 +46,7 @@ _PRINTABLE = range(0x21, 0x7F)
 _MARKED = (".pc", ".cmake")
 _STEERING = ("etc/conda/",)
 _PROGRAMS = ("bin/", "sbin/", "libexec/")
-# CMake's own modules and Find modules search a host for what a site brings; that is what they are for
+# CMake's own modules and Find modules search a host for what a site provides; that is their purpose
 _PROBES = (
     "*/share/cmake*/Modules/*",
     "share/cmake*/Modules/*",
@@ -58,18 +58,18 @@ _SHEBANG = re.compile(r"#!\s*(\S+)")
 SHELLS = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env"})
 _PREFIX_SHEBANG = re.compile(r"/opt/anaconda1anaconda2anaconda3\S*/bin/[\w.+-]+$")
 _HOST_PATH = re.compile(r"(?:(?<=-[IL])|(?<![\w.}$/%]))/(?:usr|build|home|root|tmp|var/tmp|opt)/[^\s\"'();:,<>\\]*")
-# what prefix-map options write in place of build folders, and the ways of programs that people pass
+# what prefix-map options write in place of build folders, and paths of programs that people pass
 _HARMLESS = re.compile(r"/usr/local/src/conda|/usr/bin/env$|/opt/anaconda1anaconda2")
 _COMMENT = re.compile(r"^\s*(?:#|//|URL:|Description:)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reader:
-    """What to look for: folders of the build machine, prefixes that may be named, instructions beyond a level.
+    """Reads files, with what to look for: folders of the build machine, prefixes that may be named, instructions.
 
-    ``own_paths`` may be mentioned although they lie below a build path. Large programs are decoded by ``processes``.
-    ``reads_leftovers`` looks for what a foundation must not have kept of its sources: host paths in files that steer
-    builds or programs, and build paths inside of longer names too.
+    ``own_paths`` may be named although they are below a build path. Large programs are decoded by ``processes``.
+    ``reads_leftovers``: look for what a foundation must not keep from its sources: host paths in files that control
+    builds or programs, and build paths inside longer names too.
     """
 
     build_paths: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ def _damaged(err: Exception) -> ElfFacts:
 
 @contextlib.contextmanager
 def _seekable(stream: IO[bytes], size_bytes: int) -> Iterator[tuple[BinaryIO, Path | None]]:
-    """A seekable copy of a stream, and where it lies when it is on disk."""
+    """A seekable copy of a stream, and its path if it is on disk."""
     if isinstance(stream, io.BufferedReader) and stream.seekable() and isinstance(stream.name, str | Path):
         yield stream, Path(stream.name)
     elif size_bytes <= _MEMORY_BYTES:
@@ -189,14 +189,14 @@ def _shebang(name: str, head: bytes, *, executable: bool) -> str:
 def _places(
     content: BinaryIO, needles: Sequence[bytes], allowed: Sequence[bytes], *, is_text: bool, whole: bool
 ) -> Iterator[Place]:
-    """The first place of each needle, with the text around it."""
+    """The first occurrence of each needle, with the text around it."""
     content.seek(0)
     for match in list((find_paths if whole else find_texts)(content, needles, allowed=allowed)):
         yield place_at(content, match.offset, len(match.text), is_text=is_text)
 
 
 def place_at(content: BinaryIO, offset: int, length: int, *, is_text: bool) -> Place:
-    """The place of something found at an offset: the path or word around it, and the line in a text."""
+    """Describe an occurrence at an offset: the path or word around it, and the line in a text file."""
     before = min(offset, _SHOWN_BYTES)
     content.seek(offset - before)
     around = content.read(before + length + _SHOWN_BYTES)
@@ -240,14 +240,14 @@ def _host_places(name: str, content: BinaryIO, replaced: Sequence[bytes]) -> Ite
 
 
 def _without(lines: Sequence[str], replaced: Sequence[bytes]) -> list[str]:
-    """The lines with a name in place of what installation replaces, which may itself look like a path of a host."""
+    """The lines with the strings that installation replaces taken out, since these may look like host paths."""
     for text in replaced:
         lines = [line.replace(text.decode(), "${PREFIX}") for line in lines]
     return list(lines)
 
 
 def _isa_needed(elf: ELFFile) -> str:
-    """The highest x86-64 level that a file's property note asks the loader for."""
+    """The highest x86-64 level that a file's property note requires."""
     section = elf.get_section_by_name(".note.gnu.property")
     if not isinstance(section, NoteSection) or elf["e_machine"] != "EM_X86_64":
         return ""
@@ -262,7 +262,7 @@ def _isa_needed(elf: ELFFile) -> str:
 
 
 def steers(name: str, head: bytes, *, executable: bool) -> bool:
-    """Whether a file of a package steers builds or programs, so that its text is searched."""
+    """Whether a file of a package controls builds or programs, so that its text is searched."""
     is_script = head.startswith(b"#!") and is_program(name, executable=executable)
     if not (is_script or name.endswith(_MARKED) or name.startswith(_STEERING)):
         return False
@@ -270,7 +270,7 @@ def steers(name: str, head: bytes, *, executable: bool) -> bool:
 
 
 def leftover_paths(name: str, text: str) -> Iterator[tuple[int, str]]:
-    """Line numbers and host paths that a judged text names; comments do not count, the shebang does."""
+    """Line numbers and host paths in the text of a file that ``steers``; comments are ignored, the shebang is not."""
     lines = text.splitlines()
     if lines and (shebang := _SHEBANG.match(lines[0])) and not _is_good_interpreter(shebang[1]):
         yield 1, f"the interpreter {shebang[1]}"
@@ -280,7 +280,7 @@ def leftover_paths(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def host_paths(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Line numbers and absolute paths of a host that lines name outside of comments."""
+    """Line numbers and absolute host paths in lines, outside comments."""
     for number, line in enumerate(lines, start=1):
         if _COMMENT.match(line):
             continue
@@ -290,14 +290,14 @@ def host_paths(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def locates_itself(name: str) -> bool:
-    """Whether a file is one that others find libraries by: .pc, CMake packages, -config programs."""
+    """Whether a file helps others find libraries (.pc, CMake packages, -config programs)."""
     if name.endswith(_MARKED):
         return not any(fnmatch.fnmatch(name, probe) for probe in _PROBES)
     return name.startswith(_PROGRAMS) and name.endswith("-config")
 
 
 def is_program(name: str, *, executable: bool) -> bool:
-    """Whether a file that begins with ``#!`` is run by its name."""
+    """Whether a file that starts with ``#!`` is run by its name."""
     return executable or name.startswith(_PROGRAMS)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Audits of package files and of all packages of a channel: reading in parallel, then the policy.
+"""Audits package files and all packages of a channel: reads them in parallel, then applies the policy.
 
-The gate stands between a build and the channel: a package is cleaned, read once for the audit and for the channel, and
-kept out for what is wrong with it.
+The gate is between a build and the channel: it cleans a package, reads it once for both the audit and the channel, and
+keeps it out if there are findings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
-    """What reading a package file gave; ``info`` only where it was read to enter a channel and may."""
+    """What was read from a package file; ``info`` only if it was read to be added to a channel and may be."""
 
     facts: PackageFacts
     seconds: float
@@ -49,9 +49,9 @@ class _Reading:
 
 
 def audit_package(path: Path, known: Known, reader: Reader, *, to_enter: bool = False) -> PackageAudit:
-    """Read and judge one package file, with what ``known`` has of its run dependencies.
+    """Audit one package file, with its run dependencies as far as ``known`` has them.
 
-    With ``to_enter`` it is read as a channel reads it before it enters, and the audit has its ``info`` too.
+    With ``to_enter``, it is read as a channel reads a package that is to be added, and the audit has its ``info``.
     """
     return _audited(_read(path, reader=reader, to_enter=to_enter), known)
 
@@ -65,10 +65,10 @@ def audit_packages(
     progress: Progress,
     to_enter: bool = False,
 ) -> list[PackageAudit]:
-    """Read all packages and judge each among the others and ``neighbours``; by subdir and name.
+    """Audit all packages, each with the others and ``neighbours`` as possible dependencies; by subdir and name.
 
-    ``jobs`` processes read them; None: this one does, one package after the other. With ``to_enter`` the audits have
-    what a channel needs of the packages.
+    ``jobs`` processes read them; if None, this process reads one package after the other. With ``to_enter``, the
+    audits have what a channel needs to know about the packages.
     """
     read = functools.partial(_read, reader=dataclasses.replace(reader, processes=1), to_enter=to_enter)
     found = (
@@ -89,9 +89,9 @@ def read_in_parallel(
     title: str = "Auditing",
     error: type[ChannelToolsError] = ChannelToolsError,
 ) -> Iterator[Result]:
-    """What ``read`` returns for each package file, as they are done; the largest first, so that none is left alone.
+    """What ``read`` returns for each package file, in the order of completion.
 
-    Raises ``error`` when a process was killed.
+    The largest are read first, so that none is left to run alone at the end. Raises ``error`` if a process was killed.
     """
     sizes = {path: path.stat().st_size for path in packages}
     largest_first = sorted(packages, key=lambda path: (-sizes[path], path))
@@ -104,7 +104,7 @@ def read_in_parallel(
 def audit_channel(
     folder: Path, reader: Reader, *, neighbours: Sequence[Neighbour] = (), jobs: int, progress: Progress
 ) -> AuditReport:
-    """The audit of every package file in the channel folder. Raises UsageError when it has none."""
+    """The audit of every package file in the channel folder. Raises UsageError if it has none."""
     packages = channel_packages(folder)
     if not packages:
         hint = "name a .conda file, a channel's folder or an environment"
@@ -114,7 +114,7 @@ def audit_channel(
 
 
 def channel_packages(folder: Path) -> list[Path]:
-    """The package files that new solves of a channel see, by its repodata; all that lie there where it has none."""
+    """The package files that new solves of a channel see, by its repodata; all files if it has no repodata."""
     found: list[Path] = []
     for subdir in sorted(path for path in folder.glob("*") if path.is_dir()):
         listed = _listed(subdir / "repodata.json")
@@ -132,7 +132,7 @@ def _listed(repodata: Path) -> frozenset[str] | None:
 
 
 def distinctive_paths(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Folders of this machine as files would name them; those that files may well mention (``/opt/x``) left out."""
+    """Folders of this machine as files would name them, without those that files may legitimately name (``/opt/x``)."""
     spellings = {str(path) for folder in folders for path in (folder.absolute(), folder.resolve())}
     found = sorted(path for path in spellings if _is_distinctive(Path(path)))
     return tuple(path for path in found if not any(path.startswith(other + "/") for other in found))
@@ -164,7 +164,7 @@ def _audited(read: _Reading, known: Known) -> PackageAudit:
 def audit_facts(
     facts: PackageFacts, dependencies: Dependencies, rules: Sequence[RuleFunction], seconds: float
 ) -> PackageAudit:
-    """The audit of a package from its facts; ``seconds`` is what reading it took."""
+    """The audit of a package from its facts; ``seconds`` is the time that reading took."""
     findings, excused = judge(facts, dependencies, rules)
     return PackageAudit(
         package=facts.file_name,
@@ -179,9 +179,9 @@ def audit_facts(
 
 @dataclass(kw_only=True, slots=True)
 class Gate:
-    """Lets packages into ``channel``, where their run dependencies are; they must not name ``build_paths``.
+    """Admits packages to ``channel``, which has their run dependencies; they must not name ``build_paths``.
 
-    Packages of a foundation elsewhere are looked up in ``cache``, where the build's own environments came from.
+    Packages of a foundation elsewhere are looked up in ``cache``, which the build's own environments came from.
     """
 
     channel: Path
@@ -191,7 +191,7 @@ class Gate:
     _known: dict[Path, Neighbour] = field(default_factory=dict)
 
     def admit(self, package: Path) -> PackageAudit:
-        """Clean and audit a finished package; what its recipe declares is in the result, and what the channel needs.
+        """Clean and audit a finished package. The result has the declared findings and what the channel needs to know.
 
         Raises VerificationError with all findings, IntegrityError for a damaged package.
         """
@@ -211,7 +211,7 @@ class Gate:
 
 
 def describe_findings(findings: Sequence[Finding]) -> str:
-    """Findings as the lines of an error: where, what was found, what is expected, how to fix it."""
+    """Findings as the lines of an error message: where, what was found, what is expected, how to fix it."""
     lines = [
         f"    {_place(finding)}: {finding.rule}: {finding.found}\n"
         f"        expected {finding.expected}\n        {finding.fix}"
@@ -227,6 +227,6 @@ def _place(finding: Finding) -> str:
 
 
 def _findings_error(package: Path, audit: PackageAudit) -> VerificationError:
-    message = f"{package.name}: {len(audit.findings)} findings of the audit; it was not taken into the channel\n"
+    message = f"{package.name}: the audit has {len(audit.findings)} findings; it was not added to the channel\n"
     hint = f"correct the recipe as described and build again; to see all of them: channel_tools audit {package}"
     return VerificationError(message + describe_findings(audit.findings), hint=hint)

@@ -66,7 +66,7 @@ class CachedCompilers:
     def wrap(self) -> None:
         """Put the cache before every compiler.
 
-        Raises CommandError where the program is not on this machine or does not run, OSError for a folder that cannot
+        Raises CommandError if the program is not on this machine or does not run, OSError for a folder that cannot
         be written.
         """
         if not os.access(self._cache.program, os.X_OK):

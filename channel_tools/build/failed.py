@@ -51,7 +51,7 @@ class _EngineNote:
 def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
     """The build in one of the folders ``works`` whose package, or whose own folder, is called ``wanted``.
 
-    Raises UsageError where there is none or more than one. Call it only while no build runs there.
+    Raises UsageError if there is none or more than one. Call it only while no build runs there.
     """
     builds = [build for work in works for build in _kept_in(work)]
     kept = [build for build in builds if not (build.folder / FINISHED).is_file()]

@@ -20,7 +20,7 @@ _HOUR_S = 3600
 
 
 def time_left(unfinished: Sequence[BuildJob], running_s: Mapping[str, float]) -> float | None:
-    """Seconds that the longest chain of ``unfinished`` builds takes; None where that is not known of one of them.
+    """Seconds that the longest chain of ``unfinished`` builds takes; None if that is not known of one of them.
 
     ``running_s`` says by stem for how long a build has been running; one that takes longer than before may end now.
     """

@@ -75,7 +75,7 @@ _SLURM_OPTIONS = (
 def find_snakemake(environ: Mapping[str, str]) -> Path:
     """Snakemake beside this program's Python, else on the caller's PATH.
 
-    Raises CommandError where there is none, or no flock, by which its steps on this machine wait for each other.
+    Raises CommandError if there is none, or no flock, by which its steps on this machine wait for each other.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
     if (found := shutil.which(_PROGRAM, path=places)) is None:
@@ -113,7 +113,7 @@ def snakemake_command(
     """The command that runs the workflow; ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile.
 
     ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``,
-    CommandError where the commands of Slurm or PBS are not on the PATH of ``environ``.
+    CommandError if the commands of Slurm or PBS are not on the PATH of ``environ``.
     """
     command = [str(program), "--snakefile", str(folder / _SNAKEFILE), *_OWN_OPTIONS, "--keep-going"]
     command += ["--local-cores", "1", "--scheduler", "greedy", "--nocolor"]
@@ -166,7 +166,7 @@ def run_workflow(
 
     ``on`` is as in snakemake_command. ``on_state`` hears in words how far it is, whenever that changes, ``on_warning``
     of jobs that will not begin. Leaving it early cancels the jobs, and so does this process's end, however it comes.
-    Raises CommandError where Snakemake ends before it has begun anything.
+    Raises CommandError if Snakemake ends before it has begun anything.
     """
     places.logs.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(jobs, folder / BUILDS_FILE, places)

@@ -135,7 +135,7 @@ class StatusChecks:
         self._submitted.pop(id(job), None)
 
     def _report_ended(self) -> None:
-        """Report the success of jobs whose output is there; like the plugin, ask soon again where there are any."""
+        """Report the success of jobs whose output is there; like the plugin, ask soon again if there are any."""
         with self._executor.lock:
             jobs = list(self._executor.active_jobs)
         ended = {id(job): job for job in _with_output(jobs)}

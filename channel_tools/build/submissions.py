@@ -130,7 +130,7 @@ class Submissions:
         self._asks[output[1]] = ", ".join(f"{name}: {figure}" for name, figure in figures.items() if figure)
 
     def _stuck(self, waiting: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Jobs that the scheduler will not begin, each with its reason; none where it is not asked now or is away."""
+        """Jobs that the scheduler will not begin, each with its reason; none if it is not asked now or is away."""
         jobs = {job: stem for stem, job in self._jobs.items() if stem in waiting}
         now_s = self._clock()
         if not jobs.keys() <= self._asked_for:

@@ -191,7 +191,7 @@ def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str
 def left_where_denied(folder: Path, needed: Collection[str]) -> Iterator[None]:
     """Leave ``folder`` as it is where the system denies the block to clear it: another user's stays.
 
-    Raises UsageError where a build needs it, whose name is among ``needed``.
+    Raises UsageError if a build needs it, whose name is among ``needed``.
     """
     try:
         yield

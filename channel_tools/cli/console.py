@@ -81,7 +81,7 @@ def _output_named() -> Iterator[None]:
 
 
 def print_note(message: str) -> None:
-    """One line on stderr; where that cannot be written, on a full disk, the work goes on without it."""
+    """One line on stderr; if that cannot be written, on a full disk, the work goes on without it."""
     with _messages_lost():
         sys.stderr.write(message + "\n")
         sys.stderr.flush()
@@ -147,7 +147,7 @@ def read_arguments(arguments: Sequence[str]) -> list[str]:
             where = option if is_option else before if before.startswith("-") else "an argument"
             message = f"{where}: is empty"
             raise UsageError(message, hint="write a value; a variable of the shell that is not set gives none")
-        # as it stands where there is no such home folder
+        # as it stands if there is no such home folder
         read.append(f"{option}={os.path.expanduser(value)}" if is_option else text)  # noqa: PTH111
     return read
 

@@ -269,7 +269,7 @@ def settings_from(root: Path | None, output: Path | None) -> Settings:
 
 
 def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
-    """As settings_from, for commands that also work where there is no tree; None there, unless one was named."""
+    """As settings_from, for commands that also work if there is no tree; None there, unless one was named."""
     try:
         return settings_from(root, output)
     except UsageError:

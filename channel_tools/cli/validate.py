@@ -177,7 +177,7 @@ class _ClusterOptions(_ValidateOptions):
         return (self.nodes or _DEFAULT_NODES) * (self.ranks_per_node or _DEFAULT_RANKS)
 
     def hosts(self, settings: Settings) -> RankHosts | None:
-        """Those of the job that this runs in; None where one is enough."""
+        """Those of the job that this runs in; None if one is enough."""
         from channel_tools.workflow.validation_job import hosts_of_this_job
 
         nodes, each = self.nodes or _DEFAULT_NODES, self.ranks_per_node or _DEFAULT_RANKS

@@ -157,7 +157,7 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
 def visit_package(
     path: Path, visitor: PackageVisitor, *, on_problem: Callable[[PackageProblem], None] | None = None
 ) -> None:
-    """Show ``visitor`` the package as far as it can be read. Raises IntegrityError where it cannot.
+    """Show ``visitor`` the package as far as it can be read. Raises IntegrityError if it cannot.
 
     ``on_problem`` hears of members that are unsafe or are not what paths.json says, which has to state the size and the
     sha256 of each; without it nothing is compared, and the first unsafe member is raised after all were shown.

@@ -48,7 +48,7 @@ _WEB_SCHEMES = frozenset({"http", "https"})
 class Credential:
     """What to send to addresses below ``https://host/path``.
 
-    ``address`` is the one that was given, with ``/t/TOKEN`` in it; None where a password was given.
+    ``address`` is the one that was given, with ``/t/TOKEN`` in it; None if a password was given.
     """
 
     host: str

@@ -119,7 +119,7 @@ def _key(package: Described) -> str:
 
 
 def python_minor(versions: Iterable[str]) -> str:
-    """``3.11`` for the first of the versions of python that there are, ``3`` where there is none."""
+    """``3.11`` for the first of the versions of python that there are, ``3`` if there is none."""
     return next((".".join(version.split(".")[:2]) for version in versions), "3")
 
 

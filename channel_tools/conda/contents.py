@@ -273,7 +273,7 @@ def info_object(info: Mapping[str, bytes], name: str, path: Path) -> dict[str, A
 
 
 def optional_object(info: Mapping[str, bytes], name: str, path: Path) -> JsonObject | None:
-    """As ``info_object``, None where the package does not have the file."""
+    """As ``info_object``, None if the package does not have the file."""
     return info_object(info, name, path) if name in info else None
 
 

@@ -115,7 +115,7 @@ def hashed_name(file_name: str, sha256: str) -> str:
 
 
 def sidecar_sha256(package: Path) -> str | None:
-    """What the package's record says of its attestations, None where there are none."""
+    """What the package's record says of its attestations, None if there are none."""
     sidecar = sidecar_of(package)
     return sha256_of_file(sidecar) if sidecar.is_file() else None
 

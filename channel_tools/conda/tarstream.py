@@ -61,7 +61,7 @@ class _Member(tarfile.TarInfo):
     def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
         """The next member, for which this is called once more for each header that only describes the next one.
 
-        Raises ReadError where there are more of those than any member needs.
+        Raises ReadError if there are more of those than any member needs.
         """
         if hasattr(tarfile.TarInfo, "_fromtarfile"):
             return super().fromtarfile(archive)  # which calls that
@@ -76,7 +76,7 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        """Raises ReadError where tarfile would take a damaged header for the end of the archive."""
+        """Raises ReadError if tarfile would take a damaged header for the end of the archive."""
         if (plain := _plain_header(bytes(buf), cls)) is not None:
             return plain
         try:
@@ -108,7 +108,7 @@ class _Archive(tarfile.TarFile):
 def _counted(archive: tarfile.TarFile) -> Iterator[None]:
     """While a header is read, with those that it only describes.
 
-    Raises ReadError where there are too many of them, and where tarfile would take a damaged one for the archive's end.
+    Raises ReadError if there are too many of them, and where tarfile would take a damaged one for the archive's end.
     """
     counted = cast("_Archive", archive)
     if counted.headers >= _HEADERS:
@@ -273,7 +273,7 @@ class _Content:
         self._end = self._at + size
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises ReadError where the archive ends before, StreamError when another member was read."""
+        """The next bytes. Raises ReadError if the archive ends before, StreamError when another member was read."""
         if self._source.tell() != self._at:
             raise tarfile.StreamError("a member is read before the next one")
         left = self._end - self._at

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Network adapters and their drivers, GPUs, huge pages and the limit on locked memory, as Linux shows them in files.
+"""Network adapters and their drivers, GPUs, huge pages and the limit on locked memory, read from Linux's files.
 
-What is read: /sys/class/net, /sys/class/infiniband, /sys/class/cxi, /sys/bus/pci/devices (sysfs-rules.rst and
+These are /sys/class/net, /sys/class/infiniband, /sys/class/cxi, /sys/bus/pci/devices (sysfs-rules.rst and
 sysfs-class-infiniband of the kernel's documentation), /sys/kernel/mm/hugepages, /proc/self/limits.
 
-The kernel's network, as SwitchML over UDP and the ranks' meeting use it, is tried on sockets, which change nothing:
-they belong to the network namespace that the process is in, where /sys may show another one's.
+The kernel's network, which SwitchML over UDP and the ranks' rendezvous use, is tested with sockets. These are in the
+network namespace of this process; /sys may show another one's.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _ACTIVE = "4: ACTIVE"
 _KIB, _MIB = 1 << 10, 1 << 20
 _LOCKED_BYTES = 256 * _MIB
-"""What adapters register at least: buffers and rings of some ranks."""
+"""The least that adapters register: the buffers and rings of a few ranks."""
 _MOUNTED = "hugetlbfs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
-    """A kind of adapter on the PCI bus: its maker's and, where not all of the maker's are meant, devices' numbers."""
+    """A kind of adapter on the PCI bus: the vendor's ID and the device IDs; all devices of the vendor if empty."""
 
     name: str
     vendor: str
@@ -39,7 +39,7 @@ class Adapter:
     driver: str
 
 
-# the numbers: pci.ids; EFA's also in its driver (efa_main.c), Slingshot's in cxi-driver
+# sources of the IDs: pci.ids; EFA's also its driver (efa_main.c), Slingshot's cxi-driver
 _ADAPTERS = (
     Adapter(name="Mellanox ConnectX", vendor="0x15b3", devices=(), driver="mlx5_core"),
     Adapter(name="Slingshot", vendor="0x17db", devices=("0x0501", "0x0502"), driver="cxi_ss1"),
@@ -48,7 +48,7 @@ _ADAPTERS = (
 
 
 def read_line(path: Path) -> str:
-    """The first line of a file of /sys or /proc; "" where it is not there or may not be read."""
+    """The first line of a file of /sys or /proc; "" if it does not exist or may not be read."""
     try:
         return (path.read_text(encoding="utf-8", errors="replace").splitlines() or [""])[0].strip()
     except OSError:
@@ -56,7 +56,7 @@ def read_line(path: Path) -> str:
 
 
 def names_in(folder: Path) -> tuple[str, ...]:
-    """What a folder has, sorted; nothing where there is none."""
+    """The names in a folder, sorted; none if the folder does not exist."""
     try:
         return tuple(sorted(os.listdir(folder)))  # noqa: PTH208  (names only)
     except OSError:
@@ -70,7 +70,7 @@ def driver_of(device: Path) -> str:
 
 
 def find_adapters(root: Path) -> Iterator[Finding]:
-    """Every network interface but loopback, every adapter of a fabric, and those that no driver has taken."""
+    """Every network interface but loopback, every fabric adapter, and every adapter without a driver."""
     for name in names_in(root / "sys/class/net"):
         interface = root / "sys/class/net" / name
         if name != "lo" and (driver := driver_of(interface)):
@@ -94,7 +94,7 @@ def _verbs_device(device: Path) -> Iterator[Finding]:
         if state == _ACTIVE:
             yield Finding(subject=subject, level="ok", found=f"{driver}, {layer}, active")
         else:
-            fix = f"connect it and look at: rdma link show {device.name}/{port}"
+            fix = f"connect it, then check: rdma link show {device.name}/{port}"
             yield Finding(subject=subject, level="warning", found=f"{driver}, {layer}, {state or 'no state'}", fix=fix)
 
 
@@ -108,7 +108,7 @@ def _adapters_without_driver(root: Path) -> Iterator[Finding]:
                 yield Finding(
                     subject=f"{kind.name} adapter {slot}",
                     level="warning",
-                    found=f"no driver has taken it ({vendor[2:]}:{device[2:]})",
+                    found=f"no driver is bound to it ({vendor[2:]}:{device[2:]})",
                     fix=f"sudo modprobe {kind.driver}",
                 )
 
@@ -119,12 +119,12 @@ def has_slingshot(root: Path) -> bool:
 
 
 def fabric_adapters(root: Path) -> tuple[str, ...]:
-    """The adapters that go past the kernel's network: verbs devices and Slingshot's."""
+    """The adapters that bypass the kernel's network: verbs devices and Slingshot's."""
     return (*names_in(root / "sys/class/infiniband"), *names_in(root / "sys/class/cxi"))
 
 
 def find_verbs(root: Path) -> Iterator[Finding]:
-    """Whether an adapter can be reached through verbs: one with an active port, whose device file may be opened."""
+    """Whether verbs can use an adapter: one with an active port, whose device file may be opened."""
     devices = root / "sys/class/infiniband"
     names = names_in(devices)
     if not names:
@@ -173,7 +173,7 @@ def find_huge_pages(root: Path) -> Iterator[Finding]:
     free = {name.removeprefix("hugepages-"): read_line(sizes / name / "free_hugepages") for name in names_in(sizes)}
     some = {size: int(count) for size, count in free.items() if count.isdecimal() and int(count)}
     if not some:
-        found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "this kernel has none") + ")"
+        found = "none is free (" + (", ".join(f"{size}: 0" for size in free) or "the kernel has no support") + ")"
         fix = "sudo sysctl -w vm.nr_hugepages=1024, or --no-huge in SWITCHML_DPDK_EAL_OPTIONS"
         yield Finding(subject="huge pages", level="fault", found=found, fix=fix)
     elif not any(line.split()[2:3] == [_MOUNTED] for line in _lines(root / "proc/mounts")):
@@ -190,7 +190,7 @@ def find_gpu(root: Path) -> Iterator[Finding]:
     if names:
         yield Finding(subject="GPU", level="ok", found=", ".join(names))
     else:
-        fix = "sudo modprobe nvidia, on a machine that has one"
+        fix = "sudo modprobe nvidia, on a machine with an NVIDIA GPU"
         yield Finding(subject="GPU", level="fault", found=f"no {root / 'dev'}/nvidia0", fix=fix)
 
 
@@ -203,7 +203,7 @@ def _lines(path: Path) -> list[str]:
 
 _LIMIT_S = 3.0
 _BUFFER_BYTES = 2 * 252 * 2304
-"""What libswitchml asks for with its window of 252 packets (receive_bytes in its src/udp/runner.cpp)."""
+"""The socket buffer that libswitchml requests for its window of 252 packets (receive_bytes in src/udp/runner.cpp)."""
 _DATAGRAM_BYTES = 1062
 """A packet of 256 values with its headers (libswitchml's README, "On the wire")."""
 _DEFAULT_PORT = 50099
@@ -212,7 +212,7 @@ _UDP_SEGMENT, _UDP_GRO, _IP_MTU = 103, 104, 14
 
 
 def find_loopback() -> Iterator[Finding]:
-    """Whether ranks of this machine can meet: a datagram from 127.0.0.1 to itself."""
+    """Whether ranks on this machine can reach each other: sends a datagram from 127.0.0.1 to itself."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.settimeout(_LIMIT_S)
@@ -227,14 +227,14 @@ def find_loopback() -> Iterator[Finding]:
 
 
 def find_socket_buffers(root: Path) -> Iterator[Finding]:
-    """Whether the system lets sockets have the buffers that SwitchML over UDP asks for."""
+    """Whether the system allows socket buffers of the size that SwitchML over UDP requests."""
     for name in ("rmem_max", "wmem_max"):
         value = read_line(root / "proc/sys/net/core" / name)
         if not value.isdecimal():
             # network namespaces have no file of their own before Linux 6.14
-            yield Finding(subject=f"net.core.{name}", level="ok", found="not shown here; the host's limit holds")
+            yield Finding(subject=f"net.core.{name}", level="ok", found="not visible here; the host's limit applies")
         elif int(value) < _BUFFER_BYTES:
-            found = f"{value} bytes; less than {_BUFFER_BYTES} loses packets under load"
+            found = f"{value} bytes; with less than {_BUFFER_BYTES}, packets are lost under load"
             fix = f"sudo sysctl -w net.core.{name}={_BUFFER_BYTES}"
             yield Finding(subject=f"net.core.{name}", level="warning", found=found, fix=fix)
         else:
@@ -242,7 +242,7 @@ def find_socket_buffers(root: Path) -> Iterator[Finding]:
 
 
 def find_offload() -> Iterator[Finding]:
-    """Whether the kernel has UDP GSO (Linux 4.18) and GRO (5.0), without which packets go one at a time."""
+    """Whether the kernel has UDP GSO (Linux 4.18) and GRO (5.0), without which packets are sent one at a time."""
     lacking = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for name, option, value in (("GSO", _UDP_SEGMENT, 0), ("GRO", _UDP_GRO, 1)):
@@ -258,12 +258,12 @@ def find_offload() -> Iterator[Finding]:
 
 
 def find_controller(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether a SwitchML controller is configured and takes connections, and packets fit the way to it."""
+    """Whether a SwitchML controller is configured and accepts connections, and packets fit the path's MTU."""
     configured = variables.get("SWITCHML_CONTROLLER", "")
     subject = "SwitchML controller"
     if not configured:
         fix = "export SWITCHML_CONTROLLER=HOST:PORT, or use channel_tools launch, which starts a software switch"
-        found = "SWITCHML_CONTROLLER is not set: allreduces stay with gloo"
+        found = "SWITCHML_CONTROLLER is not set: gloo would carry the allreduces"
         yield Finding(subject=subject, level="fault", found=found, fix=fix)
         return
     if variables.get("SWITCHML_ENABLE") == "0":
@@ -278,25 +278,25 @@ def find_controller(variables: Mapping[str, str]) -> Iterator[Finding]:
         fix = f"start it (switchml-switch --address {host}), or correct SWITCHML_CONTROLLER, or open TCP {port}"
         yield Finding(subject=subject, level="fault", found=f"{configured}: {reason}", fix=fix)
         return
-    yield Finding(subject=subject, level="ok", found=f"{configured} takes connections")
+    yield Finding(subject=subject, level="ok", found=f"{configured} accepts connections")
     yield from _path_mtu(peer)
 
 
 def _path_mtu(peer: tuple[str, int]) -> Iterator[Finding]:
-    """Whether a whole packet fits: the kernel refuses what it would have to cut up. Of IPv4 paths only."""
+    """Whether a whole packet fits: the kernel refuses to send what it would have to fragment. IPv4 only."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((peer[0], peer[1]))
         mtu = probe.getsockopt(socket.IPPROTO_IP, _IP_MTU)
         if mtu >= _DATAGRAM_BYTES:
             yield Finding(subject="path to the switch", level="ok", found=f"MTU {mtu}")
         else:
-            found = f"MTU {mtu}; packets of 256 values take {_DATAGRAM_BYTES} bytes"
+            found = f"MTU {mtu}; packets of 256 values need {_DATAGRAM_BYTES} bytes"
             fix = "raise the interface's MTU (sudo ip link set NAME mtu 1500), or export SWITCHML_PACKET_NUMEL=64"
             yield Finding(subject="path to the switch", level="fault", found=found, fix=fix)
 
 
 def _split(configured: str) -> tuple[str, int]:
-    """Host and port of ``host[:port]``, an IPv6 address in brackets; the default port where it is not a number."""
+    """Host and port of ``host[:port]``, an IPv6 address in brackets; the default port if it is not a number."""
     if configured.startswith("["):
         host, _, rest = configured[1:].partition("]")
         port = rest.removeprefix(":")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which checks a stack gets: what every stack needs of a machine, then what its backend and transport need."""
+"""Selects the checks for a stack: what every stack needs of a machine, then what its backend and transport need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MELLANOX = frozenset({"dpdk_mlx5", "dpdk_mlx4"})
 
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
-    """Everything that was looked at for the stack, the machine first. Raises CommandError for a broken environment."""
+    """Run all checks for the stack, those of the machine first. Raises CommandError for a broken environment."""
     return (*_machine(subject), *_of_the_backend(subject))
 
 
@@ -58,7 +58,7 @@ def _of_the_backend(subject: Subject) -> Iterator[Finding]:
 
 
 def _emulator(subject: Subject) -> Iterator[Finding]:
-    """Whether the environment has the emulator of ACCL's kernels, which stands in for FPGAs."""
+    """Whether the environment has the emulator of ACCL's kernels, which replaces FPGAs."""
     if subject.prefix is not None:
         found = shutil.which("accl-emulator", path=subject.variables.get("PATH", ""))
         fix = "" if found else f"conda install -p {subject.prefix} accl-emulator"
@@ -88,7 +88,7 @@ def _switchml(subject: Subject) -> Iterator[Finding]:
 
 
 def _plugin(subject: Subject) -> Iterator[Finding]:
-    """Whether the environment has the plugin and a transport, and whether that loads."""
+    """Whether the environment has the plugin and a transport, and whether the transport loads."""
     if subject.prefix is None:
         return
     for name in ("torch-switchml", "libswitchml"):

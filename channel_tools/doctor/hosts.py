@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What has to be alike on all hosts of a run: clocks, kernels, limits, the environment's packages."""
+"""What has to be the same on all hosts of a run: clocks, kernels, limits, the environment's packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ABSENT = "no such environment"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostAnswer:
-    """What a host says of itself, and the times between which it did; ``error``: why it did not, in ssh's words."""
+    """What a host reports about itself, and the times before and after; ``error`` is ssh's message if it failed."""
 
     name: str
     asked_at: float
@@ -33,13 +33,13 @@ class HostAnswer:
     error: str
 
     def clock_is_off_by(self) -> float:
-        """Seconds by which its clock cannot be right if this machine's is; 0 within the time that asking took."""
+        """Seconds by which its clock differs from this machine's at least; 0 if within the time that the query took."""
         clock = float(self.values["clock"])
         return max(0.0, self.asked_at - clock, clock - self.answered_at)
 
 
 def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject) -> Iterator[Finding]:
-    """One finding for each host that cannot be asked, and one for each thing that is to be alike."""
+    """One finding for each host that cannot be reached, and one for each thing that has to be the same."""
     answers = _ask(names, local, subject)
     for answer in answers:
         if answer.error:
@@ -59,7 +59,7 @@ def compare_hosts(names: Sequence[str], local: frozenset[str], subject: Subject)
 
 
 def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[HostAnswer]:
-    """Ask all hosts at once."""
+    """Query all hosts at once."""
     words = ["sh", "-c", _script(subject)]
     asked_at = time.time()
     commands = {name: words if name in local else [*ssh_command(name), shlex.join(words)] for name in names}
@@ -68,7 +68,7 @@ def _ask(names: Sequence[str], local: frozenset[str], subject: Subject) -> list[
 
 
 def _script(subject: Subject) -> str:
-    """Prints a line for each of _ANSWERS."""
+    """A shell script that prints a line for each of _ANSWERS."""
     folder = "" if subject.prefix is None else f"{subject.prefix}/conda-meta"
     packages = f'cd {shlex.quote(folder)} 2>/dev/null && ls *.json | sort | cksum || echo "{_ABSENT}"'
     return "date +%s.%N; uname -r; ulimit -l; cat /proc/sys/net/core/rmem_max 2>/dev/null || echo unknown; " + (
@@ -78,7 +78,7 @@ def _script(subject: Subject) -> str:
 
 def _read(name: str, answer: HostOutput, asked_at: float) -> HostAnswer:
     lines = answer.output.splitlines()[-len(_ANSWERS) :]
-    error = answer.error or ("" if len(lines) == len(_ANSWERS) else "its shell printed something else than was asked")
+    error = answer.error or ("" if len(lines) == len(_ANSWERS) else "its shell printed unexpected output")
     values = {} if error else dict(zip(_ANSWERS, lines, strict=True))
     return HostAnswer(name=name, asked_at=asked_at, answered_at=answer.read_at, values=values, error=error)
 

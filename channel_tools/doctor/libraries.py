@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The libraries that the loader finds first for a rank, and what they say of themselves, NCCL and its plugin too.
+"""The libraries that the loader finds first for a rank, and what they report: MPI, oneCCL, libfabric, NCCL's plugin.
 
 NCCL looks for ``ncclNetPlugin_vN`` and ``ncclTunerPlugin_vN`` in a plugin that it has opened, from the newest N that it
-knows to the oldest (src/plugin/net.cc, src/plugin/tuner.cc). The names of those that it knows are texts in its library.
+knows to the oldest (src/plugin/net.cc, src/plugin/tuner.cc). The names that it knows are strings in its library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOADER_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedLibrary:
-    """A library as the environment's Python loaded it; ``error`` is the loader's own words, "" where it loaded."""
+    """A library as the environment's Python loaded it; ``error`` is the loader's message, "" if it loaded."""
 
     name: str
     file: str
@@ -50,13 +50,13 @@ class LoadedLibrary:
     providers: tuple[str, ...] = ()
     net_abis: tuple[int, ...] = ()
     tuner_abis: tuple[int, ...] = ()
-    """Of NCCL's plugin interfaces, the versions that it has."""
+    """The versions of NCCL's plugin interfaces that it has."""
 
 
 def load_libraries(subject: Subject, names: Sequence[str]) -> dict[str, LoadedLibrary]:
-    """What the loader does with each library in the activated environment, with the caller's LD_LIBRARY_PATH.
+    """Load each library in the activated environment, with the caller's LD_LIBRARY_PATH.
 
-    Raises CommandError where the environment's Python does not run.
+    Raises CommandError if the environment's Python cannot be run.
     """
     if subject.prefix is None:
         return {}
@@ -98,7 +98,7 @@ def _is_external(subject: Subject) -> bool:
 
 def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
     said = f"{library.file}: {library.version}" + (f", {library.device}" if library.device else "")
-    said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'takes no'} memory of CUDA"
+    said += "" if library.takes_gpu is None else f", {'takes' if library.takes_gpu else 'does not take'} CUDA memory"
     inside = _is_inside(library.file, subject.prefix)
     if not inside and not _is_external(subject):
         set_here = [name for name in _LOADER_VARIABLES if subject.variables.get(name)]
@@ -106,7 +106,7 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
         fix = f"unset {' '.join(set_here)}" if set_here else f"conda install -p {subject.prefix} mpich"
         return Finding(subject="MPI library", level="fault", found=found, fix=fix)
     if inside and _is_external(subject):
-        found = f"{said}, though the site's is to stand in for it"
+        found = f"{said}, although the site's MPI is expected in its place"
         return Finding(
             subject="MPI library", level="fault", found=found, fix="export CRAY_MPICH_DIR=DIR, and activate again"
         )
@@ -114,28 +114,28 @@ def _which_mpi(subject: Subject, library: LoadedLibrary) -> Finding:
 
 
 def _fabric_of_mpi(subject: Subject, library: LoadedLibrary) -> Iterator[Finding]:
-    """Whether MPI can use the machine's fabric adapter, if there is one."""
+    """Whether MPI can use the machine's fabric adapter, if it has one."""
     adapters = fabric_adapters(subject.root)
     if has_slingshot(subject.root) and "cray" not in library.version.lower():
         fix = f"conda install -p {subject.prefix} 'mpich=*=external_cray*'"
-        found = f"Slingshot is here, and {library.version} does not speak it: TCP would carry the data"
+        found = f"the machine has Slingshot, which {library.version} does not support: TCP would carry the data"
         yield Finding(subject="MPI's fabric", level="fault", found=found, fix=fix)
     elif adapters:
         yield Finding(subject="MPI's fabric", level="ok", found=f"{', '.join(adapters)}, by {library.device or 'MPI'}")
     else:
-        found = "no adapter of a fabric here: shared memory inside this machine, TCP beyond it"
+        found = "no fabric adapter: shared memory inside this machine, TCP between machines"
         yield Finding(subject="MPI's fabric", level="ok", found=found)
 
 
 def find_switchml(subject: Subject) -> Iterator[Finding]:
-    """Whether the transport loads that the plugin opens: the environment's, or the one that SWITCHML_LIBRARY names."""
+    """Whether the plugin's transport loads: the environment's, or the one that SWITCHML_LIBRARY names."""
     named = subject.variable("SWITCHML_LIBRARY")
     fix = "unset SWITCHML_LIBRARY" if named else f"conda install -p {subject.prefix} --force-reinstall libswitchml"
     yield from _loads(subject, named or SWITCHML, "SwitchML library", fix)
 
 
 def find_oneccl(subject: Subject) -> Iterator[Finding]:
-    """Whether oneCCL loads, and which transport layer (ATL) and interface it is told to use."""
+    """Whether oneCCL loads, and which transport layer (ATL) and interface it is configured to use."""
     atl = subject.variable("CCL_ATL_TRANSPORT") or "mpi"
     if atl not in _ATL:
         found = f"CCL_ATL_TRANSPORT is {atl!r}, expected {' or '.join(_ATL)}"
@@ -144,8 +144,8 @@ def find_oneccl(subject: Subject) -> Iterator[Finding]:
         yield Finding(subject="oneCCL's ATL", level="ok", found=atl)
     interface = subject.variable("CCL_KVS_IFACE")
     if interface and not (subject.root / "sys/class/net" / interface).exists():
-        found = f"CCL_KVS_IFACE is {interface!r}, which is no interface of this machine"
-        yield Finding(subject="oneCCL's meeting point", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
+        found = f"CCL_KVS_IFACE is {interface!r}, which is not an interface of this machine"
+        yield Finding(subject="oneCCL's interface", level="fault", found=found, fix="export CCL_KVS_IFACE=lo")
     yield from _loads(subject, CCL, "oneCCL", f"conda install -p {subject.prefix} oneccl")
     if atl == "ofi":
         yield from find_providers(subject)
@@ -154,7 +154,7 @@ def find_oneccl(subject: Subject) -> Iterator[Finding]:
 
 
 def find_nccl(subject: Subject) -> Iterator[Finding]:
-    """Whether NCCL can load the plugin, whether they have a net ABI in common, and libfabric's providers."""
+    """Whether NCCL can load the plugin and has a net ABI in common with it, and libfabric's providers."""
     libraries = load_libraries(subject, [NCCL_PLUGIN])
     for library in libraries.values():
         if library.error:
@@ -163,13 +163,13 @@ def find_nccl(subject: Subject) -> Iterator[Finding]:
         else:
             yield _nccl_abis(subject, library)
     if (wanted := subject.variable("NCCL_NET")) and wanted not in {"OFI", "AWS Libfabric"}:
-        found = f"NCCL_NET is {wanted!r}: NCCL would not take the plugin"
+        found = f"NCCL_NET is {wanted!r}: NCCL would not use the plugin"
         yield Finding(subject="NCCL's network", level="fault", found=found, fix="export NCCL_NET=OFI")
     yield from find_providers(subject)
 
 
 def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Finding:
-    """Which net ABI the environment's NCCL would take of the plugin."""
+    """Which of the plugin's net ABIs the environment's NCCL would use."""
     has = PluginAbis(net=plugin.net_abis, tuner=plugin.tuner_abis)
     nccl = None if subject.prefix is None else subject.prefix / "lib" / NCCL
     if nccl is None or not nccl.is_file():
@@ -179,29 +179,29 @@ def _nccl_abis(subject: Subject, plugin: LoadedLibrary) -> Finding:
         shared = shared_net_abi(has, known_abis(nccl))
     except ValidationError as err:
         return Finding(subject="NCCL's plugin", level="fault", found=str(err), fix=err.hint or "")
-    return Finding(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL takes its net ABI v{shared}")
+    return Finding(subject="NCCL's plugin", level="ok", found=f"{plugin.file}: NCCL uses its net ABI v{shared}")
 
 
 def find_providers(subject: Subject) -> Iterator[Finding]:
-    """libfabric's providers that work here."""
+    """libfabric's providers that work on this machine."""
     for library in load_libraries(subject, [FABRIC]).values():
         wanted = subject.variable("FI_PROVIDER")
         if library.error:
             fix = f"conda install -p {subject.prefix} libfabric"
             yield Finding(subject="libfabric", level="fault", found=library.error, fix=fix)
         elif wanted and not wanted.startswith("^") and not set(wanted.split(",")) & _bare(library.providers):
-            found = f"FI_PROVIDER is {wanted!r}; here work: {', '.join(library.providers) or 'none'}"
+            found = f"FI_PROVIDER is {wanted!r}; working here: {', '.join(library.providers) or 'none'}"
             yield Finding(subject="libfabric", level="fault", found=found, fix="unset FI_PROVIDER")
         elif not _bare(library.providers) & _FAST_PROVIDERS:
-            found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none of a fabric"
-            fix = "load the adapter's driver, or take the site's libfabric: export LD_LIBRARY_PATH=DIR"
+            found = f"{library.file}: {', '.join(library.providers) or 'no provider'}; none is for a fabric"
+            fix = "load the adapter's driver, or use the site's libfabric: export LD_LIBRARY_PATH=DIR"
             yield Finding(subject="libfabric", level="warning", found=found, fix=fix)
         else:
             yield Finding(subject="libfabric", level="ok", found=f"{library.file}: {', '.join(library.providers)}")
 
 
 def _bare(providers: Sequence[str]) -> set[str]:
-    """Without layers: ``tcp;ofi_rxm`` is tcp."""
+    """The providers without their layers: ``tcp;ofi_rxm`` is tcp."""
     return {name.partition(";")[0] for name in providers}
 
 
@@ -222,7 +222,7 @@ _NAME = re.compile(rb"nccl(Net|Tuner)Plugin_v([0-9]{1,2})\0")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginAbis:
-    """The versions of NCCL's plugin ABIs that a library has or knows, ascending."""
+    """The versions of NCCL's plugin ABIs that a library has or knows, in ascending order."""
 
     net: tuple[int, ...]
     tuner: tuple[int, ...]
@@ -241,14 +241,14 @@ def known_abis(nccl: Path) -> PluginAbis:
 
 
 def shared_net_abi(plugin: PluginAbis, nccl: PluginAbis) -> int:
-    """The version that NCCL takes: the newest that both have. Raises ValidationError where there is none."""
+    """The version that NCCL uses: the newest that both have. Raises ValidationError if there is none."""
     shared = set(plugin.net) & set(nccl.net)
     if not shared:
         message = (
             f"NCCL cannot use the plugin: it knows net ABIs {in_words(nccl.net)}, the plugin has {in_words(plugin.net)}"
         )
         raise ValidationError(
-            message, hint="variants/nccl-ofi.yaml has the range of NCCL for each nccl-ofi; install one"
+            message, hint="install an NCCL in the range that variants/nccl-ofi.yaml gives for this nccl-ofi"
         )
     return max(shared)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Loads libraries as a rank would, in the environment's own Python, and says which files the loader took.
+"""Loads libraries as a rank would, in the environment's own Python, and reports which files the loader chose.
 
-Runs alone in the environment that is examined, so it uses the standard library. Prints one JSON object.
+Runs in the environment that is examined, so it uses only the standard library. Prints one JSON object.
 
 Usage: library_probe.py NAME..., each a library to load: libmpi.so.12, libccl.so.1, libfabric.so.1, libnccl-net.so ...
 """
@@ -24,7 +24,7 @@ _YES, _NO = 101, 102
 
 
 def load(name: str) -> dict[str, Any]:
-    """What the loader did with a library: its file, or why not; and what the library says of itself."""
+    """Load a library: its file and what it reports about itself, or why it did not load."""
     try:
         library = ctypes.CDLL(name)
     except OSError as err:
@@ -41,7 +41,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def mapped_file(name: str) -> str:
-    """The file that this process has mapped for a library, by its real name's beginning."""
+    """The file that this process has mapped for a library, found by the start of its real name."""
     stem = Path(name).name.split(".so")[0]
     files = {
         line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line
@@ -53,7 +53,7 @@ def mapped_file(name: str) -> str:
 
 
 def describe_mpi(library: ctypes.CDLL) -> dict[str, Any]:
-    """MPI's own words, by calls that are allowed before MPI_Init."""
+    """What MPI reports about itself, by calls that are allowed before MPI_Init."""
     text, length = ctypes.create_string_buffer(_VERSION_BYTES), ctypes.c_int()
     library.MPI_Get_library_version(text, ctypes.byref(length))
     lines = text.value.decode(errors="replace").splitlines()
@@ -62,9 +62,9 @@ def describe_mpi(library: ctypes.CDLL) -> dict[str, Any]:
 
 
 def takes_gpu(library: ctypes.CDLL) -> bool | None:
-    """MPI's answer to whether it takes GPUs' memory; None where it has no such call, or only after MPI_Init.
+    """Whether MPI reports that it takes GPU memory; None if it has no such call, or only after MPI_Init.
 
-    Before it MPICH 4.0 ends the process, so the question is asked in a copy of this one.
+    MPICH 4.0 ends the process if it is called before MPI_Init, so this is done in a child process.
     """
     query = getattr(library, "MPIX_Query_cuda_support", None)
     if query is None:
@@ -78,7 +78,7 @@ def takes_gpu(library: ctypes.CDLL) -> bool | None:
 
 
 def providers(library: ctypes.CDLL) -> list[str]:
-    """The names of libfabric's providers that work here, each once."""
+    """The names of libfabric's providers that work on this machine, each once."""
     info = ctypes.c_void_p()
     if library.fi_getinfo(_FI_VERSION, None, None, ctypes.c_uint64(0), None, ctypes.byref(info)) != 0:
         return []
@@ -96,7 +96,7 @@ def providers(library: ctypes.CDLL) -> list[str]:
 
 
 def pointer_at(address: int) -> int:
-    """The pointer that lies there; 0 for none."""
+    """The pointer stored at an address; 0 for NULL."""
     return ctypes.c_void_p.from_address(address).value or 0
 
 

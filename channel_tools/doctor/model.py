@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is examined, and what is found."""
+"""What is examined (a Subject), and what is found (Findings)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _OF_PACKAGES = {"libswitchml": "switchml", "mpich": "mpi"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """A stack where it is to run.
+    """A stack and the place where it is to run.
 
     ``backend`` is the process group's name, ``switchml`` for SwitchML's stacks, whose ``transport`` is libswitchml's.
-    ``settings`` are the stack's own variables. ``prefix`` None: no environment is looked at, and ``variables`` are the
-    caller's, else those of the activated environment. ``starts_switch``: whoever asks will start a switch.
+    ``settings`` are the stack's own variables. If ``prefix`` is None, no environment is examined and ``variables`` are
+    the caller's, else those of the activated environment. ``starts_switch``: the caller will start a switch.
     """
 
     stack: str
@@ -48,10 +48,10 @@ class Subject:
     device: str = "cpu"
     starts_switch: bool = False
     root: Path = ROOT
-    """Below which /sys, /proc and /dev are read."""
+    """The folder that has /sys, /proc and /dev."""
 
     def variable(self, name: str) -> str:
-        """What a rank would find: the user's value, else the stack's; "" where it is not set."""
+        """What a rank would find: the user's value, else the stack's; "" if it is not set."""
         return self.variables.get(name) or self.settings.get(name, "")
 
 
@@ -66,9 +66,10 @@ def subject_of(
     starts_switch: bool = False,
     root: Path = ROOT,
 ) -> Subject:
-    """A stack by its ``validate`` block and its install list, which names the transport where no environment does."""
+    """The subject of a stack, by its ``validate`` block and its install list, which names the transport if no
+    environment does."""
     backend = _OF_METHODS.get(str(validation.get("method")), str(validation.get("backend", "")))
-    if not backend:  # such a stack is not validated, but what it is for shows in what it installs
+    if not backend:  # such a stack is not validated, but what it installs shows what it is for
         names = {spec.partition(" ")[0] for spec in specs}
         backend = next((kind for name, kind in _OF_PACKAGES.items() if name in names), "")
     build = installed.get("libswitchml", "").partition(" ")[2]
@@ -89,5 +90,5 @@ def subject_of(
 
 
 def uses_fabric(findings: Sequence[Finding]) -> bool:
-    """Whether nothing that was found keeps the fabric from carrying the data."""
+    """Whether the fabric would carry the data: no finding is a fault."""
     return not any(finding.level == "fault" for finding in findings)

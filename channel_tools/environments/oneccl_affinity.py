@@ -51,7 +51,7 @@ class OneCclAffinity:
 def plan_oneccl_affinity(cores: Sequence[Core], ranks: int) -> OneCclAffinity:
     """Divide the usable cores of a host among its ``ranks``.
 
-    A rank's cores lie in one NUMA node where there are enough of them. Its last ones are its workers': one for each
+    A rank's cores lie in one NUMA node if there are enough of them. Its last ones are its workers': one for each
     four cores, at least one and at most four, as many for every rank. A rank with one core has its worker on it; ranks
     beyond the number of cores take these in turn.
     """
@@ -77,7 +77,7 @@ def _divide(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
 
 
 def _divide_nodes(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
-    """The cores of each rank: whole nodes where there are fewer ranks, else the nodes divided among equally many."""
+    """The cores of each rank: whole nodes if there are fewer ranks, else the nodes divided among equally many."""
     nodes = [list(node) for _, node in groupby(cores, key=lambda core: core.node)]
     if ranks < len(nodes):
         return [[core for node in part for core in node] for part in _parts(nodes, ranks)]

@@ -144,7 +144,7 @@ _STAT_BLOCK_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPackage:
-    """One package of an environment; ``sha256`` is empty where the channel's index names none."""
+    """One package of an environment; ``sha256`` is empty if the channel's index names none."""
 
     name: str
     version: str
@@ -195,7 +195,7 @@ def installed_builds(prefix: Path) -> dict[str, str]:
 def usable_target(target: Target) -> Iterator[None]:
     """Check that the prefix is new, empty or an environment, at a path where one can work.
 
-    Raises UsageError, also where it is denied.
+    Raises UsageError, also if it is denied.
     """
     check_prefix_path(target.prefix)
     _check_prefix(target.prefix)

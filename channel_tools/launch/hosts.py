@@ -30,7 +30,7 @@ _SLURM_NODE = re.compile(r"\bNodeName=(?P<name>\S+).*?\bNodeAddr=(?P<address>\S+
 class Host:
     """A machine and how many ranks it runs; ``is_local``: it is this one.
 
-    ``given_address`` is what a scheduler says of where to reach it, "" where nothing says so: by its name.
+    ``given_address`` is what a scheduler says of where to reach it, "" if nothing says so: by its name.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Host:
 
 
 def read_hosts(path: Path) -> dict[str, int]:
-    """How many ranks a hosts file wants on each host, in its order; 0 where it does not say.
+    """How many ranks a hosts file wants on each host, in its order; 0 if it does not say.
 
     A line is ``NAME``, ``NAME:RANKS``, ``NAME slots=RANKS`` or ``[IPv6]:RANKS``, ``#`` begins a comment; a host on
     several lines counts once for each (PBS_NODEFILE). Raises ConfigError with the line, and for a file without hosts.
@@ -77,7 +77,7 @@ def _read_line(text: str, path: Path, number: int) -> tuple[str, int]:
 def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[str]) -> tuple[Host, ...]:
     """``ranks`` over the hosts: as many as each wants, where none says so the same on each.
 
-    Hosts that get none are left out. Raises UsageError where they do not have room for all.
+    Hosts that get none are left out. Raises UsageError if they do not have room for all.
     """
     if not any(wanted.values()):
         each, more = divmod(ranks, len(wanted))
@@ -98,7 +98,7 @@ def spread_ranks(wanted: Mapping[str, int], ranks: int, *, own_names: frozenset[
 def hosts_of_the_job(ranks: int, *, environ: Mapping[str, str]) -> tuple[Host, ...]:
     """The hosts of the Slurm or PBS job that this runs in, with their share of the ranks; none outside of a job.
 
-    Raises UsageError as spread_ranks, CommandError where Slurm does not name the job's nodes.
+    Raises UsageError as spread_ranks, CommandError if Slurm does not name the job's nodes.
     """
     own = own_host_names()
     if environ.get("SLURM_JOB_ID"):

@@ -152,7 +152,7 @@ class _Follower:
         self._said = ""
 
     def follow(self, ask_every_s: float) -> JobState:
-        """The state in which it ended. Raises CommandError where the scheduler has long been silent."""
+        """The state in which it ended. Raises CommandError if the scheduler has long been silent."""
         ended: Deadline | None = None
         while True:
             state = self._ask(ask_every_s)

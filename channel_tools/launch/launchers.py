@@ -82,7 +82,7 @@ class Start:
         return str(self.prefix / "bin" / "python")
 
     def program(self, name: str, hint: str) -> str:
-        """A program of the activated environment. Raises CommandError where it has none."""
+        """A program of the activated environment. Raises CommandError if it has none."""
         found = shutil.which(name, path=self.variables.get("PATH", ""))
         if found is None:
             raise CommandError(f"the activated environment {self.prefix} has no {name}", hint=hint)
@@ -141,7 +141,7 @@ def srun_commands(start: Start, *, is_mpi: bool) -> tuple[HostCommand, ...]:
 
 
 def _pmi_kind(program: str, start: Start) -> str:
-    """Which plug-in tells MPI its world. Raises UsageError where none does: each rank would be a world of its own."""
+    """Which plug-in tells MPI its world. Raises UsageError if none does: each rank would be a world of its own."""
     wanted = start.variables.get("SLURM_MPI_TYPE", "")
     listed = run_command([program, "--mpi=list"], env=start.variables, timeout_s=_LIST_TIMEOUT_S)
     known = re.findall(r"^\s*([a-z0-9_]+)\s*$", listed.stdout + listed.stderr, re.MULTILINE)

@@ -102,7 +102,7 @@ class _RunningCommand:
         self._line = b""
 
     def pass_on(self) -> bool:
-        """Hand on what is there of its errors; False where there will be no more."""
+        """Hand on what is there of its errors; False if there will be no more."""
         if self.errors is None:
             return False
         chunk = os.read(self.errors, _CHUNK_BYTES)

@@ -78,7 +78,7 @@ def _newest(values: Iterable[str], offered: Sequence[str] | None) -> str:
 
 
 def version_of(value: VariantScalar) -> str:
-    """The version that a variant's value begins with: ``3.13`` of ``3.13.* *_cp313``; ``0`` where there is none."""
+    """The version that a variant's value begins with: ``3.13`` of ``3.13.* *_cp313``; ``0`` if there is none."""
     match = _LEADING_VERSION.match(str(value))
     return match[0] if match else "0"
 
@@ -89,7 +89,7 @@ def fits(value: VariantScalar, version: str) -> bool:
 
 
 def choices(packages: Iterable[RenderedPackage]) -> list[Choice]:
-    """What the packages stand beside, each pair once, the newest first; nothing where no package names a Python."""
+    """What the packages stand beside, each pair once, the newest first; nothing if no package names a Python."""
     found = {
         tuple((key, str(package.variant[key])) for key in CHOSEN_KEYS)
         for package in packages

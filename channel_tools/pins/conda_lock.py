@@ -164,7 +164,7 @@ def render_conda_lock(lock: Lock) -> str:
 def parse_conda_lock(text: str, path: Path) -> Lock:
     """The lock that the file holds.
 
-    Raises ConfigError (file, line) for another shape or schema, packages twice or of pip, and IntegrityError where a
+    Raises ConfigError (file, line) for another shape or schema, packages twice or of pip, and IntegrityError if a
     file of ours is no longer what was written.
     """
     document = parse_yaml(text, path)

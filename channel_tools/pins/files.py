@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The files that pin a stack, by name, as text. conda-lock.yml is always among them: updates start from it.
 
-Files for one platform have its name in theirs only where there are several platforms. Files that were written here say
+Files for one platform have its name in theirs only if there are several platforms. Files that were written here say
 so in their first line; such files stay in step with the lock, and nothing else in the folder is touched. A lock is read
 in any of the formats that lock files by hash; which one it is shows in the text, not in the name.
 """
@@ -60,7 +60,7 @@ def write_pin_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write what differs, the lock last, and remove files that were written for a former choice of platforms.
 
     An interrupted run leaves the former conda-lock.yml, so that the next one does all again. Raises DiskFullError, and
-    UsageError where the folder cannot be written to.
+    UsageError if the folder cannot be written to.
     """
     try:
         _write(folder, files)

@@ -32,7 +32,7 @@ class LockedPackage:
 
     ``channel`` is the channel's address without a trailing slash and ``url`` the file's address. ``sha256`` and ``md5``
     are in hexadecimal (md5 None where repodata has none); ``depends`` and ``constrains`` are MatchSpecs. ``size_bytes``
-    is 0 where a lock's format does not hold it; then what stands after ``url`` may be missing as well, apart from
+    is 0 if a lock's format does not hold it; then what stands after ``url`` may be missing as well, apart from
     ``sha256``. ``timestamp_ms`` is when it was built, since the epoch.
     """
 
@@ -93,7 +93,7 @@ class Lock:
 
 
 def locked_package(record: rattler.RepoDataRecord) -> LockedPackage:
-    """A record of a channel's index as a lock names it. Raises IntegrityError where it has no sha256 or size."""
+    """A record of a channel's index as a lock names it. Raises IntegrityError if it has no sha256 or size."""
     if record.sha256 is None or not record.size:
         message = f"{record.file_name}: the index of {without_credentials(record.channel)} names no sha256 or size"
         raise IntegrityError(message, hint="index the channel again with a tool that writes them")
@@ -154,7 +154,7 @@ def _noarch(record: rattler.RepoDataRecord) -> NoArch | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class PinChange:
-    """One package of one platform; ``before`` and ``after`` are ``version build``, None where it is in no lock.
+    """One package of one platform; ``before`` and ``after`` are ``version build``, None if it is in no lock.
 
     A package that has the same version and build on both sides has other bytes.
     """

@@ -74,7 +74,7 @@ def detected_virtual_packages() -> tuple[str, ...]:
 
 
 def split_virtual_package(text: str) -> tuple[str, str, str]:
-    """Name, version and build of ``name=version[=build]``; the build is ``0`` where none is given."""
+    """Name, version and build of ``name=version[=build]``; the build is ``0`` if none is given."""
     name, _, rest = text.partition("=")
     version, _, build = rest.partition("=")
     return name, version, build or "0"

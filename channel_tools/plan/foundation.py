@@ -62,12 +62,12 @@ class Foundation:
     optional: frozenset[str] = frozenset()
     """Packages that it could have but makes only when they are asked for."""
     requirements: Mapping[str, frozenset[str]] | None = None
-    """The names that packages of each name require, in any version; None where that is not known."""
+    """The names that packages of each name require, in any version; None if that is not known."""
 
     def reach(
         self, names: Iterable[str], also: Callable[[str], frozenset[str]] = lambda _name: frozenset()
     ) -> frozenset[str] | None:
-        """All names that a solve for ``names`` can look up; None where that is not known.
+        """All names that a solve for ``names`` can look up; None if that is not known.
 
         ``also`` gives what packages of a name from elsewhere require.
         """

@@ -46,7 +46,7 @@ SUPPORTED_PLATFORMS = ("linux-64", "linux-aarch64")
 
 
 def current_platform() -> str:
-    """This machine's subdir, as conda names it. Raises UsageError where no recipe of ours can be built."""
+    """This machine's subdir, as conda names it. Raises UsageError if no recipe of ours can be built."""
     platform = str(Subdir.current())
     if platform not in SUPPORTED_PLATFORMS:
         message = f"this machine is {platform}; packages are built on {' and '.join(SUPPORTED_PLATFORMS)}"

@@ -136,7 +136,7 @@ def sized_case(dtype: str, numel: int, data: Data | None = None) -> Case:
 
 
 def _grid() -> Iterator[Case]:
-    """Whole numbers whose results are exact in their type, and in no narrower one where that has room for them."""
+    """Whole numbers whose results are exact in their type, and in no narrower one if that has room for them."""
     for dtype in DTYPE_BYTES:
         data: Data = "range" if dtype in _WIDE else "small"
         for op in OPS:

@@ -107,7 +107,7 @@ _RUN = TypeAdapter(KeptRun)
 
 
 def read_history(folder: Path) -> tuple[KeptRun, ...]:
-    """The kept runs, oldest first; none where the folder is not there yet.
+    """The kept runs, oldest first; none if the folder is not there yet.
 
     Raises ConfigError for a file that is no report, or one of another schema.
     """

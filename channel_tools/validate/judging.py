@@ -82,7 +82,7 @@ def problems_check(name: str, problems: Sequence[str], *, expected: str) -> Chec
 
 
 def hosts_checks(results: Sequence[RankFacts], hosts: Sequence[str]) -> tuple[Check, ...]:
-    """That each host of a scheduler's job ran its share of the ranks; no check where there are no ``hosts``."""
+    """That each host of a scheduler's job ran its share of the ranks; no check if there are no ``hosts``."""
     if not hosts:
         return ()
     counts = Counter(result.host for result in results)

@@ -31,7 +31,7 @@ _PREFIX = "channel_tools-"
 def scratch_folder(scratch: Path, hosts: RankHosts | None, *, keep: bool) -> Iterator[Path]:
     """A new folder in ``scratch`` of this host; removed after the block on all hosts, unless ``keep``.
 
-    Raises UsageError where this host has no such folder or lets nobody write there.
+    Raises UsageError if this host has no such folder or lets nobody write there.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=scratch))

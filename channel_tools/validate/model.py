@@ -40,7 +40,7 @@ class CaseResult:
     """One collective as all ranks saw it.
 
     ``route`` is what was to carry it: the stack's transport or the baseline. ``reason`` says why it was not the
-    transport ("" where it was). ``max_error`` is the largest over the ranks, by ``error_measure``: ``exact`` (values
+    transport ("" if it was). ``max_error`` is the largest over the ranks, by ``error_measure``: ``exact`` (values
     compared bit by bit, ``mismatches`` counts), ``element``, ``unit`` or ``tensor`` (the reference that an error is
     relative to; docs/reference/validation-report.md).
     """
@@ -150,7 +150,7 @@ class HistoryRow:
     """One size beside its earlier runs, oldest first.
 
     ``usual_mb_s`` is their geometric mean; ``limit_mb_s`` and ``limit_ratio`` are how low noise alone takes the next
-    run. None where there are too few runs to say it.
+    run. None if there are too few runs to say it.
     """
 
     dtype: str
@@ -166,7 +166,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangedPackage:
-    """A package that is not as in the last comparable run: version and build, "" where it is absent."""
+    """A package that is not as in the last comparable run: version and build, "" if it is absent."""
 
     name: str
     before: str

@@ -232,7 +232,7 @@ def find_method(stack: str, name: str) -> ValidationMethod:
 
 
 def describe_host() -> HostFacts:
-    """This machine; ``processor`` is "" where the system does not say."""
+    """This machine; ``processor`` is "" if the system does not say."""
     return HostFacts(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",

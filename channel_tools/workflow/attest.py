@@ -37,7 +37,7 @@ _ENGINE = "py-rattler-build"
 class AttestRequest:
     """With which key: a file, a folder that holds one, or None for the settings' own, which is made when missing.
 
-    ``command`` is what built, as statements say it, empty where that is not known. ``channel`` is the address that
+    ``command`` is what built, as statements say it, empty if that is not known. ``channel`` is the address that
     packages are published at, where it is known. ``sigstore`` has Sigstore sign as well, afterwards (sign_packages).
     """
 

@@ -40,7 +40,7 @@ def write_channel_page(
     """Write the page of the channel ``at`` a folder or a bucket's address; returns where it begins, and what was done.
 
     ``label`` is one of the channels there. Of the page's address, title and logs None is what was said last; so are the
-    stacks shown without ``settings``. Raises ChannelError where there is no channel, it
+    stacks shown without ``settings``. Raises ChannelError if there is no channel, it
     is in use, or a page of somebody else is in the way; ConfigError for a stacks.yaml or a report that cannot be read,
     UsageError for an address that is none or has credentials.
     """

@@ -78,7 +78,7 @@ def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[st
 
 
 def check_work_is_shared(settings: Settings) -> None:
-    """Raise UsageError where the work folder is neither in the output folder nor in the cache, which machines share."""
+    """Raise UsageError if the work folder is neither in the output folder nor in the cache, which machines share."""
     if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
         message = f"{settings.work}: work would be done there, which other machines do not see"
         hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"

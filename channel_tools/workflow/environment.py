@@ -56,7 +56,7 @@ class InstallRequest:
 
     ``python`` and ``pytorch`` choose among its variants by their versions. With neither, an installation from the local
     channel is of the default variant, one from other channels of what the solver chooses there.
-    ``trust`` is who has to have signed every package, None where nobody has to.
+    ``trust`` is who has to have signed every package, None if nobody has to.
     """
 
     stack: str | None = None
@@ -164,11 +164,11 @@ class StackVariants:
 
     @property
     def default(self) -> Choice:
-        """The Python and PyTorch of the default variant; none where the stack is for none."""
+        """The Python and PyTorch of the default variant; none if the stack is for none."""
         return next(iter(choices(default_variants(self.packages, self.offered))), ())
 
     def choose(self, request: InstallRequest) -> Choice:
-        """The pair that a request means; none where it leaves it to the solver, or the stack is for none.
+        """The pair that a request means; none if it leaves it to the solver, or the stack is for none.
 
         Raises UsageError when the stack is for no such pair.
         """

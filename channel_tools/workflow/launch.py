@@ -60,7 +60,7 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
 
 
 def check_script(request: ScriptRequest) -> None:
-    """Raise UsageError where no such script is here, unless other hosts are named: it may be on those alone."""
+    """Raise UsageError if no such script is here, unless other hosts are named: it may be on those alone."""
     script = request.words[0]
     if request.hosts_file is None and not script.startswith("-") and not (request.folder / script).is_file():
         message = f"{script}: there is no such file in {request.folder}"
@@ -118,7 +118,7 @@ def method_options(stack: Stack) -> dict[str, object]:
 
 
 def chosen_prefix(given: Path | None, environ: Mapping[str, str]) -> Path:
-    """The environment named, else the active one. Raises UsageError where there is neither."""
+    """The environment named, else the active one. Raises UsageError if there is neither."""
     from pathlib import Path  # noqa: PLC0415
 
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")

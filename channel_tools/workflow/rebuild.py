@@ -96,7 +96,7 @@ def compare_packages(rebuilt: Rebuilt) -> Comparison:
 
 
 def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """What diffoscope says of the two packages' files, written beside the new one; None where there is no diffoscope.
+    """What diffoscope says of the two packages' files, written beside the new one; None if there is no diffoscope.
 
     ``program`` is the one to take, else it is looked for on the PATH of ``environ``. Raises CommandError when it fails.
     """
@@ -164,7 +164,7 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
 def find_package(settings: Settings, text: str) -> Path:
     """The file of a package by its path, its file name, or its name if the local channel shows one build of it.
 
-    Raises UsageError where there is none or more than one, ChannelError when there is no local channel.
+    Raises UsageError if there is none or more than one, ChannelError when there is no local channel.
     """
     path = Path(text).absolute()
     if path.name.endswith(PACKAGE_SUFFIX) and path.is_file():

@@ -184,7 +184,7 @@ class RecordedBuild:
 
 
 def read_recorded(package: Path) -> RecordedBuild:
-    """What the package says of its build. Raises UsageError where it says nothing, IntegrityError where damaged."""
+    """What the package says of its build. Raises UsageError if it says nothing, IntegrityError if damaged."""
     info = read_package(package, contents=False)
     if not isinstance(recorded_in(info.about).get("inputs"), dict):
         hint = "only packages that channel_tools build made can be built again; not those of a foundation"

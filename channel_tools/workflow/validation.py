@@ -38,9 +38,9 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantResult:
-    """The validation of one variant: its report and where that is, and the error where it did not pass.
+    """The validation of one variant: its report and where that is, and the error if it did not pass.
 
-    There is no report where it did not come to its end.
+    There is no report if it did not come to its end.
     """
 
     install: InstallRequest

@@ -52,7 +52,7 @@ class Verdict:
 def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[TrustedKey]:
     """The public keys in ``files``, else those beside the local channel's own signing key.
 
-    Raises UsageError where there is none, and as read_trusted_keys.
+    Raises UsageError if there is none, and as read_trusted_keys.
     """
     if not files and settings is not None:
         own = settings.signing_keys if settings.signing_keys.is_dir() else settings.signing_keys.parent
@@ -75,7 +75,7 @@ def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> li
 
     None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
     fetch. Those of the old format, which have no attestations, are not verified. ``environ`` is as for
-    make_http_client. Raises UsageError where nothing is listed, and as read_records.
+    make_http_client. Raises UsageError if nothing is listed, and as read_records.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
@@ -196,7 +196,7 @@ def _verify_at(
 
 
 def _read_at(url: str, client: HttpClient) -> bytes | None:
-    """The attestations at an address, None where there are none."""
+    """The attestations at an address, None if there are none."""
     path = local_path(url)
     try:
         return client.read(url, limit_bytes=LIMIT_BYTES) if path is None else read_sidecar(path)

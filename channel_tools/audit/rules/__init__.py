@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rules: facts in, findings out, nothing read or written."""
+"""The rules: functions from facts to findings, which read and write nothing."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What stands in files and where they lie: package, build-path, placeholder, self-locating, interpreter, link, mode,
-metadata, exception."""
+"""Rules about files and metadata: package, build-path, placeholder, self-locating, interpreter, link, mode, metadata,
+exception.
+"""
 
 from __future__ import annotations
 
@@ -19,52 +20,52 @@ if TYPE_CHECKING:
 
 _FORBIDDEN_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 SHEBANG_BYTES = 127
-"""What every Linux kernel takes of a program's first line."""
+"""The bytes of a program's first line that every Linux kernel reads."""
 LEAST_PLACEHOLDER_BYTES = 220
 """A binary file can be installed at any prefix no longer than its placeholder; users have prefixes of 200 bytes."""
 _WHOLE = Requirement(
     rule=Rule.PACKAGE,
-    expected="a complete conda package, named after what it says it is",
-    fix="remove the file and make or fetch the package again",
+    expected="a complete conda package, named after its index.json",
+    fix="remove the file and build or download the package again",
 )
 _NO_BUILD_PATH = Requirement(
     rule=Rule.BUILD_PATH,
     expected="no folder of the machine that built it",
     fix="compile with -ffile-prefix-map=${SRC_DIR}=. and the same for ${PREFIX} and ${BUILD_PREFIX}; "
-    "for texts, have build.sh write a path relative to the file",
+    "in text files, have build.sh write a path relative to the file",
 )
 _REPLACED = Requirement(
     rule=Rule.PLACEHOLDER,
     expected=f"no build prefix, or one registered in paths.json, of {LEAST_PLACEHOLDER_BYTES} bytes or more "
     "in binary files",
-    fix="have the file find the prefix from where it lies; else let the engine register it (build.prefix_detection)",
+    fix="have the file find the prefix relative to itself, or let the engine register it (build.prefix_detection)",
 )
 _SELF_LOCATING = Requirement(
     rule=Rule.SELF_LOCATING,
-    expected="paths found from where the file lies",
+    expected="paths relative to the file's own location",
     fix="prefix=${pcfiledir}/../.. in .pc files, configure_package_config_file() for CMake, "
     "$(dirname $0)/.. in -config programs",
 )
 _INTERPRETER = Requirement(
     rule=Rule.INTERPRETER,
     expected="#!/bin/sh, #!/bin/bash, #!/usr/bin/env PROGRAM, or the placeholder's bin/PROGRAM",
-    fix="have build.sh write #!/usr/bin/env PROGRAM, or install through pip or setup.py, which name the prefix",
+    fix="have build.sh write #!/usr/bin/env PROGRAM, or install with pip or setup.py, which name the prefix",
 )
 _LINK = Requirement(
     rule=Rule.LINK,
     expected="a relative link to a file of the package or of what it depends on",
-    fix="make it with ln -sr inside of ${PREFIX}; add the run dependency that has the file",
+    fix="create it with ln -sr inside ${PREFIX}, or add the run dependency that has the file",
 )
 _MODE = Requirement(
     rule=Rule.MODE,
-    expected="files and links, without setuid, setgid and sticky bits, written by their owner only",
-    fix="chmod it in build.sh; what needs rights is the site's to install",
+    expected="files and links, without setuid, setgid and sticky bits, writable by their owner only",
+    fix="chmod it in build.sh; the site has to install what needs special rights",
 )
 _METADATA = Requirement(
     rule=Rule.METADATA,
-    expected="neither folders nor file: addresses of the machine that built it",
-    fix="build it with channel_tools build, which cleans what the engine writes; in a recipe's own files, write no "
-    "absolute path",
+    expected="no folders or file: addresses of the machine that built it",
+    fix="build it with channel_tools build, which cleans what the engine writes; do not write absolute paths in the "
+    "recipe's own files",
 )
 _EXCEPTION = Requirement(
     rule=Rule.EXCEPTION,
@@ -74,13 +75,13 @@ _EXCEPTION = Requirement(
 
 
 def package_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """The package could be read to its end."""
+    """The package can be read to its end."""
     for damage in package.damage:
         yield _WHOLE.violation(package.file_name, "", damage)
 
 
 def name_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """The package file is named after what its index.json says."""
+    """The package's file name matches its index.json."""
     said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
     if package.index and said != split_file_name(package.file_name):
         yield _WHOLE.violation(package.file_name, "", f"info/index.json says {'-'.join(said)}")
@@ -97,7 +98,7 @@ def placeholder_rule(package: PackageFacts, _dependencies: Dependencies) -> Iter
     """Every build prefix in a file is registered in paths.json, in the mode that suits the file."""
     for path, file in package.files.items():
         for place in file.strays:
-            found = f"holds the build prefix {place.text}, which nothing replaces"
+            found = f"contains the build prefix {place.text}, which nothing replaces"
             yield _REPLACED.violation(package.file_name, path, found, where=place.where)
         if problem := _placeholder_problem(file):
             yield _REPLACED.violation(package.file_name, path, problem)
@@ -108,23 +109,23 @@ def _placeholder_problem(file: FileFacts) -> str:
     if placeholder is None:
         return ""
     if (placeholder.mode == "text") != file.is_text:
-        kind = "a text" if file.is_text else "a binary file"
-        return f"is {kind}, but paths.json has its prefix replaced as in a {placeholder.mode} file"
+        kind = "a text file" if file.is_text else "a binary file"
+        return f"is {kind}, but paths.json registers its prefix as that of a {placeholder.mode} file"
     length = len(placeholder.text.encode())
     if placeholder.mode == "binary" and length < LEAST_PLACEHOLDER_BYTES:
-        return f"holds a prefix of {length} bytes: no longer one can be installed to"
+        return f"contains a prefix of {length} bytes: it cannot be installed under a longer one"
     return ""
 
 
 def self_locating_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """Files that others find the package by hold no absolute path, not even one that installation would replace."""
+    """Files by which others find the package contain no absolute path, not even one that installation would replace."""
     for path, file in package.files.items():
         for place in file.host_paths:
             yield _SELF_LOCATING.violation(package.file_name, path, f"names {place.text}", where=place.where)
 
 
 def interpreter_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """Programs name an interpreter that is there wherever they are installed."""
+    """Programs name an interpreter that exists wherever they are installed."""
     for path, file in package.files.items():
         if file.shebang and (problem := _shebang_problem(file)):
             yield _INTERPRETER.violation(package.file_name, path, problem, where="line 1")
@@ -137,7 +138,7 @@ def _shebang_problem(file: FileFacts) -> str:
     if interpreter not in SHELLS:
         return f"is run by {interpreter or 'nothing'}"
     if len(file.shebang.encode()) + 2 > SHEBANG_BYTES:
-        return f"has a first line of {len(file.shebang.encode()) + 2} bytes; kernels take {SHEBANG_BYTES}"
+        return f"has a first line of {len(file.shebang.encode()) + 2} bytes; kernels read {SHEBANG_BYTES}"
     return ""
 
 
@@ -158,10 +159,10 @@ def link_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Fin
 
 def _link_problem(file: FileFacts, led: str | None) -> str:
     if file.target.startswith("/"):
-        return f"leads to the absolute path {file.target}"
+        return f"points to the absolute path {file.target}"
     if led is None:
-        return f"leads to {file.target}, out of the prefix or in a circle"
-    return f"leads to {file.target}, which neither the package nor what it depends on has"
+        return f"points to {file.target}, which is outside the prefix or a loop"
+    return f"points to {file.target}, which neither the package nor its dependencies have"
 
 
 def _folders_of(dependencies: Dependencies) -> set[str]:
@@ -175,7 +176,7 @@ def _folders_of(dependencies: Dependencies) -> set[str]:
 
 
 def mode_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """Nothing has rights or a kind that an installation must not bring."""
+    """No file has a mode or type that an installation must not create."""
     for path, file in package.files.items():
         if problem := _mode_problem(file):
             yield _MODE.violation(package.file_name, path, problem)
@@ -189,17 +190,17 @@ def _mode_problem(file: FileFacts) -> str:
     if file.mode & _FORBIDDEN_BITS:
         return f"has the mode {file.mode & 0o7777:04o}, with a setuid, setgid or sticky bit"
     if file.mode & stat.S_IWOTH:
-        return f"has the mode {file.mode & 0o7777:04o}: everyone may write it"
+        return f"has the mode {file.mode & 0o7777:04o}: everyone may write to it"
     return ""
 
 
 def metadata_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """info/ names nothing of the machine that built the package."""
+    """info/ names no path or address of the machine that built the package."""
     for name, place in package.info_paths:
         yield _METADATA.violation(package.file_name, name, f"names {place.text}", where=place.where)
 
 
 def exception_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """What the recipe declares can be understood and is narrow."""
+    """The recipe's declarations are valid and narrow."""
     for fault in package.declared.faults:
         yield _EXCEPTION.violation(package.file_name, "", fault)

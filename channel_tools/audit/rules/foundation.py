@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a foundation promises beyond the rules for every package: depends, owner, leftover, metadata, glibc.
+"""Rules for a foundation beyond those for every package: depends, owner, leftover, metadata, glibc.
 
-"Installed together" is taken strictly: any two packages of different names are, whatever their constraints say.
+Any two packages with different names count as installable together, whatever their constraints say.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _INDEX = "info/index.json"
 _FIX = "correct the table's row or its repair step, then foundation build"
 _PACKAGE = Requirement(rule=Rule.PACKAGE, expected="files and links that are safe to unpack", fix=_FIX)
 _METADATA = Requirement(
-    rule=Rule.METADATA, expected="index.json, paths.json, the file's name and its content saying the same", fix=_FIX
+    rule=Rule.METADATA, expected="agreement of index.json, paths.json, the file name and the content", fix=_FIX
 )
-_DEPENDS = Requirement(rule=Rule.DEPENDS, expected="each requirement met by a package of the channel", fix=_FIX)
+_DEPENDS = Requirement(rule=Rule.DEPENDS, expected="each requirement satisfied by a package of the channel", fix=_FIX)
 _OWNER = Requirement(rule=Rule.OWNER, expected="each path in one package only", fix=_FIX)
-_GLIBC = Requirement(rule=Rule.GLIBC, expected="the glibc that its files want among the requirements", fix=_FIX)
+_GLIBC = Requirement(rule=Rule.GLIBC, expected="the glibc that its files need among the requirements", fix=_FIX)
 _LEFTOVER = Requirement(rule=Rule.LEFTOVER, expected="no path of the machine that made it, nor below /usr", fix=_FIX)
 
 
 def identity_rule(package: PackageFacts, subdir: str) -> Iterator[Finding]:
-    """index.json names the file and the ``subdir`` that the file lies in."""
+    """index.json agrees with the file name and with the ``subdir`` that the file is in."""
     said = tuple(str(package.index.get(key)) for key in ("name", "version", "build"))
     if said != split_file_name(package.file_name):
-        found = f"says {'-'.join(said)}, the file is named {package.file_name}"
+        found = f"index.json says {'-'.join(said)}, but the file is named {package.file_name}"
         yield _METADATA.violation(package.file_name, _INDEX, found)
     if package.index.get("subdir") != subdir:
-        found = f"says subdir {package.index.get('subdir')}, the file lies in {subdir}"
+        found = f"index.json says subdir {package.index.get('subdir')}, but the file is in {subdir}"
         yield _METADATA.violation(package.file_name, _INDEX, found)
 
 
 def contents_rule(package: PackageFacts, problems: Sequence[PackageProblem]) -> Iterator[Finding]:
-    """Every member is safe and is what paths.json says; where links lead is judged by the rule about links."""
+    """Every member is safe and matches paths.json; the targets of links are left to the link rule."""
     links = {path for path, file in package.files.items() if file.kind == "link"}
     for problem in problems:
         if problem.kind == "mismatch":
@@ -53,25 +53,25 @@ def contents_rule(package: PackageFacts, problems: Sequence[PackageProblem]) -> 
 
 
 def depends_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """Each requirement is met by a package of the channel."""
+    """A package of the channel satisfies each requirement."""
     for problem in dependencies.unresolved:
         yield _DEPENDS.violation(package.file_name, _INDEX, problem)
 
 
 def closure_glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """The package, or something that it depends on, requires the glibc that its files want."""
+    """The package, or one of its dependencies, requires the glibc that its files need."""
     wanted = newest_release(package, "glibc")
     if wanted is None:
         return
     stated = [spec for spec in dependencies.depends if spec.split()[0] == "__glibc"]
     if not any(least_version(spec) >= wanted[1].release for spec in stated):
         text = ".".join(str(part) for part in wanted[1].release)
-        found = f"its files want glibc {text}; neither it nor what it depends on requires __glibc >={text}"
+        found = f"its files need glibc {text}; neither it nor its dependencies require __glibc >={text}"
         yield _GLIBC.violation(package.file_name, "", found)
 
 
 def leftover_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """No file names a folder of the machine; none that steers builds or programs names a path of a host."""
+    """No file names a folder of this machine, and none that controls builds or programs names a host path."""
     for path, file in package.files.items():
         for place in file.build_paths:
             found = f"names {place.text}, a folder of the machine that made it"
@@ -81,7 +81,7 @@ def leftover_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterato
 
 
 def owner_rule(packages: Sequence[tuple[str, PackageFacts]]) -> Iterator[Finding]:
-    """No path belongs to two of ``packages`` (each with its subdir), as they lie once installed."""
+    """No installed path belongs to two of ``packages`` (each with its subdir)."""
     owners: defaultdict[str, list[tuple[str, PackageFacts]]] = defaultdict(list)
     for subdir, package in packages:
         for path in package.files:
@@ -89,4 +89,4 @@ def owner_rule(packages: Sequence[tuple[str, PackageFacts]]) -> Iterator[Finding
     for path, ((first_subdir, first), *others) in owners.items():
         for subdir, other in others:
             if other.name != first.name and (subdir == first_subdir or "noarch" in {subdir, first_subdir}):
-                yield _OWNER.violation(other.file_name, path, f"belongs to {first.file_name} too")
+                yield _OWNER.violation(other.file_name, path, f"also belongs to {first.file_name}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the loader and the processor want: elf, rpath, needed, glibc, libstdcxx, instructions.
+"""Rules about the loader and the processor: elf, rpath, needed, glibc, libstdcxx, instructions.
 
-Symbol versions of glibc, libstdc++ and libgcc, and which release of each brings them.
+Also the symbol versions of glibc, libstdc++ and libgcc, and the release of each that introduced them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
 
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
-"""What the installation of a GPU's driver brings, by design."""
+"""Libraries that the installation of a GPU's driver provides, by design."""
 _MACHINES = {"linux-64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 _LIBRARY_NAMES = {"libstdcxx": ("libstdcxx", "libstdcxx-ng"), "libgcc": ("libgcc", "libgcc-ng")}
 _LIBRARIES = {"libstdcxx": "libstdc++.so.6", "libgcc": "libgcc_s.so.1"}
@@ -37,24 +37,24 @@ _ELF = Requirement(
     rule=Rule.ELF,
     expected="whole ELF files for the package's platform",
     fix="use the compiler of the target platform, ${{ compiler('c') }}; "
-    "what upstream ships damaged or for others is to be left out of the package",
+    "leave out of the package what upstream ships damaged or for other platforms",
 )
 _RPATH = Requirement(
     rule=Rule.RPATH,
     expected="rpaths that begin with $ORIGIN and stay inside the prefix",
     fix="link with -Wl,-rpath,'$ORIGIN/../lib', or patchelf --set-rpath; "
-    "a folder of the site belongs into build.dynamic_linking.rpath_allowlist",
+    "list a folder of the site in build.dynamic_linking.rpath_allowlist",
 )
 _NEEDED = Requirement(
     rule=Rule.NEEDED,
-    expected="a library of the package or of what it depends on, where the file's rpath leads",
+    expected="a library of the package or its dependencies, in a folder of the file's rpath",
     fix="add the run dependency that has it, or the rpath; "
-    "what the site brings belongs into build.dynamic_linking.missing_dso_allowlist",
+    "list libraries that the site provides in build.dynamic_linking.missing_dso_allowlist",
 )
 Version = tuple[int, ...]
 _SYMBOL = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)")
 _BOUND = re.compile(r"(>=|==|=|~=|>)?\s*(\d+(?:\.\d+)*)")
-# The first release of GCC whose libstdc++ has a version; GCC's own "ABI Policy and Guidelines" lists them.
+# The first release of GCC whose libstdc++ has a symbol version; GCC's "ABI Policy and Guidelines" lists them.
 _GLIBCXX: Mapping[Version, Version] = {
     (3, 4, 19): (4, 8, 3), (3, 4, 20): (4, 9), (3, 4, 21): (5, 1), (3, 4, 22): (6, 1), (3, 4, 23): (7, 1),
     (3, 4, 24): (7, 2), (3, 4, 25): (8, 1), (3, 4, 26): (9, 1), (3, 4, 27): (9, 2), (3, 4, 28): (9, 3),
@@ -101,7 +101,7 @@ def rpath_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[F
 
 
 def needed_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """Every needed library is found through the file's own rpath, or is the host's by design."""
+    """Every needed library is found through the file's own rpath, or is provided by the host by design."""
     from_host = GLIBC_LIBRARIES | DRIVER_LIBRARIES
     for path, elf in _elf_files(package):
         for library in elf.needed:
@@ -120,13 +120,13 @@ def _why_not(library: str, elf: ElfFacts, dependencies: Dependencies) -> str:
         path for path in dependencies.files | dependencies.links.keys() if path.rpartition("/")[2] == library
     )
     if somewhere:
-        return f"is at {somewhere[0]} while the rpath leads to {', '.join(elf.folders) or 'no folder'}"
+        return f"is at {somewhere[0]}, but the rpath names {', '.join(elf.folders) or 'no folder'}"
     unknown = f" (not known: {', '.join(dependencies.unresolved)})" if dependencies.unresolved else ""
-    return f"neither the package nor what it depends on has{unknown}"
+    return f"neither the package nor its dependencies have{unknown}"
 
 
 def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """The package requires a glibc that has all symbol versions its files ask for."""
+    """The package requires a glibc that has all symbol versions its files need."""
     del dependencies
     wanted = newest_release(package, "glibc")
     if wanted is None:
@@ -140,11 +140,11 @@ def glibc_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Fi
             expected=f"__glibc >={_text(release.release)} among depends or constrains",
             fix="let ${{ stdlib('c') }} name a sysroot at least as new as the one linked against",
         )
-        yield requirement.violation(package.file_name, file, f"wants {release.symbol}; {have}")
+        yield requirement.violation(package.file_name, file, f"needs {release.symbol}; {have}")
 
 
 def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterator[Finding]:
-    """The package requires a libstdcxx and a libgcc that have all symbol versions its files ask for."""
+    """The package requires a libstdcxx and a libgcc that have all symbol versions its files need."""
     for library, names in _LIBRARY_NAMES.items():
         wanted = newest_release(package, library)
         if wanted is None or package.name in names or _is_own(package, library):
@@ -152,17 +152,17 @@ def libstdcxx_rule(package: PackageFacts, dependencies: Dependencies) -> Iterato
         file, release = wanted
         declared = _declared_release(package, dependencies, names)
         if not declared or not is_enough(declared, release.release):
-            have = f"what it requires may be {_text(declared)}" if declared else f"it does not require {library}"
+            have = f"its requirement allows {_text(declared)}" if declared else f"it does not require {library}"
             requirement = Requirement(
                 rule=Rule.LIBSTDCXX,
                 expected=f"{library} >={_text(release.release[:1])} among depends",
                 fix="keep the compilers' run_exports, and build with the compiler whose runtime is required",
             )
-            yield requirement.violation(package.file_name, file, f"wants {release.symbol}; {have}")
+            yield requirement.violation(package.file_name, file, f"needs {release.symbol}; {have}")
 
 
 def _declared_release(package: PackageFacts, dependencies: Dependencies, names: Sequence[str]) -> Version:
-    """The oldest release that may stand beside the package: by its own bound, else by what the channel has."""
+    """The oldest release that may be installed with the package: by its own bound, else by what the channel has."""
     bounds = [least_version(spec) for spec in _specs(package, names)]
     if any(bounds):
         return max(bounds)
@@ -171,13 +171,13 @@ def _declared_release(package: PackageFacts, dependencies: Dependencies, names: 
 
 
 def instructions_rule(package: PackageFacts, _dependencies: Dependencies) -> Iterator[Finding]:
-    """No instruction beyond the processor that the package requires."""
+    """No instruction that the required processor may lack."""
     level = required_level((*package.depends, *package.constrains))
     requirement = Requirement(
         rule=Rule.INSTRUCTIONS,
         expected=f"instructions of {level_name(level)}, which is what the package requires",
         fix="build without -march=native and the like; depend on _x86_64-microarch-level >=N to require more; "
-        "declare code that asks the processor first under extra.audit.runtime_dispatch, with the reason",
+        "declare code that checks the processor first under extra.audit.runtime_dispatch, with the reason",
     )
     for path, elf in _elf_files(package):
         if elf.isa_needed and elf.isa_needed > level_name(level):
@@ -191,7 +191,7 @@ def instructions_rule(package: PackageFacts, _dependencies: Dependencies) -> Ite
 
 
 def _code(package: PackageFacts) -> Iterator[tuple[str, tuple[Instruction, ...]]]:
-    """What has instructions beyond the required processor: programs, libraries, object files alone and in archives."""
+    """Files with instructions that the required processor may lack: programs, libraries, object files, archives."""
     for path, file in package.files.items():
         if file.elf is not None and file.elf.instructions and SYSROOT not in path:
             yield path, file.elf.instructions
@@ -212,12 +212,12 @@ def _elf_files(package: PackageFacts) -> Iterator[tuple[str, ElfFacts]]:
 
 
 def _is_for_linking(file: FileFacts) -> bool:
-    """A sysroot's own libraries are linked against, never loaded; object files ask the loader for nothing yet."""
+    """Whether a file is never loaded: libraries of a sysroot, which are only linked against, and object files."""
     return SYSROOT in file.path or file.path.endswith(".o")
 
 
 def newest_release(package: PackageFacts, library: str) -> tuple[str, Wanted] | None:
-    """The file that asks for the newest release of a library, and the symbol version that it asks for."""
+    """The file that needs the newest release of a library, and the symbol version that it needs."""
     found: tuple[str, Wanted] | None = None
     for path, elf in _elf_files(package):
         wanted = wanted_releases(elf.symbol_versions).get(library)
@@ -244,14 +244,14 @@ def _text(version: Version) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """A library's release that symbol versions ask for, and the newest of these versions."""
+    """The release of a library that symbol versions need, and the newest of these versions."""
 
     symbol: str
     release: Version
 
 
 def wanted_releases(symbols: Iterable[str]) -> dict[str, Wanted]:
-    """``glibc``, ``libstdcxx`` and ``libgcc`` to the oldest release that has all these symbol versions."""
+    """Map ``glibc``, ``libstdcxx`` and ``libgcc`` to the oldest release that has all these symbol versions."""
     newest: dict[str, Wanted] = {}
     for symbol in symbols:
         match = _SYMBOL.fullmatch(symbol)
@@ -275,7 +275,7 @@ def _release(family: str, version: Version) -> tuple[str, Version]:
 
 
 def least_version(spec: str) -> Version:
-    """The oldest version that a MatchSpec lets in, as far as it says so by ``>=``, ``=`` or a bare version."""
+    """The oldest version that a MatchSpec accepts, if it says so by ``>=``, ``=`` or a bare version."""
     _name, _space, rest = spec.replace("=", " =", 1).replace("> =", " >=", 1).partition(" ")
     bounds = []
     for part in rest.strip().partition(" ")[0].split(","):
@@ -286,7 +286,7 @@ def least_version(spec: str) -> Version:
 
 
 def parse_version(text: str) -> Version:
-    """``2.17`` as numbers; what follows the numbers is left out."""
+    """Parse ``2.17`` into numbers; anything after the numbers is ignored."""
     match = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 

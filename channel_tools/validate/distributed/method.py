@@ -60,7 +60,7 @@ class DistributedResult(RankFacts):
 
     ``backend`` is the default group's name, ``carrier`` the class of the object that works for it and
     ``carrier_name`` what that object calls itself; ``events`` are the profiler's, by name, of the cases, ``counted``
-    the backend's own number of allreduces that it carried for them, None where the stack names no counter. ``cpus`` are
+    the backend's own number of allreduces that it carried for them, None if the stack names no counter. ``cpus`` are
     the hardware threads that the rank is bound to, ``thread_cpus`` those of each of its other threads.
     """
 
@@ -82,7 +82,7 @@ class DistributedMethod(ValidationMethod):
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
         """Raise ConfigError for options that are none, UsageError for too many ranks, ValidationError for devices.
 
-        Raise UsageError, too, for services where there are several hosts: they serve the one that they run on.
+        Raise UsageError, too, for services if there are several hosts: they serve the one that they run on.
         """
         known = read_distributed_options(stack, options)
         if hosts > 1 and known.services:

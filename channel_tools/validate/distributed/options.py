@@ -199,7 +199,7 @@ def distributed_document(plan: DistributedPlan, *, ranks: int, is_on_hosts: bool
 
 
 def _omitted_because(case: Case, options: DistributedOptions) -> str:
-    """Why this row of the table is not asked of the stack; "" where it is."""
+    """Why this row of the table is not asked of the stack; "" if it is."""
     if case.dtype not in options.dtypes:
         return f"the stack carries no {case.dtype}"
     if case.op not in options.ops:

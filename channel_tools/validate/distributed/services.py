@@ -61,7 +61,7 @@ class RunningService:
         )
 
     def stop(self) -> ServiceCount | None:
-        """End the service in order and count what its log says that it carried; None where it says nothing of it."""
+        """End the service in order and count what its log says that it carried; None if it says nothing of it."""
         end_process_group(self.program.process)
         pattern = self.options.carried_line
         if pattern is None:
@@ -87,7 +87,7 @@ def running_services(
 
 
 def find_program(name: str, context: MethodContext, *, hint: str) -> Path:
-    """The program of the activated environment. Raises ValidationError with ``hint`` where it has none."""
+    """The program of the activated environment. Raises ValidationError with ``hint`` if it has none."""
     found = shutil.which(name, path=context.variables.get("PATH", ""))
     if found is None:
         message = f"stack {context.stack}: the activated environment {context.prefix} has no {name}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The method ``nccl``: whether NCCL takes the stack's network plugin, and on GPUs that this carried the allreduces.
 
-NCCL falls back to its own sockets where it cannot use a plugin, and takes shared memory between GPUs of one host. So
+NCCL falls back to its own sockets if it cannot use a plugin, and takes shared memory between GPUs of one host. So
 the latter is switched off, and NCCL's log has to name the plugin for every connection. Without a GPU the two libraries
 are compared, and libfabric's providers listed: what can be wrong before a job starts.
 
@@ -84,7 +84,7 @@ class NcclMethod(ValidationMethod):
         return tuple(specs) if self._gpus() else _read(stack, options).without_gpu
 
     def check(self, *, stack: str, ranks: int, options: Mapping[str, object], hosts: int = 1) -> None:
-        """Raise ConfigError for options that are none, UsageError for more ranks than GPUs where there are any."""
+        """Raise ConfigError for options that are none, UsageError for more ranks than GPUs if there are any."""
         _read(stack, options)
         gpus, here = self._gpus(), ranks // hosts
         if gpus and here > gpus:
@@ -121,7 +121,7 @@ def _read(stack: str, options: Mapping[str, object]) -> NcclOptions:
 
 
 def nccl_variables(stack: str, options: Mapping[str, object]) -> dict[str, str]:
-    """With what ranks of a stack run: NCCL stops where it cannot use the network of this name. Raises ConfigError."""
+    """With what ranks of a stack run: NCCL stops if it cannot use the network of this name. Raises ConfigError."""
     return {"NCCL_NET": _read(stack, options).network}
 
 
@@ -176,14 +176,14 @@ def find_plugin_facts(options: NcclOptions, context: MethodContext) -> PluginFac
 
 
 def judge_plugin(facts: PluginFacts) -> tuple[Check, ...]:
-    """Raise ValidationError where NCCL can use no ABI of the plugin; the checks of what it can."""
+    """Raise ValidationError if NCCL can use no ABI of the plugin; the checks of what it can."""
     shared = shared_net_abi(facts.plugin, facts.nccl)
     tuners = facts.plugin.tuner
     usable = set(tuners) & set(facts.nccl.tuner)
     return (
         Check(name="NCCL and the plugin share a net ABI", passed=True, found=f"v{shared}", expected="one or more"),
         Check(
-            name="NCCL can use the plugin's tuner, where it has one",
+            name="NCCL can use the plugin's tuner, if it has one",
             passed=bool(usable) or not tuners,
             found=f"v{max(usable)}" if usable else in_words(tuners),
             expected=f"none, or one of {in_words(facts.nccl.tuner)}",

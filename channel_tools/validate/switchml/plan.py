@@ -97,7 +97,7 @@ def read_options(stack: str, values: Mapping[str, object]) -> SwitchmlOptions:
 def ranks_document(
     plan: SwitchmlPlan, *, local_addresses: Sequence[str] = (), is_on_hosts: bool = False
 ) -> dict[str, object]:
-    """The plan as the worker script reads it; ``local_addresses`` by rank, none where each host has one."""
+    """The plan as the worker script reads it; ``local_addresses`` by rank, none if each host has one."""
     shared = cases_document(
         plan.cases,
         plan.speeds,

@@ -35,7 +35,7 @@ import torch.distributed as dist  # noqa: E402
 
 
 def refuse_threads() -> None:
-    """Raise RuntimeError where the imports have started threads, which a fork would lose."""
+    """Raise RuntimeError if the imports have started threads, which a fork would lose."""
     threads = len(list(_SELF_TASKS.iterdir()))
     if threads > 1:
         raise RuntimeError(f"importing PyTorch has started threads ({threads} run), so ranks cannot be forked")

@@ -112,7 +112,7 @@ class Difference:
 
     def note_errors(self, errors: torch.Tensor) -> None:
         """Take in relative errors, none of them negative; those that are no numbers count as mismatches."""
-        largest = float(errors.max()) if errors.numel() else 0.0  # NaN where there is one
+        largest = float(errors.max()) if errors.numel() else 0.0  # NaN if there is one
         if math.isfinite(largest):
             self.max_error = max(self.max_error, largest)
             return

@@ -99,7 +99,7 @@ CASES = [
         "lib/libtoy.so.1",
         library(needed=["libhwloc.so.15"], rpath="$ORIGIN"),
         library(needed=["libc.so.6", "libcuda.so.1"], rpath="$ORIGIN"),
-        "needs libhwloc.so.15, which neither the package nor what it depends on has",
+        "needs libhwloc.so.15, which neither the package nor its dependencies have",
     ),
     case(
         Rule.BUILD_PATH,
@@ -143,7 +143,7 @@ CASES = [
         "share/toy/where",
         Entry(content=f"\0{HOST_PREFIX}\0".encode(), placeholder=HOST_PREFIX),
         Entry(content=f"\0{HOST_PREFIX}\0".encode(), placeholder=HOST_PREFIX, file_mode="binary"),
-        "is a binary file, but paths.json has its prefix replaced as in a text file",
+        "is a binary file, but paths.json registers its prefix as that of a text file",
     ),
     case(
         Rule.PLACEHOLDER,
@@ -151,7 +151,7 @@ CASES = [
         "share/toy/where",
         Entry(content=b"\0/opt/short\0", placeholder="/opt/short", file_mode="binary"),
         Entry(content=f"\0{HOST_PREFIX}\0".encode(), placeholder=HOST_PREFIX, file_mode="binary"),
-        "holds a prefix of 10 bytes",
+        "contains a prefix of 10 bytes",
     ),
     case(
         Rule.SELF_LOCATING,
@@ -204,7 +204,7 @@ CASES = [
         spoiled=Toy(files=DANGLING),
         clean=Toy(files={**DANGLING, "lib/libtoy.so.1": library(rpath="$ORIGIN")}),
         file="lib/libtoy.so",
-        found="leads to libtoy.so.1, which neither the package nor what it depends on has",
+        found="points to libtoy.so.1, which neither the package nor its dependencies have",
     ),
     Case(
         rule=Rule.LINK,
@@ -212,7 +212,7 @@ CASES = [
         spoiled=Toy(files={"include": Entry(link="/usr/include")}),
         clean=Toy(files={"share/x": b"x", "include": Entry(link="share")}),
         file="include",
-        found="leads to the absolute path /usr/include",
+        found="points to the absolute path /usr/include",
     ),
     case(
         Rule.MODE,
@@ -228,7 +228,7 @@ CASES = [
         "share/toy/data",
         Entry(content=b"x", mode=0o666),
         Entry(content=b"x", mode=0o664),
-        "everyone may write it",
+        "everyone may write to it",
     ),
     case(Rule.MODE, "a pipe", "share/toy/data", Entry(kind=tarfile.FIFOTYPE), b"", "is neither a file nor a link"),
     Case(
@@ -237,7 +237,7 @@ CASES = [
         spoiled=replace(NATIVE, depends=("__glibc >=2.17,<3.0.a0",)),
         clean=replace(NATIVE, depends=("__glibc >=2.34,<3.0.a0",)),
         file="lib/libtoy.so.1",
-        found="wants GLIBC_2.34; the package requires 2.17",
+        found="needs GLIBC_2.34; the package requires 2.17",
     ),
     Case(
         rule=Rule.LIBSTDCXX,
@@ -245,7 +245,7 @@ CASES = [
         spoiled=replace(GXX, depends=("libstdcxx >=11",)),
         clean=replace(GXX, depends=("libstdcxx >=12",)),
         file="lib/libtoy.so.1",
-        found="wants GLIBCXX_3.4.30; what it requires may be 11",
+        found="needs GLIBCXX_3.4.30; its requirement allows 11",
     ),
     Case(
         rule=Rule.METADATA,
@@ -270,7 +270,7 @@ CASES = [
         spoiled=Toy(extra={"audit": {"allow": [{"rule": "link", "files": ["**"], "reason": "all of it"}]}}),
         clean=Toy(),
         file="",
-        found="means every file by **",
+        found="matches every file by **",
     ),
 ]
 """Rule.INSTRUCTIONS needs a compiler: test_instructions.py and test_archives.py."""

@@ -49,7 +49,7 @@ def test_what_ar_writes_is_read(tmp_path: Path) -> None:
     assert members((tmp_path / "libtoy.a").read_bytes()) == written
     subprocess.run([program("ar"), "rcT", "thin.a", *written], cwd=tmp_path, check=True)
     facts = read_archive(io.BytesIO((tmp_path / "thin.a").read_bytes()), level=1, reads_code=True)
-    assert facts.damage == "it is a thin archive, whose files lie elsewhere"
+    assert facts.damage == "it is a thin archive, which does not contain its files"
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_no_file_names_a_folder_of_the_machine(channel: Path) -> None:
 
 def test_findings_say_where_and_what(channel: Path) -> None:
     toy_package(channel, "tool", {"bin/tool": PROGRAM})
-    message = "needs liba.so.1, which neither the package nor what it depends on has"
+    message = "needs liba.so.1, which neither the package nor its dependencies have"
     assert [str(finding) for finding in findings(channel)] == [
         f"tool-1.0-h0123456_0.conda: bin/tool: needed: {message}"
     ]

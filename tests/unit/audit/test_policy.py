@@ -61,14 +61,14 @@ def test_the_recipes_own_lists_cover_libraries_and_rpaths() -> None:
     ("audit", "fault"),
     [
         ({"off": True}, "expected a mapping with allow or runtime_dispatch"),
-        ({"allow": ["link"]}, "holds 'link'; expected a mapping"),
+        ({"allow": ["link"]}, "contains 'link'; expected a mapping"),
         ({"allow": [{"rule": "links", "files": ["x"], "reason": "r"}]}, "names the rule links; expected one of"),
         ({"allow": [{"rule": "mode", "files": ["x"], "reason": "r"}]}, "names the rule mode"),
         ({"allow": [{"rule": "link", "files": ["x"], "reason": "  "}]}, "gives no reason"),
         ({"allow": [{"rule": "link", "reason": "r"}]}, "names no files"),
-        ({"allow": [{"rule": "link", "files": ["lib/x", "**/*"], "reason": "r"}]}, "means every file by **/*"),
-        ({"allow": [{"rule": "link", "files": ["x"], "reason": "r", "until": 1}]}, "has more keys"),
-        ({"runtime_dispatch": [{"files": ["*"], "reason": "r"}]}, "means every file by *"),
+        ({"allow": [{"rule": "link", "files": ["lib/x", "**/*"], "reason": "r"}]}, "matches every file by **/*"),
+        ({"allow": [{"rule": "link", "files": ["x"], "reason": "r", "until": 1}]}, "has keys other than"),
+        ({"runtime_dispatch": [{"files": ["*"], "reason": "r"}]}, "matches every file by *"),
         ({"runtime_dispatch": [{"files": ["lib/x"]}]}, "gives no reason"),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_is_not_understood_or_not_narrow_is_a_fault(audit: dict[str, object
 @pytest.mark.parametrize("key", ["missing_dso_allowlist", "rpath_allowlist"])
 def test_a_list_that_means_everything_is_a_fault(key: str) -> None:
     found = declared_by({}, recipe(**{key: ["*", "lib/libcuda*"]}))
-    assert found.faults == (f"build.dynamic_linking.{key} means everything by *",)
+    assert found.faults == (f"build.dynamic_linking.{key} matches everything by *",)
     assert "*" not in (*found.missing_dso, *found.rpaths)
 
 

@@ -62,7 +62,7 @@ def test_a_sound_environment_has_no_finding(prefix: Prefix) -> None:
     report = prefix.audit()
     assert report.findings == []
     assert [(one.package, one.files, one.elf_files) for one in report.packages] == [
-        ("(files of no package)", 0, 0),
+        ("(files that belong to no package)", 0, 0),
         ("lower-1.0-0.conda", 2, 1),
         ("texts-1.0-0.conda", 1, 0),
         ("upper-1.0-0.conda", 2, 1),
@@ -80,7 +80,7 @@ def test_each_fault_is_found_in_its_package(prefix: Prefix) -> None:
     (prefix.path / "etc/missing").unlink()
     (prefix.path / "etc/own").symlink_to("nowhere")
     assert sorted({(package.partition("-")[0], rule) for package, rule, _file in prefix.broken()}) == [
-        ("(files of no package)", Rule.LINK),
+        ("(files that belong to no package)", Rule.LINK),
         ("beside", Rule.BUILD_PATH),
         ("foreign", Rule.BUILD_PATH),
         ("left", Rule.BUILD_PATH),

@@ -100,7 +100,7 @@ def test_a_library_of_a_run_dependency_is_found(tmp_path: Path) -> None:
 def test_a_library_elsewhere_than_the_rpath_leads_is_not_found(tmp_path: Path) -> None:
     files = {"lib/deep/libdeep.so.1": library(), "bin/toy": library(needed=["libdeep.so.1"], rpath="$ORIGIN/../lib")}
     (finding,) = findings(Toy(files=files).write(tmp_path))
-    assert "is at lib/deep/libdeep.so.1 while the rpath leads to lib" in finding.found
+    assert "is at lib/deep/libdeep.so.1, but the rpath names lib" in finding.found
 
 
 def test_a_link_may_lead_to_a_file_of_a_run_dependency(tmp_path: Path) -> None:

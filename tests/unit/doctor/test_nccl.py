@@ -31,7 +31,7 @@ def found(prefix: Path, known: bytes) -> Finding:
 @pytest.mark.parametrize(
     ("known", "level", "text"),
     [
-        pytest.param(b"ncclNetPlugin_v5\0ncclNetPlugin_v6\0", "ok", "NCCL takes its net ABI v6", id="fits"),
+        pytest.param(b"ncclNetPlugin_v5\0ncclNetPlugin_v6\0", "ok", "NCCL uses its net ABI v6", id="fits"),
         pytest.param(
             b"ncclNetPlugin_v8\0ncclNetPlugin_v9\0",
             "fault",

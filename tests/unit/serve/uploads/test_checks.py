@@ -46,7 +46,7 @@ def test_packages_are_audited_among_their_set_and_the_channel(tmp_path: Path) ->
         "linux-64/beside-1.0-0.conda": "beside",
     }
     for places, files in (([], [outer, beside]), ([channel.path], [outer])):
-        with pytest.raises(VerificationError, match="neither the package nor what it depends on has"):
+        with pytest.raises(VerificationError, match="neither the package nor its dependencies have"):
             audit_uploaded(files, REGISTRY, places)
 
 

@@ -91,7 +91,7 @@ def test_the_allreduces_cannot_pass_the_network_by(tmp_path: Path) -> None:
         pytest.param(replace(FACTS, providers=()), {"libfabric has a provider here"}, id="no-provider"),
         pytest.param(
             replace(FACTS, plugin=PluginAbis(net=(6,), tuner=(1, 2))),
-            {"NCCL can use the plugin's tuner, where it has one"},
+            {"NCCL can use the plugin's tuner, if it has one"},
             id="tuner",
         ),
     ],
