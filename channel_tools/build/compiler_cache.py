@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``--compiler-cache``: ccache or sccache between a build and its compilers.
 
-Between the installation of a build's environments and its script, a script of the same name, which has the cache run
-it, takes the place of each compiler. So no variable and no path that a build sees changes: recipes and build systems
-need to know nothing, and what is compiled is the same to the byte. Builds of one package and variant share a path,
-whatever their digest (``BuildJob.work_name``), so compilations that a change leaves as they were are found again
-without a base directory, which would change ``__FILE__``.
+After a build's environments are installed and before its script runs, each compiler is replaced by a script of the same
+name, which calls the compiler through the cache. No variable and no path that the build sees changes: recipes and build
+systems need no support for it, and the result is the same to the byte. Builds of one package and variant use the same
+path, whatever their digest (``BuildJob.work_name``), so unchanged compilations are found again without a base
+directory, which would change ``__FILE__``.
 
-A compiler is known to the cache by the hashes of all packages of the build environment, since the program that is
-called may be a script that stays as it is while what it runs changes.
+The cache identifies a compiler by the hashes of all packages of the build environment, since the program that is called
+may be a script that stays the same while the program it runs changes.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _SOCKET_BYTES = 107
 _SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
 _COMPILER = re.compile(r"(?:.+-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)")
 _UNCACHED = "uncached"
-"""The compilers' own folder: beside ``bin``, since they find their parts from where they lie."""
+"""The compilers' own folder: beside ``bin``, since they find their parts relative to themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompilerCache:
-    """A compiler cache: which program, its path, and the folder that it keeps between builds."""
+    """A compiler cache: which program, its path, and its folder, which is kept between builds."""
 
     name: CacheName
     program: Path
@@ -51,9 +51,9 @@ class CompilerCache:
 
 
 class CachedCompilers:
-    """The compilers of one build environment, called by way of a cache while the build's script runs.
+    """The compilers of one build environment, called through a cache while the build's script runs.
 
-    ``notes`` is a folder of the build's own for the cache's notes on it.
+    ``notes`` is the build's own folder for the cache's log and socket.
     """
 
     def __init__(self, cache: CompilerCache, build_prefix: Path, notes: Path) -> None:
@@ -64,15 +64,15 @@ class CachedCompilers:
         self._wrapped = 0
 
     def wrap(self) -> None:
-        """Put the cache before every compiler.
+        """Replace every compiler by a script that calls it through the cache.
 
-        Raises CommandError if the program is not on this machine or does not run, OSError for a folder that cannot
+        Raises CommandError if the program is not on this machine or cannot be run, OSError for a folder that cannot
         be written.
         """
         if not os.access(self._cache.program, os.X_OK):
             raise CommandError(f"{self._cache.program}: not found on this machine; --compiler-cache needs it")
         self._cache.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=self._cache.folder):  # where ccache cannot write, each compilation fails
+        with tempfile.TemporaryFile(dir=self._cache.folder):  # if ccache cannot write, each compilation fails
             pass
         programs = [*_compilers(self._prefix / "bin")]
         if not programs:
@@ -90,7 +90,7 @@ class CachedCompilers:
             self._run("--start-server")
 
     def statistics(self) -> str:
-        """What the cache did for this build, in its own words; ends what it runs in the background."""
+        """The cache's own statistics of this build; also ends its background processes."""
         if not self._wrapped:
             return f"{self._cache.name}: no compiler in the build environment"
         if self._cache.name == "sccache":
@@ -120,7 +120,7 @@ def _ccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> di
 
 
 def _sccache_variables(cache: CompilerCache, build_prefix: Path, log: Path) -> dict[str, str]:
-    # a server of its own for each build, which ends with it; what is said to its socket it runs as this user
+    # each build has its own server, which ends with it; the server runs what its socket receives as this user
     socket = log.with_name("sccache.socket")
     if len(os.fsencode(socket)) > _SOCKET_BYTES:
         socket = Path(tempfile.mkdtemp(prefix="sccache-", dir=_SHORT_PLACE), "socket")
@@ -136,7 +136,7 @@ _VARIABLES = {"ccache": _ccache_variables, "sccache": _sccache_variables}
 
 
 def _environment_hash(prefix: Path) -> str:
-    """A hash over the names and hashes of the packages in an environment."""
+    """A hash of the names and hashes of the packages in an environment."""
     found = hashlib.sha256()
     for record in sorted(prefix.glob("conda-meta/*.json")):
         stated = json.loads(record.read_bytes())

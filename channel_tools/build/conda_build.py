@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``--engine conda-build``: the user's own conda-build builds the rendered folder, for the same file name.
+"""``--engine conda-build``: the user's own conda-build builds the rendered folder, with the same file name as result.
 
-conda-build takes v1 recipes from 26.5 on and drives the same engine as we do, so a folder and its failures read alike;
-the causes of its failures are read from its output, since its exit status is 1 for everything.
+conda-build accepts v1 recipes from 26.5 on and runs the same engine as we do, so its output has the same format. The
+causes of failures are read from this output, since its exit status is 1 for everything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The one place that calls the build engine (py-rattler-build).
 
-The engine holds the interpreter lock and ignores signals while it builds, so this runs in a worker process and is ended
-from outside. Its log lines come through a callback and go to standard output as they come.
+The engine holds the interpreter lock and ignores signals while it builds, so this runs in a worker process that is
+ended from outside. A callback writes each log line to standard output at once.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 _ENVIRONMENTS_READY = "Successfully updated the host environment"
-"""What the engine logs between the last environment and the script."""
+"""The engine's log line after it has installed the last environment and before it runs the script."""
 
 
 class _LogToOutput:
-    """The engine's progress callback: every log line to standard output, at once.
+    """The engine's progress callback, which writes every log line to standard output at once.
 
-    ``on_environments`` is called once, when sources and environments are in place and the script has not begun. The
-    engine ignores what a callback raises.
+    ``on_environments`` is called once, when sources and environments are in place and the script has not started. The
+    engine ignores exceptions from callbacks.
     """
 
     def __init__(self, on_environments: Callable[[], None]) -> None:
@@ -54,10 +54,10 @@ class _LogToOutput:
         print(f"downloading {event.url}", flush=True)  # noqa: T201 - the worker's output is the build's log
 
     def on_download_progress(self, event: DownloadProgressEvent) -> None:
-        """Too many to log."""
+        """Ignored: there are too many of these events to log."""
 
     def on_download_complete(self, event: DownloadCompleteEvent) -> None:
-        """Its start is in the log."""
+        """Ignored: the start of the download is in the log."""
 
     def on_build_step(self, event: BuildStepEvent) -> None:
         print(f"{event.step_name}: {event.message}", flush=True)  # noqa: T201
@@ -71,9 +71,9 @@ class _LogToOutput:
 
 
 def run_engine(spec: WorkerSpec, *, end: Callable[[WorkerResult], NoReturn]) -> WorkerResult:
-    """Render the recipe folder, build it and run its tests; failures of the recipe come back as values.
+    """Render the recipe folder, build it and run its tests; failures of the recipe are returned as values.
 
-    ``end`` ends the process with a result, where the engine must go no further.
+    ``end`` ends the process with a result when the engine must not continue.
     """
     try:
         config = RenderConfig(platform=PlatformConfig(target_platform=spec.platform))
@@ -102,7 +102,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
             channels=list(spec.channels),
             progress_callback=callback,
             no_build_id=True,
-            package_format="conda:min",  # it is packed again, by settle_package
+            package_format="conda:min",  # settle_package packs it again
         )
     except rattler_build.RattlerBuildError as err:
         failed = _failed(err, kind=None)
@@ -118,7 +118,7 @@ def _build(variant: RenderedVariant, spec: WorkerSpec, end: Callable[[WorkerResu
 
 
 class _Preparation:
-    """What is done to a build between its environments and its script, and after it."""
+    """Actions before a build's script, when its environments are installed, and after the script."""
 
     def __init__(self, spec: WorkerSpec, end: Callable[[WorkerResult], NoReturn]) -> None:
         self._spec = spec
@@ -127,11 +127,11 @@ class _Preparation:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a build that was not prepared is not the one that was asked for."""
+        """Whether a build without this preparation would not be what the user requested."""
         return self._spec.kept is not None or self._spec.tools.compiler_cache is not None
 
     def prepare(self) -> None:
-        """Prepare; where that fails, the build ends here."""
+        """Prepare the build; if that fails, the build ends here."""
         if not self.is_needed:
             return
         try:
@@ -150,10 +150,10 @@ class _Preparation:
             take_over(kept, fresh)
         except BuildError as err:
             self._end(WorkerResult(failure="changed", message=err.message))
-        print("the build goes on in the work folder of the failed one", flush=True)  # noqa: T201 - as above
+        print("the build continues in the work folder of the failed one", flush=True)  # noqa: T201 - as above
 
     def conclude(self) -> None:
-        """Say what the compiler cache did."""
+        """Log the statistics of the compiler cache."""
         if self._compilers is not None:
             try:
                 print(self._compilers.statistics(), flush=True)  # noqa: T201 - as above

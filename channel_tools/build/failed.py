@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds that failed and are still as they were: their folders, environments and scripts, until the next build begins.
+"""Failed builds, whose folders, environments and scripts are kept until the next build starts.
 
-The engine notes where everything is in ``rattler-build-log.txt``, a line of JSON for each build, from which its own
-``rattler-build debug`` finds it, too. It cannot go on from there: each of its builds begins with an empty work folder,
-and it packs only what it has seen being installed.
+The engine records the paths in ``rattler-build-log.txt``, one line of JSON for each build, which its own
+``rattler-build debug`` reads too. The engine cannot resume such a build: it starts each build with an empty work
+folder, and packs only files that it has seen being installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ENGINE_LOG = Path("out", "rattler-build-log.txt")
 _PACKAGES = "out/*/*.conda"
 _UNTESTED = "broken"
-"""Where the engine puts a package whose test failed."""
+"""The folder to which the engine moves a package whose test failed."""
 _ENVIRONMENT = "build_env.sh"
 _RUN = 'source "$0" && exec "$@"'
 
@@ -39,7 +39,7 @@ class FailedBuild:
     folder: Path
 
     def is_called(self, wanted: str) -> bool:
-        """Whether the package or the folder has that name."""
+        """Whether the package or the folder has the name ``wanted``."""
         return wanted in {self.name, self.folder.name}
 
 
@@ -49,49 +49,49 @@ class _EngineNote:
 
 
 def find_failed(works: Sequence[Path], wanted: str) -> FailedBuild:
-    """The build in one of the folders ``works`` whose package, or whose own folder, is called ``wanted``.
+    """The failed build in one of the folders ``works`` whose package or folder has the name ``wanted``.
 
-    Raises UsageError if there is none or more than one. Call it only while no build runs there.
+    Raises UsageError if there is none or more than one. Must not be called while builds run there.
     """
     builds = [build for work in works for build in _kept_in(work)]
     kept = [build for build in builds if not (build.folder / FINISHED).is_file()]
     found = [build for build in kept if build.is_called(wanted)]
     if not found and (ended := [build for build in builds if build.is_called(wanted)]):
         message = (
-            f"{wanted}: its build did not fail: {ended[0].folder} has the package, which waits for its place in the"
+            f"{wanted}: its build did not fail: {ended[0].folder} has the package, which is not yet in the channel"
         )
-        raise UsageError(f"{message} channel", hint="run the same build again: it takes the package in")
+        raise UsageError(message, hint="run the same build again: it adds the package to the channel")
     if not found:
         hint = nearest_names_hint(wanted, sorted({build.name for build in kept}), what="failed build") if kept else None
-        message = f"{wanted}: no failed build of it is kept"
-        raise UsageError(message, hint=hint or "run channel_tools build; the folder of a build that fails is kept")
+        message = f"{wanted}: no failed build of this name is kept"
+        raise UsageError(message, hint=hint or "run channel_tools build; it keeps the folder of a build that fails")
     if len(found) > 1:
         names = ", ".join(sorted(build.folder.name for build in found))
-        raise UsageError(f"{wanted}: several of its builds have failed", hint=f"name one of {names}")
+        raise UsageError(f"{wanted}: several builds of it have failed", hint=f"name one of them: {names}")
     return found[0]
 
 
 def work_folder_of(build: FailedBuild) -> Path:
-    """Where its script ran. Raises BuildError for a build that failed before that, or after its script had ended."""
+    """The folder in which the build's script ran. Raises BuildError if the build failed before or after the script."""
     log = build.folder / _ENGINE_LOG
     if log.is_file() and (lines := log.read_bytes().splitlines()):
         try:
             folder = Path(decode_json(lines[-1], _EngineNote).work_dir)
         except msgspec.DecodeError as err:
-            raise BuildError(f"{log}: not what the build engine writes ({err})", hint="build it again") from None
+            raise BuildError(f"{log}: not a log of the build engine ({err})", hint="build it again") from None
         if (folder / _ENVIRONMENT).is_file():
             return folder
     for package in sorted(build.folder.glob(_PACKAGES)):
         untested = package.parent.name == _UNTESTED
-        how = "the recipe's test of its package failed" if untested else "its package did not enter the channel"
-        message = f"{build.folder}: the script ended well, and {how}: {package}"
-        raise BuildError(message, hint=f"its log says why; to look into the package: channel_tools audit {package}")
-    message = f"{build.folder}: the build failed before its script began, so there is nothing to look at but its log"
-    raise BuildError(message, hint="with --engine conda-build, look with conda-build's own conda debug")
+        how = "the recipe's test of the package failed" if untested else "the package was not added to the channel"
+        message = f"{build.folder}: the build script succeeded, but {how}: {package}"
+        raise BuildError(message, hint=f"see the build's log; to examine the package: channel_tools audit {package}")
+    message = f"{build.folder}: the build failed before its script started; only its log can be examined"
+    raise BuildError(message, hint="for a build with --engine conda-build, use conda debug")
 
 
 def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
-    """The command that runs ``command`` with the environment of the build, an interactive bash where it is empty."""
+    """The command that runs ``command`` with the environment of the build, an interactive bash if it is empty."""
     environment = str(work_folder / _ENVIRONMENT)
     if command:
         return ["/bin/bash", "--noprofile", "--norc", "-c", _RUN, environment, *command]
@@ -100,7 +100,7 @@ def shell_command(work_folder: Path, command: Sequence[str]) -> list[str]:
 
 def _kept_in(work: Path) -> Iterator[FailedBuild]:
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
-        if os.access(folder, os.R_OK | os.X_OK) and (folder / SPEC_FILE).is_file():  # another user's may be closed
+        if os.access(folder, os.R_OK | os.X_OK) and (folder / SPEC_FILE).is_file():  # the folder may be another user's
             recipe = read_yaml(folder / "recipe" / RECIPE_FILE).value
             package = recipe.get("package") if isinstance(recipe, dict) else None
             name = package.get("name") if isinstance(package, dict) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a failed build says: the cause in one line, the last lines of its log, the log's path, the next step."""
+"""The error for a failed build: the cause in one line, the last lines of its log, the log's path, the next step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _TAIL_LINES = 20
 _DISK_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 _SPECS, _SOLVED = "\n  Specs:", "┆ Version ┆"
-"""What the engine logs of an environment: what is asked for, and the head of the table of what meets that."""
+"""What the engine logs about an environment: before the requirements, and the head of the table of the solution."""
 _ROOM_BYTES = 256 << 20
-"""With less than that free, an environment that could not be unpacked is one for which there was no room."""
+"""If less than this is free, lack of space is the reason why an environment could not be unpacked."""
 _ENGINE_ADVICE = "Script execution failed."
 
 _KINDS: tuple[tuple[str, FailureKind], ...] = (
@@ -46,58 +46,58 @@ _CAUSES: dict[FailureKind, tuple[type[ChannelToolsError], str, str]] = {
     "script": (
         BuildError,
         "the build script failed",
-        "look with channel_tools debug PACKAGE; fix the recipe or what it builds; then run the same command again",
+        "examine it with channel_tools debug PACKAGE, fix the recipe or its source, then run the same command again",
     ),
-    "test": (BuildError, "it was built, but the recipe's test failed", "the package was not taken into the channel"),
-    "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why says what the channel lacks"),
-    "install": (BuildError, "its environments are solved, but cannot be installed", "the log says what was installed"),
-    "recipe": (ConfigError, "the rendered recipe is not accepted", "channel_tools render shows it as it was built"),
+    "test": (BuildError, "it was built, but the recipe's test failed", "the package was not added to the channel"),
+    "solve": (SolveError, "its environments cannot be solved", "channel_tools plan --why shows what the channel lacks"),
+    "install": (BuildError, "its environments were solved, but cannot be installed", "the log says what was installed"),
+    "recipe": (ConfigError, "the engine rejects the rendered recipe", "channel_tools render writes the same recipe"),
     "source": (
         IntegrityError,
         "a source does not have the sha256 that the recipe states",
-        "compare it by hand: a new release needs a new sha256 in the recipe, a wrong mirror another url",
+        "compare it by hand: a new release needs a new sha256 in the recipe, a wrong mirror needs another url",
     ),
     "network": (
         NetworkError,
-        "a source cannot be fetched",
-        "check the route to the address in the recipe; then run the same command again",
+        "a source cannot be downloaded",
+        "check whether the address in the recipe can be reached, then run the same command again",
     ),
     "disk": (
         DiskFullError,
         "no space is left on the device",
-        "free space, or choose another place with --output; then run the same command again: what is complete is kept",
+        "free space or choose another folder with --output, then run the same command again: finished work is kept",
     ),
     "file": (
         BuildError,
-        "a file of it cannot be packed",
-        "remove the file at the end of the build script; then run the same command again",
+        "one of its files cannot be packed",
+        "remove the file at the end of the build script, then run the same command again",
     ),
     "changed": (
         BuildError,
-        "it cannot go on where it failed",
-        "run the same command without --from-failed: it begins anew",
+        "it cannot continue where it failed",
+        "run the same command without --from-failed to start from the beginning",
     ),
     "killed": (
         BuildError,
         "it was killed",
-        "if memory ran out: build fewer packages at once with --jobs 1; with --from-failed it goes on where it was",
+        "if memory ran out: build one package at a time with --jobs 1; --from-failed continues where it stopped",
     ),
     "other": (BuildError, "the build engine failed", "the log says what it was doing"),
 }
 
 
 def kind_of(message: str) -> FailureKind:
-    """What sort of failure the engine's words mean; its exceptions carry no more than their text."""
+    """The kind of failure that a message of the engine means; its exceptions have only their text."""
     return next((kind for words, kind in _KINDS if words in message), "other")
 
 
 def failure_of(
     job: BuildJob, result: WorkerResult, log: Path, *, seconds: float, written: Sequence[Path] = ()
 ) -> ChannelToolsError:
-    """The error of a build that gave no package, by the kind of its failure; ``written`` are folders that it wrote to.
+    """The error for a build without a package, by the kind of failure; ``written`` are folders that it wrote to.
 
-    The engine has the same words for environments that cannot be solved and for those that cannot be installed, and
-    removes what it had unpacked when a disk is full. So where one was solved, the room that is left tells.
+    The engine has the same message for environments that cannot be solved and for those that cannot be installed, and
+    removes what it had unpacked when a disk is full. If an environment was solved, the free space tells the cause.
     """
     tail = log_tail(log)
     kind: FailureKind = "disk" if any(words in tail for words in _DISK_FULL_WORDS) else result.failure or "other"
@@ -110,14 +110,14 @@ def failure_of(
 
 
 def not_the_expected(job: BuildJob, packages: Sequence[Path], log: Path) -> BuildError:
-    """The error for a build that made another package than the plan expects."""
+    """The error for a build that made a different package from the one that the plan expects."""
     found = ", ".join(str(PackageKey.of(package)) for package in packages) or "no package"
-    message = f"{job.stem}: the build gave {found}; expected {job.subdir}/{job.file_name}\nlog: {log}"
-    return BuildError(message, hint="render the recipe again; its build string or version differs from the plan's")
+    message = f"{job.stem}: the build made {found}; expected {job.subdir}/{job.file_name}\nlog: {log}"
+    return BuildError(message, hint="render the recipe again: its build string or version differs from the plan's")
 
 
 def lost_error(error: ChannelToolsError, written: Sequence[Path]) -> ChannelToolsError:
-    """The error of a build that ended without a word; a full disk among those ``written`` to is a reason for that."""
+    """``error``, of a build that ended without a message, or DiskFullError if a disk that it wrote to is full."""
     free = {folder: shutil.disk_usage(folder).free for folder in written if folder.is_dir()}
     full = min(free, key=lambda folder: free[folder], default=None)
     if full is None or free[full] >= _ROOM_BYTES:
@@ -132,7 +132,7 @@ def log_tail(log: Path) -> str:
 
 
 def indented_tail(text: str) -> str:
-    """The same of a text."""
+    """The last lines of a text, indented, without the engine's advice."""
     lines = text.splitlines()
     advice = next((number for number, line in enumerate(lines) if _ENGINE_ADVICE in line), None)
     lines = [line for line in lines[:advice] if line.strip()]
@@ -140,7 +140,7 @@ def indented_tail(text: str) -> str:
 
 
 def raise_failures(results: Sequence[BuildResult]) -> None:
-    """Raise one error for all builds that failed, of the first one's class; nothing when none did."""
+    """Raise one error for all builds that failed, of the class of the first; does nothing if none did."""
     failed = [result.error for result in results if result.error is not None]
     if not failed:
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the builds of a plan are, in a line: what is done, runs and waits, and how long the rest takes at least.
+"""The progress of a plan's builds in one line: counts of done, running and waiting builds, and the least time left.
 
-The time left is that of the critical path: the longest chain of builds that wait for each other, each as long as it
-took before. With enough machines nothing takes longer; with fewer the rest takes longer than that.
+The time left is that of the critical path: the longest chain of builds that wait for each other, each taking as long as
+it did before. With enough machines, the rest takes that long; with fewer, it takes longer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOUR_S = 3600
 def time_left(unfinished: Sequence[BuildJob], running_s: Mapping[str, float]) -> float | None:
     """Seconds that the longest chain of ``unfinished`` builds takes; None if that is not known of one of them.
 
-    ``running_s`` says by stem for how long a build has been running; one that takes longer than before may end now.
+    ``running_s`` has the running time by stem; a build that is taking longer than before counts as about to end.
     """
     jobs = {job.file_name: job for job in unfinished}
     ends: dict[str, float] = {}

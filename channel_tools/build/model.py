@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the build stage, and the JSON in which processes hand them on, here or to another machine."""
+"""The values of the build stage, and the JSON in which processes pass them on, also to other machines."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Status = Literal["built", "failed", "not_started"]
 RECIPE_FILE = "recipe.yaml"
 VARIANTS_FILE = "variants.yaml"
 SPEC_FILE = "spec.json"
-"""In the folder of a build: its WorkerSpec, and the sign that the folder is a build's."""
+"""In a build's folder: its WorkerSpec, which also marks the folder as a build's."""
 FINISHED = "finished.json"
-"""In the folder of a cluster's build that ended well, until its package is in the channel: its Outcome."""
+"""In the folder of a successful build on a cluster, until its package is in the channel: its Outcome."""
 _MAX_FOLDER_NAME = 64
 _FOLDER_DIGITS = 12
 _Value = TypeVar("_Value")
 
 
 def encode(value: object) -> bytes:
-    """JSON of values of this module, with paths as text."""
+    """Encode values of this module as JSON, with paths as strings."""
     return msgspec.json.encode(value, enc_hook=os.fspath)
 
 
 def decode(content: bytes, kind: type[_Value]) -> _Value:
-    """What encode wrote. Raises msgspec.DecodeError for anything else."""
+    """Decode what ``encode`` wrote. Raises msgspec.DecodeError for anything else."""
     return msgspec.json.decode(content, type=kind, dec_hook=lambda path, text: path(text))
 
 
@@ -51,10 +51,10 @@ class BuildJob:
     """One package to build.
 
     ``recipe_folder`` is self-contained: recipe.yaml, its files and variants.yaml with the one variant. ``file_name``
-    and ``subdir`` are what the build must give. ``waits_for`` are file names of packages that must be in the channel
-    first; those that are not among the jobs count as being there. ``resources`` are what a scheduler is asked for,
-    ``expected_s`` is how long it took before; None: nobody knows. ``work_name`` is the same for all builds of a
-    package, version and variant, so that what a changed recipe does not touch is built under the same path as before.
+    and ``subdir`` are those of the package that the build must make. ``waits_for`` are file names of packages that must
+    be in the channel first; those that are not among the jobs count as being there. ``resources`` are requested from a
+    scheduler, ``expected_s`` is how long the build took before, None if not known. ``work_name`` is the same for all
+    builds of a package, version and variant, so that files that a changed recipe does not affect keep their paths.
     """
 
     file_name: str
@@ -83,7 +83,7 @@ class BuildJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildUsage:
-    """What a build took: wall and processor seconds, the most memory at one time, and the cores that it was given."""
+    """What a build used: wall and processor seconds, peak memory, and the cores that it was given."""
 
     seconds: float
     cpu_s: float
@@ -93,7 +93,7 @@ class BuildUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildPlaces:
-    """Where builds run, where their logs stay, and the engine's cache of unpacked packages."""
+    """The folders of builds, of their logs, and of the engine's cache of unpacked packages."""
 
     work: Path
     logs: Path
@@ -102,9 +102,9 @@ class BuildPlaces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildTools:
-    """The user's own programs that build: ``conda_build``, None for the engine of this package's own requirements.
+    """The user's own programs for building: ``conda_build``, None for the engine that channel_tools depends on.
 
-    ``compiler_cache`` None compiles everything.
+    If ``compiler_cache`` is None, everything is compiled.
     """
 
     conda_build: Path | None = None
@@ -113,9 +113,9 @@ class BuildTools:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """How packages are built: for which platform, at most ``max_jobs`` at once, which share ``cores``.
+    """How packages are built: for which platform, and at most ``max_jobs`` at once, which share ``cores``.
 
-    Workers get of ``environ`` what child_environment says. ``from_failed`` goes on in the folders of failed builds.
+    Workers get the part of ``environ`` that child_environment selects. ``from_failed`` continues failed builds.
     """
 
     platform: str
@@ -125,14 +125,14 @@ class BuildOptions:
     tools: BuildTools = field(default_factory=BuildTools)
     from_failed: bool = False
     tests: bool = True
-    """Whether the engine runs the tests of what it has built."""
+    """Whether the engine runs the recipe's tests on the package."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What one worker process is to build; ``parent_pid`` is the process without which it must not go on.
+    """What one worker process is to build; it ends when the process ``parent_pid`` ends.
 
-    ``kept`` is the work folder of a failed build that the build goes on in.
+    ``kept`` is the work folder of a failed build in which this build continues.
     """
 
     parent_pid: int
@@ -150,7 +150,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerResult:
-    """What became of it: the package files made, or the kind of failure and the engine's words."""
+    """The result of a worker: the package files made, or the kind of failure and the engine's message."""
 
     packages: tuple[Path, ...] = ()
     failure: FailureKind | None = None
@@ -161,7 +161,7 @@ class WorkerResult:
 class BuildResult:
     """The outcome of one job. ``package`` is the file in the channel; ``error`` says what went wrong.
 
-    ``notes`` are what the admission of a package built elsewhere had to say.
+    ``notes`` are messages from the admission of a package that was built elsewhere.
     """
 
     job: BuildJob

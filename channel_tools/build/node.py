@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One package built where a scheduler says: ``python -m channel_tools.build.node BUILDS.json STEM CORES``.
+"""Builds one package in a scheduler's job: ``python -m channel_tools.build.node BUILDS.json STEM CORES``.
 
-The same child process builds as at home. The package stays in its build's folder, which all machines see, until the
-driver takes it into the channel. A lock in the file system lets no second job build the same package: where a driver
-died and its job did not, the next driver's job waits for that one and takes over what it made.
+The child process is the same as for a build on one machine. The package stays in its build's folder, which all machines
+can access, until the driver adds it to the channel. A lock in the file system keeps a second job from building the same
+package: if a driver died and its job did not, the next driver's job waits for that job and uses its package.
 
-A build that was killed, or that failed when the kernel had killed a process of the job for want of memory, leaves no
-result: the scheduler's job then counts as lost, and is submitted again with more.
+A build that was killed, or that failed when the kernel had killed a process of the job for lack of memory, leaves no
+result: the scheduler's job then counts as lost and is submitted again with more memory.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from channel_tools.build.remote import RemoteBuilds
 
 _WORDS = 4
-"""Of the command line: this module, builds.json, the package, the cores."""
+"""The number of words of the command line: this module, builds.json, the package, the cores."""
 
 
 def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
-    """Build the package, unless that was done; its ``.built`` file says how it went.
+    """Build the package, unless it is already built; its ``.built`` file has the outcome.
 
-    Raises BuildError, and leaves no such file, for a build that was killed.
+    Raises BuildError for a build that was killed, and writes no such file.
     """
     builds = read_builds(builds_file)
     job = builds.job(stem)
     folder = builds.places.work / job.folder_name
     results = results_of(builds_file, stem)
     with exclusive_lock(lock_of(folder), what=f"the build folder {folder}", timeout_s=math.inf):
-        for taken_in in (results.entered, results.admitted):  # another job had built it, which was taken for lost
+        for taken_in in (results.entered, results.admitted):  # built by another job, which was believed lost
             with contextlib.suppress(FileNotFoundError):
                 write_outcome(results.built, replace(read_outcome(taken_in), package=None))
                 return
@@ -65,7 +65,7 @@ def build_package(builds_file: Path, stem: str, *, cores: int) -> None:
 
 
 def finished_build(folder: Path, job: BuildJob) -> Outcome | None:
-    """What a job for this package left there that ended well; None for builds of the package's other digests."""
+    """The outcome that a successful job for this package left there; None for builds with other digests."""
     try:
         outcome = read_outcome(folder / FINISHED)
     except FileNotFoundError:
@@ -88,10 +88,10 @@ def remove_build(folder: Path) -> None:
 def clear_builds(
     work: Path, *, keep: Collection[str], failed: Collection[str] = (), needed: Collection[str] = ()
 ) -> None:
-    """Remove the build folders in ``work``, except those that a job still builds in.
+    """Remove the build folders in ``work``, except those that a job is still building in.
 
-    Of ``keep`` the finished ones stay, and all of ``failed``, which builds go on in. ``needed`` and what is raised are
-    as for left_where_denied.
+    Finished ones among ``keep`` stay, and all of ``failed``, in which builds will continue. ``needed`` and the errors
+    are those of left_where_denied.
     """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
         if folder.name in failed:
@@ -130,7 +130,7 @@ def _build(builds: RemoteBuilds, job: BuildJob, cores: int) -> Outcome:
 if __name__ == "__main__":
     try:
         if len(sys.argv) > _WORDS:
-            message = f"a job builds one package; found {' '.join(sys.argv[_WORDS:])[:40]!r} beside it"
+            message = f"a job builds one package; found the further argument {' '.join(sys.argv[_WORDS:])[:40]!r}"
             raise UsageError(message, hint="leave array jobs (slurm-array-jobs) out of the Snakemake profile")
         # a scheduler may promise more than the machine has
         build_package(Path(sys.argv[1]), sys.argv[2], cores=min(int(sys.argv[3]), len(os.sched_getaffinity(0))))

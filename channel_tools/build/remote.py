@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a driver and the processes of a build on other machines tell each other, in files of a folder that all see.
+"""Files in a shared folder by which a driver and build processes on other machines communicate.
 
-``builds.json`` says what is built. ``results/`` has, by package: ``.built`` (a build ended, well or not), ``.entered``
-(the package is in the channel, and Snakemake does not know yet), ``.admitted`` (it does), ``.failed`` (why the package
-is not there). Every file is written whole.
+``builds.json`` says what is built. ``results/`` has for each package: ``.built`` (the build ended, or failed),
+``.entered`` (the package is in the channel, but Snakemake does not know it yet), ``.admitted`` (it does), ``.failed``
+(why the package is not there). Every file is written atomically.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ERRORS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteBuilds:
-    """All that is to be built, and where everything is: absolute paths, the same on every machine.
+    """Everything that is to be built, and all paths: absolute, and the same on every machine.
 
-    ``python`` runs the processes. ``tree`` and ``output`` are places of the driver's settings.
+    ``python`` runs the processes. ``tree`` and ``output`` are those of the driver's settings.
     """
 
     python: str
@@ -41,10 +41,10 @@ class RemoteBuilds:
     tools: BuildTools = field(default_factory=BuildTools)
     from_failed: bool = False
     attest: dict[str, str] | None = None
-    """Whether and with what packages are signed as they enter the channel; the workflow stage reads it."""
+    """Whether and with which key packages are signed when added to the channel; the workflow stage reads it."""
 
     def job(self, stem: str) -> BuildJob:
-        """The job with this stem. Raises UsageError when there is none."""
+        """The job with this stem. Raises UsageError if there is none."""
         for job in self.jobs:
             if job.stem == stem:
                 return job
@@ -53,7 +53,7 @@ class RemoteBuilds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """An error, by the name of its class."""
+    """An error as a value, with the name of its class."""
 
     error: str
     message: str
@@ -61,7 +61,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: ChannelToolsError) -> Failure:
-        """The error as a value."""
+        """The value for an error."""
         return cls(error=type(error).__name__, message=error.message, hint=error.hint)
 
     def as_error(self) -> ChannelToolsError:
@@ -73,7 +73,7 @@ class Failure:
 class Outcome:
     """How a build or an admission ended: the package file, or why there is none.
 
-    ``notes`` are what the admission had to say.
+    ``notes`` are the admission's messages.
     """
 
     seconds: float
@@ -92,27 +92,27 @@ class Results:
 
     @property
     def built(self) -> Path:
-        """The build ended."""
+        """This file exists if the build has ended."""
         return self.folder / f"{self.stem}.built"
 
     @property
     def entered(self) -> Path:
-        """The package is in the channel, taken in with another's; becomes ``admitted`` in its own step."""
+        """This file exists if the package was added to the channel with another; its own step makes it ``admitted``."""
         return self.folder / f"{self.stem}.entered"
 
     @property
     def admitted(self) -> Path:
-        """The package is in the channel."""
+        """This file exists if the package is in the channel."""
         return self.folder / f"{self.stem}.admitted"
 
     @property
     def failed(self) -> Path:
-        """The build failed, or the audit refused the package."""
+        """This file exists if the build failed or the audit rejected the package."""
         return self.folder / f"{self.stem}.failed"
 
 
 def results_of(builds_file: Path, stem: str) -> Results:
-    """Where the results of a package are."""
+    """The paths of a package's results."""
     return Results(folder=builds_file.parent / "results", stem=stem)
 
 
@@ -127,7 +127,7 @@ def read_builds(path: Path) -> RemoteBuilds:
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
-    """Write it whole, so that the file's being there says that it is complete."""
+    """Write an outcome atomically: if the file exists, it is complete."""
     path.parent.mkdir(exist_ok=True)
     write_bytes_atomically(path, encode(outcome))
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``--from-failed``: a build goes on in the work folder of the one that failed, with what that had compiled.
+"""``--from-failed``: continues a build in the work folder of the one that failed, with what was compiled there.
 
-The engine begins each build with an empty folder. So the failed build's work folder is set aside, the engine unpacks
-and patches the sources anew and installs the environments, and before the script begins the new work folder gives way
-to the old one, if every file that the engine unpacked is in the old one as it is in the new. A package therefore comes
-of the recipe's sources, or not at all. Only a build of the same rendered recipe is gone on with.
+The engine starts each build with an empty folder. So the failed build's work folder is set aside; the engine unpacks
+and patches the sources again and installs the environments; and before the script starts, the old work folder replaces
+the new one, provided that every file that the engine unpacked is the same in both. A package is therefore made from
+the recipe's sources or not at all. Only builds of the same rendered recipe are continued.
 
-What ``channel_tools debug`` leaves is not the recipe's either: it marks the folder that it opens, and one in which
-anything has changed since then is refused.
+Changes made in ``channel_tools debug`` are not the recipe's either: it marks the folder that it opens, and a folder in
+which anything has changed since is rejected.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
     from channel_tools.build.model import BuildJob
 
 KEPT = "kept"
-"""The work folder of the failed build, in the folder of the build that goes on with it."""
+"""The work folder of the failed build, in the folder of the build that continues it."""
 _OPENED = "opened"
 _NAMED_AT_MOST = 5
-_HINT = "run the same command without --from-failed: it begins anew"
+_HINT = "run the same command without --from-failed to start from the beginning"
 
 
 def resumable_builds(work: Path, jobs: Iterable[BuildJob], *, note: Callable[[str], None]) -> list[BuildJob]:
-    """Those of ``jobs`` whose failed builds are kept in ``work``, while no build runs there; ``note`` hears of them.
+    """Those of ``jobs`` whose failed builds are kept in ``work``, each reported to ``note``.
 
-    Raises BuildError for one that was changed after ``channel_tools debug`` had opened it.
+    Must not be called while builds run there. Raises BuildError for a folder that was changed after
+    ``channel_tools debug`` had opened it.
     """
     found = [job for job in jobs if can_resume(work / job.folder_name, job)]
     for job in found:
         _check_unchanged(work / job.folder_name, job)
-        note(f"{job.stem}: goes on where it failed")
+        note(f"{job.stem}: continues where it failed")
     if not found:
-        note("no failed build of these packages is kept: all of them begin anew")
+        note("no failed build of these packages is kept: all of them start from the beginning")
     return found
 
 
 def can_resume(folder: Path, job: BuildJob) -> bool:
-    """Whether the build's folder is that of a failed build of the same recipe and variant, whose script had begun."""
+    """Whether the folder is that of a failed build of the same recipe and variant, whose script had started."""
     recipe, wanted = folder / "recipe" / RECIPE_FILE, job.recipe_folder / RECIPE_FILE
     if not (recipe.is_file() and recipe.read_bytes() == wanted.read_bytes()):
         return False
@@ -58,10 +59,10 @@ def can_resume(folder: Path, job: BuildJob) -> bool:
 
 
 def set_aside(folder: Path, job: BuildJob) -> Path:
-    """Keep the work folder of a failed build that can_resume accepts, and nothing else that it made; where it is."""
+    """Keep only the work folder of a failed build that can_resume accepts; returns where it is."""
     kept = folder / KEPT
     if (work := _work_folder(folder, job)) is not None:
-        if kept.is_dir():  # of a build that failed before its script began again
+        if kept.is_dir():  # from a build that failed before its script started again
             shutil.rmtree(kept)
         work.rename(kept)
     for path in [*folder.iterdir()]:
@@ -71,9 +72,9 @@ def set_aside(folder: Path, job: BuildJob) -> Path:
 
 
 def take_over(kept: Path, fresh: Path) -> None:
-    """Put the work folder ``kept`` in the place of ``fresh``, which holds the recipe's sources.
+    """Replace ``fresh``, which has the recipe's sources, by the work folder ``kept``.
 
-    Raises BuildError, having changed nothing, where a file of ``fresh`` is missing in ``kept``, or is another.
+    Raises BuildError and changes nothing if a file of ``fresh`` is missing in ``kept`` or differs there.
     """
     if differing := [*_differing(fresh, kept)]:
         more = len(differing) - _NAMED_AT_MOST
@@ -84,7 +85,7 @@ def take_over(kept: Path, fresh: Path) -> None:
 
 
 def mark_opened(folder: Path) -> None:
-    """Note that somebody looks into the folder of a failed build: what changes after the first time may be theirs."""
+    """Record that a user has opened the folder of a failed build: later changes may be the user's."""
     with contextlib.suppress(FileExistsError):
         (folder / _OPENED).touch(exist_ok=False)
 
@@ -100,7 +101,7 @@ def _check_unchanged(folder: Path, job: BuildJob) -> None:
     mark, work = folder / _OPENED, _work_folder(folder, job)
     if work is None or not mark.exists():
         return
-    opened_ns = mark.stat().st_ctime_ns  # of the same file system's clock, and nobody can set it
+    opened_ns = mark.stat().st_ctime_ns  # by the same file system's clock, and nobody can set it
     for path in _below(work):
         if path.lstat().st_ctime_ns > opened_ns:
             message = f"{job.stem}: {path} was changed after channel_tools debug had opened the folder"
@@ -114,7 +115,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _differing(fresh: Path, kept: Path) -> Iterator[str]:
-    """Paths in ``fresh`` that are not the same in ``kept``, sorted."""
+    """Paths in ``fresh`` that differ in ``kept``, sorted."""
     for path in sorted(_below(fresh)):
         within = path.relative_to(fresh)
         if not _is_same(path, kept / within):

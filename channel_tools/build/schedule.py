@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Building a plan: as many packages at once as allowed, each as soon as what it waits for is in the channel.
+"""Builds a plan: as many packages in parallel as allowed, each as soon as the packages it waits for are in the channel.
 
-One thread waits for the children through their process descriptors, so that an ended child and an interrupt are both
-noticed at once. A package enters the channel and its index before anything that waits for it starts, since dependents
-solve from the channel.
+One thread waits for the children through their process descriptors, so the end of a child and an interrupt are both
+noticed at once. A package is added to the channel and its index before anything that waits for it starts, since
+dependents solve from the channel.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def locked_builds(work: Path) -> Iterator[None]:
-    """Hold the folder that builds run in, which is made: what they build from is written under this lock, too.
+    """Create and lock the folder that builds run in; the rendered recipes are written under this lock, too.
 
-    Raises ChannelError when another run holds it, UsageError when it cannot be made.
+    Raises ChannelError if another run holds the lock, UsageError if the folder cannot be created.
     """
     make_work_folder(work)
     with exclusive_lock(work / ".lock", what=f"the build folder {work}"):
@@ -62,14 +62,14 @@ def build_packages(
     admit: Callable[[Path], PackageInfo | None],
     on_result: Callable[[BuildResult], None] | None = None,
 ) -> list[BuildResult]:
-    """Build ``jobs`` into the writer's channel, while the caller holds ``locked_builds``.
+    """Build ``jobs`` into the writer's channel; the caller holds ``locked_builds``.
 
-    Environments are solved from the channel and, where its foundation has an address, from there. A failure holds back
-    only what waits for it; the others are built. ``admit`` cleans, reads and judges every finished package, raises when
-    it must not enter, and returns what reading it gave. ``on_result`` hears of every job once, when its fate is known.
-    Raises at the end the error of the builds that failed (BuildError, SolveError, DiskFullError ...), with the last
-    lines of their logs; ConfigError for jobs that wait for each other in a circle. An interrupt ends all builds and
-    their children before it goes on; what was built until then is in the channel.
+    Environments are solved from the channel and, if its foundation has an address, from there. A failure holds back
+    only the packages that wait for it; the others are built. ``admit`` cleans and audits every finished package, raises
+    an error if it must not be added, and returns what was read from it. ``on_result`` is called once for every job,
+    with its result. At the end, raises the error of the builds that failed (BuildError, SolveError, DiskFullError ...),
+    with the last lines of their logs; ConfigError for jobs that wait for each other in a cycle. An interrupt ends all
+    builds and their children before it is raised again; packages that are finished by then are in the channel.
     """
     check_order(jobs)
     check_paths(jobs, places)
@@ -106,10 +106,11 @@ def take_over_finished(
     progress: Progress,
     on_result: Callable[[BuildResult], None],
 ) -> list[BuildResult]:
-    """Take into the channel those of ``jobs`` that a cluster's jobs have built in ``nodes``, and nobody has taken in.
+    """Add to the channel those of ``jobs`` that a cluster's jobs have built in ``nodes`` and that are not in it yet.
 
-    For the caller of build_packages, which builds the others: what a job still builds, what waits for a package that is
-    to be built, and what ``admit`` or the channel refuses. Raises ConfigError as build_packages.
+    For the caller of build_packages, which builds the others: those that a job is still building, those that wait for
+    a package that is to be built, and those that ``admit`` or the channel rejects. Raises ConfigError as
+    build_packages does.
     """
     check_order(jobs)
     left = {job.file_name: job for job in jobs}
@@ -130,10 +131,10 @@ def take_over_finished(
         except PermissionError:  # another user's
             continue
         except ChannelToolsError as err:
-            progress.note(f"{job.stem}: what a job on the cluster had built is not taken over: {err.message}")
+            progress.note(f"{job.stem}: the package that a cluster's job has built is not used: {err.message}")
             continue
         remove_build(folder)
-        progress.note(f"{job.stem}: a job on the cluster had built it, and it is taken over")
+        progress.note(f"{job.stem}: added to the channel, a cluster's job has built it")
         del left[job.file_name]
         if outcome.usage is not None:
             record_usage(writer.channel, {job.stem: outcome.usage})
@@ -151,7 +152,7 @@ def take_over_finished(
 
 
 def _finished_elsewhere(folder: Path, job: BuildJob) -> tuple[Outcome, Path] | None:
-    """How a cluster's job for this package ended, if well, and its package, if that is there."""
+    """The outcome of a cluster's successful job for this package, and the package, if both exist."""
     outcome = finished_build(folder, job)
     if outcome is None or outcome.package is None or not outcome.package.is_file():
         return None
@@ -167,24 +168,24 @@ def channels_of(channel: Channel) -> tuple[str, ...]:
 def take_in(
     writer: ChannelWriter, package: Path, *, admit: Callable[[Path], PackageInfo | None], progress: Progress
 ) -> Path:
-    """Add a finished package to the channel, unless it was built before and only forced now; where it is there.
+    """Add a finished package to the channel, unless it is there already (--force); returns its path in the channel.
 
-    Raises what ``admit`` raises when it must not enter.
+    Raises the errors of ``admit`` for a package that must not be added.
     """
     enter_packages(writer, {package: admitted_row(package, admit)}, progress=progress)
     return PackageKey.of(package).path_in(writer.channel.path)
 
 
 def admitted_row(package: Path, admit: Callable[[Path], PackageInfo | None]) -> CachedPackage:
-    """The channel's row of a finished package that ``admit`` lets pass. Raises what that raises."""
+    """The channel's row for a finished package that ``admit`` accepts. Raises the errors of ``admit``."""
     info = admit(package)
     return check_package(package) if info is None else cached_package(package, info, indexed_ms=0)
 
 
 def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *, progress: Progress) -> None:
-    """Add finished packages to the channel by one change of its indexes, except those built again; all or none.
+    """Add finished packages, except those built again, to the channel in one change of its indexes; all or none.
 
-    Raises as add_set.
+    Raises the errors of add_set.
     """
     digests = {published.path: published.row.digest for published in published_packages(writer.channel)}
     keys = {package: PackageKey.of(package) for package in rows}
@@ -195,7 +196,7 @@ def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *,
     ]
     for package in again:
         progress.note(
-            f"{package.name}: built again and passed; published files never change, so the channel keeps its own"
+            f"{package.name}: built again; published files never change, so the channel keeps the earlier file"
         )
     if again:
         prefer_packages(writer, [str(keys[package]) for package in again])
@@ -204,7 +205,7 @@ def enter_packages(writer: ChannelWriter, rows: Mapping[Path, CachedPackage], *,
 
 
 def check_order(jobs: Sequence[BuildJob]) -> None:
-    """Raise ConfigError for a job that is named twice, and for jobs that wait for each other in a circle."""
+    """Raise ConfigError for a job that is listed twice, and for jobs that wait for each other in a cycle."""
     names = Counter(job.file_name for job in jobs)
     if twice := sorted(name for name, count in names.items() if count > 1):
         raise ConfigError(f"{twice[0]} is to be built twice", hint="a plan names each package once")
@@ -215,10 +216,10 @@ def check_order(jobs: Sequence[BuildJob]) -> None:
 
 
 class BuildRun:
-    """Runs jobs in an order that their ``waits_for`` allows; leaving its ``with`` block ends what still runs.
+    """Runs jobs in an order that their ``waits_for`` allows; leaving its ``with`` block ends those that still run.
 
-    ``start`` starts the child of a job and gets how many share the machine then; ``enter`` takes a finished package
-    into the channel and says where it is there.
+    ``start`` starts the child of a job, given how many then share the machine; ``enter`` adds a finished package to the
+    channel and returns its path there.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class BuildRun:
         self._running.clear()
 
     def results(self, max_jobs: int) -> Iterator[BuildResult]:
-        """Run everything, at most ``max_jobs`` at once; yields results as they come, held back jobs' too."""
+        """Run everything, at most ``max_jobs`` at once; yields results as they come, also those of jobs held back."""
         while self._waiting or self._running:
             while len(self._running) < max_jobs and (ready := self._ready()):
                 self._launch(ready[0], at_once=min(max_jobs, len(self._running) + len(ready)))
@@ -269,11 +270,11 @@ class BuildRun:
         shown.enter_context(self._progress.task(f"building {job.stem}", total=None))
 
     def _ended(self) -> list[BuildResult]:
-        """Wait until at least one child has ended; the results of all that have."""
+        """Wait until at least one child has ended; returns the results of all that have."""
         results = []
         for descriptor in wait_for_any(self._running):
             child, shown = self._running[descriptor]
-            end_process_group(child.process)  # it has ended; should it have been killed, its group may still live
+            end_process_group(child.process)  # it has ended, but if it was killed, its group may still be alive
             os.close(descriptor)
             del self._running[descriptor]
             results.append(self._result_of(child, shown))
@@ -306,5 +307,5 @@ def held_back(failed: BuildJob, waiting: Iterable[BuildJob]) -> list[BuildJob]:
 
 
 def _close(shown: contextlib.ExitStack, error: ChannelToolsError) -> None:
-    """End the display of a step that did not succeed."""
+    """End the progress display of a step that failed with ``error``."""
     shown.__exit__(type(error), error, None)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Takes out of a finished package what says when, where and on which machine it was built.
+"""Removes from a finished package everything that depends on when, where and on which machine it was built.
 
-The engine writes the time of day into the metadata and onto every file, the prefix it built in into the files, and the
-machine's kernel and processor into the rendered recipe. A package has the date of the newest thing it is made of
-instead (SOURCE_DATE_EPOCH in its recipe), so that building it again gives the same bytes. Who built it when, and on
-what, is in its attestation.
+The engine writes the current time into the metadata and the timestamp of every file, the build prefix into the files,
+and the machine's kernel and processor into the rendered recipe. Instead, a package gets the date of the newest thing
+that it is made from (SOURCE_DATE_EPOCH in its recipe), so that building it again gives the same bytes. Who built it,
+when and on what is in its attestation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LISTS = re.compile(
     + rb")+)",
     re.MULTILINE,
 )
-"""What the engine collects from run_exports, and what it solves, come in the order of hash tables."""
+"""Lists that are sorted, since the engine writes run_exports and solved packages in the order of hash tables."""
 _MACHINE = re.compile(rb"^    virtual_packages:\n(?:    - .*\n)*", re.MULTILINE)
 
 
@@ -58,7 +58,7 @@ def settle_built(package: Path, recipe_folder: Path, *, threads: int) -> None:
 
 
 def source_date_of(recipe: Mapping[str, Any]) -> int | None:
-    """The SOURCE_DATE_EPOCH (seconds since 1970) that a rendered recipe builds with; None when it names none."""
+    """The SOURCE_DATE_EPOCH (seconds since 1970) that a rendered recipe builds with; None if it names none."""
     found: Any = recipe
     for key in ("build", "script", "env", SOURCE_DATE):
         found = found.get(key) if isinstance(found, dict) else None
@@ -66,7 +66,7 @@ def source_date_of(recipe: Mapping[str, Any]) -> int | None:
 
 
 def settled(name: str, content: bytes, *, date_s: int) -> bytes:
-    """A file of info/ without the time of the build and its machine, and what the engine lists in any order sorted."""
+    """The content of a file of info/ without the build's time and machine, and with lists of arbitrary order sorted."""
     if name == _INDEX:
         index = decode_json(content) | {"timestamp": date_s * 1000}
         index |= {key: sorted(index[key]) for key in ("depends", "constrains") if key in index}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Snakemake as what runs builds on a cluster: its workflow folder, its command, and what its jobs report.
+"""Runs builds on a cluster with Snakemake: its workflow folder, its command, and the results of its jobs.
 
-Snakemake knows schedulers, partitions and lost jobs; which package is built when, by what, and what enters the channel
-stays ours. So the Snakefile is the same for every plan, and Snakemake's own bookkeeping (locks, marks of incomplete
-files, times) is left out: results are written whole, and builds hold locks of their own.
+Snakemake deals with schedulers, partitions and lost jobs; we decide which package is built when and how, and what is
+added to the channel. So the Snakefile is the same for every plan, and Snakemake's own bookkeeping (locks, marks of
+incomplete files, times) is not used: results are written atomically, and builds have their own locks.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _CANCEL_S = 60.0
 _SCONTROL_LIMIT_S = 60.0
 _NO_RESULT = "its job left no result: cancelled, out of time, or never started"
 _LOST_HINT = (
-    "run the same command again: what was built is kept; more time or memory, or fewer jobs at once:"
+    "run the same command again: finished packages are kept; for more time or memory, or fewer jobs at once, see"
     " docs/how-to/build-on-a-cluster.md"
 )
-_REFUSED_HINT = "correct the profile that --on names, or install what it asks for: docs/how-to/build-on-a-cluster.md"
+_REFUSED_HINT = "correct the profile that --on names, or install what it needs: see docs/how-to/build-on-a-cluster.md"
 _STEP = re.compile(r"^(?:Error in |local)?rule (?:build|admit):$", re.MULTILINE)
 _REFUSAL = re.compile(
     r"^(?:\S+: error|Error|WorkflowError):(?!\s+At least one job did not complete)(?s:.*)", re.MULTILINE
 )
-"""Snakemake's words on what it cannot begin with, behind pages of options; a profile may keep it from naming jobs."""
+"""Snakemake's message when it cannot start, after pages of options; a profile may keep it from naming jobs."""
 _LATENCY_S = 120
-"""How long a result that a job has left may take to be seen here: NFS keeps a folder's list for a minute."""
+"""How long it may take until a job's result is visible here: NFS caches the list of a folder for a minute."""
 _OWN_OPTIONS = ("--nolock", "--ignore-incomplete", "--rerun-triggers", "mtime", "--latency-wait", str(_LATENCY_S))
 _SLURM_OPTIONS = (
     *("--executor", "slurm", "--slurm-keep-successful-logs", "--retries", "2"),
@@ -73,9 +73,9 @@ _SLURM_OPTIONS = (
 
 
 def find_snakemake(environ: Mapping[str, str]) -> Path:
-    """Snakemake beside this program's Python, else on the caller's PATH.
+    """The path of Snakemake: beside this program's Python, else on the caller's PATH.
 
-    Raises CommandError if there is none, or no flock, by which its steps on this machine wait for each other.
+    Raises CommandError if there is none, or no flock, which serialises its steps on this machine.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", "")])
     if (found := shutil.which(_PROGRAM, path=places)) is None:
@@ -86,14 +86,14 @@ def find_snakemake(environ: Mapping[str, str]) -> Path:
 
 
 def check_workflow_folder(folder: Path) -> None:
-    """Raise UsageError when ``folder`` holds anything but a workflow that write_workflow wrote."""
+    """Raise UsageError if ``folder`` contains anything but a workflow that write_workflow wrote."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / BUILDS_FILE).is_file()):
-        message = f"{folder}: holds something else than a workflow of builds"
+        message = f"{folder}: contains files that are not part of a workflow of builds"
         raise UsageError(message, hint="name a folder that is empty or does not exist")
 
 
 def write_workflow(folder: Path, builds: RemoteBuilds) -> None:
-    """Write the Snakefile and what it reads into ``folder``; finished builds of an earlier run are taken over."""
+    """Write the Snakefile and its input files into ``folder``; finished builds of an earlier run are used."""
     (folder / _PBS_LOGS).mkdir(parents=True, exist_ok=True)
     write_builds(folder / BUILDS_FILE, builds)
     for job in builds.jobs:
@@ -112,7 +112,7 @@ def snakemake_command(
 ) -> list[str]:
     """The command that runs the workflow; ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile.
 
-    ``jobs`` is how many may wait or run at once, None what the profile says. Raises UsageError for another ``on``,
+    ``jobs`` is how many may wait or run at once, None for the profile's number. Raises UsageError for another ``on``,
     CommandError if the commands of Slurm or PBS are not on the PATH of ``environ``.
     """
     command = [str(program), "--snakefile", str(folder / _SNAKEFILE), *_OWN_OPTIONS, "--keep-going"]
@@ -122,19 +122,19 @@ def snakemake_command(
     if on == PBS:
         return [*command, *_pbs_options(folder, environ), "--jobs", str(jobs or _JOBS_AT_ONCE)]
     if not Path(on).is_dir():
-        message = f"--on {on}: neither {SLURM} nor {PBS} nor a folder"
+        message = f"--on {on}: expected {SLURM}, {PBS} or a folder"
         raise UsageError(message, hint="name the folder of a Snakemake profile, which has a config.yaml")
     return [*command, "--profile", str(Path(on).absolute()), *(["--jobs", str(jobs)] if jobs else [])]
 
 
 def _pbs_options(folder: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """PBS's commands for the plugin cluster-generic, which fills in the braces and puts script or job behind them."""
+    """PBS's commands for the plugin cluster-generic, which fills in the braces and appends the script or job."""
     if shutil.which("qsub", path=environ.get("PATH", "")) is None:
         raise CommandError("qsub: not found; --on pbs needs PBS's commands on the PATH", hint="load PBS's module")
     logs = shlex.quote(f"{folder / _PBS_LOGS}/").replace("{", "{{").replace("}", "}}")
     submit = (
         f"qsub -N build -r n -j oe -o {logs} -l select=1:ncpus={{threads}}:mem={{resources.mem_mb}}mb"
-        # PBS reads minutes and seconds, however many minutes there are
+        # PBS reads this as minutes and seconds, even if there are more than 60 minutes
         " -l walltime={resources.runtime}:00"
     )
     return (
@@ -144,7 +144,7 @@ def _pbs_options(folder: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _status_options(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """How to ask for the state of jobs: as the plugin chooses, but of squeue where Slurm keeps no accounts of jobs."""
+    """How to ask for the state of jobs: as the plugin chooses, but with squeue if Slurm has no job accounting."""
     stated = run_command(["scontrol", "show", "config"], env=environ, timeout_s=_SCONTROL_LIMIT_S).stdout
     kept = re.search(r"^AccountingStorageType\s*=\s*(\S+)$", stated, re.MULTILINE)
     without = kept is not None and kept[1] in {"accounting_storage/none", "(null)"}
@@ -162,11 +162,11 @@ def run_workflow(
     on_state: Callable[[str], None] = lambda _state: None,
     on_warning: Callable[[str], None] = lambda _line: None,
 ) -> Generator[BuildResult]:
-    """Run Snakemake to its end; yields every job's result once, when its fate is known.
+    """Run Snakemake to its end; yields every job's result once, when it is known.
 
-    ``on`` is as in snakemake_command. ``on_state`` hears in words how far it is, whenever that changes, ``on_warning``
-    of jobs that will not begin. Leaving it early cancels the jobs, and so does this process's end, however it comes.
-    Raises CommandError if Snakemake ends before it has begun anything.
+    ``on`` is as in snakemake_command. ``on_state`` gets a line on the progress whenever it changes, ``on_warning`` one
+    for each job that will not start. Closing the generator early cancels the jobs, as does any end of this process.
+    Raises CommandError if Snakemake ends before it has started anything.
     """
     places.logs.mkdir(parents=True, exist_ok=True)
     gathering = _Gathering(jobs, folder / BUILDS_FILE, places)
@@ -184,14 +184,14 @@ def run_workflow(
         status = program.end_in_words()
     yield from gathering.new()
     if program.process.returncode and not gathering.has_begun(log) and (said := _REFUSAL.search(read_tail(log))):
-        message = f"{_PROGRAM}: {status}, before it began a build\n{indented_tail(said[0])}\nlog: {log}"
+        message = f"{_PROGRAM}: {status} before it started a build\n{indented_tail(said[0])}\nlog: {log}"
         raise CommandError(message, hint=_REFUSED_HINT)
     yield from gathering.rest(log)
 
 
 @contextlib.contextmanager
 def _cancelled_on_error(program: Program) -> Iterator[None]:
-    """Have Snakemake cancel its jobs: at SIGINT it does, at SIGTERM it waits for them."""
+    """Have Snakemake cancel its jobs on an error: it does at SIGINT, while at SIGTERM it waits for them."""
     try:
         yield
     except BaseException:
@@ -202,19 +202,19 @@ def _cancelled_on_error(program: Program) -> Iterator[None]:
 
 
 class _Gathering:
-    """Which jobs have no result yet, and the results of the others as they appear in the workflow's folder."""
+    """Collects results as they appear in the workflow's folder, and knows which jobs have none yet."""
 
     def __init__(self, jobs: Sequence[BuildJob], builds_file: Path, places: BuildPlaces) -> None:
         self._waiting = {job.stem: job for job in jobs}
         self._builds_file = builds_file
         self._places = places
         self._running: dict[str, float] = {}
-        """Since when, by the clock of this process: those of other machines may be wrong."""
+        """When each was seen to start, by the clock of this process: those of other machines may be wrong."""
         self._done = self._failed = 0
         self._told: tuple[object, ...] = ()
 
     def new(self) -> Iterator[BuildResult]:
-        """Results that have come since the last call, and all that they hold back."""
+        """Results that have appeared since the last call, and those of all jobs that they hold back."""
         folder = results_of(self._builds_file, "").folder
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         for stem, job in list(self._waiting.items()):
@@ -224,7 +224,7 @@ class _Gathering:
                 yield from self._ended(job, self._result(job))
 
     def tell(self, on_state: Callable[[str], None]) -> None:
-        """Say how far the builds are, if that has changed since the last call."""
+        """Report the progress of the builds, if it has changed since the last call."""
         work, now_s = self._places.work, time.monotonic()
         begun = {path.name for path in work.iterdir()} if work.is_dir() else set()
         locks = {stem: lock_of(work / job.folder_name) for stem, job in self._waiting.items()}
@@ -245,16 +245,16 @@ class _Gathering:
         on_state(text)
 
     def not_begun(self) -> list[str]:
-        """The stems of jobs that have no result and were not running at the last call of ``tell``."""
+        """The stems of jobs that have no result and were not running when ``tell`` was last called."""
         return [stem for stem in self._waiting if stem not in self._running]
 
     def has_begun(self, log: Path) -> bool:
-        """Whether there are results, or a step of the workflow in ``log``."""
+        """Whether there are results, or ``log`` shows a step of the workflow."""
         ended = bool(self._done or self._failed)
         return ended or _STEP.search(log.read_text(encoding="utf-8", errors="replace")) is not None
 
     def rest(self, log: Path) -> Iterator[BuildResult]:
-        """Results of jobs that left none, now that Snakemake has ended; ``log`` has its words."""
+        """Results for the jobs that left none, after Snakemake has ended; ``log`` is its log."""
         said = f"\n{log_tail(log)}" if self._waiting else ""
         lost = lost_jobs(log) if self._waiting else {}
         while self._waiting:
@@ -264,9 +264,9 @@ class _Gathering:
                 error: ChannelToolsError = BuildError(found.said_of(job.stem), hint=_LOST_HINT)
             else:
                 is_built = results_of(self._builds_file, job.stem).built.is_file()
-                what = "was built, but the step that takes it into the channel was ended" if is_built else _NO_RESULT
+                what = "was built, but the step that adds it to the channel was ended" if is_built else _NO_RESULT
                 error = BuildError(f"{job.stem}: {what}{said}\nlog: {log}", hint=_LOST_HINT)
-                said = ""  # the same words once
+                said = ""  # the same lines only once
             if found is None or not found.is_explained:
                 error = lost_error(error, [self._places.work, self._places.logs, self._places.cache])
             yield from self._ended(job, BuildResult(job=job, status="failed", error=error))

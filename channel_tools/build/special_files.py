@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files in a build's prefix that are none of what a package holds: named pipes, sockets, devices.
+"""Finds files in a build's prefix that a package cannot contain: named pipes, sockets, devices.
 
-py-rattler-build 0.73 opens every file that it packs, and at a named pipe that is for ever. It says nothing between the
-end of the script and the packing, and holds the interpreter lock meanwhile, so the process that supervises it looks.
+py-rattler-build 0.73 opens every file that it packs, and hangs at a named pipe. It reports nothing between the end of
+the script and the packing, and holds the interpreter lock meanwhile, so the process that supervises it checks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KINDS = {
 
 
 def special_file(output: Path) -> str:
-    """What is wrong with the first such file in the prefix of the engine's ``output`` folder; "" for none."""
+    """Describe the first such file in the prefix of the engine's ``output`` folder; "" if there is none."""
     try:
         return min(_special_files(output), default="")
-    except FileNotFoundError:  # the engine goes on, and clears up
+    except FileNotFoundError:  # the engine continues, and removes files
         return ""
 
 
@@ -37,21 +37,21 @@ def _special_files(output: Path) -> Iterator[str]:
         for entry in walk_entries(prefix):
             kind = _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
             if kind is not None:
-                yield f"{Path(entry.path).relative_to(prefix)} is a {kind}; a package holds files, folders and links"
+                yield f"{Path(entry.path).relative_to(prefix)} is a {kind}; packages have only files, folders and links"
 
 
 class StuckEngine:
-    """Told once a second what runs, finds the engine waiting for ever at a file that it cannot pack."""
+    """Detects that the engine hangs at a file that it cannot pack; ``check`` is called once a second."""
 
     def __init__(self, output: Path, *, processes: int = 1) -> None:
-        """``output`` is the engine's, which runs in the last of so many ``processes``, each started by the other."""
+        """``output`` is the folder of the engine, which runs in the last of a chain of ``processes`` processes."""
         self._output, self._processes = output, processes
         self._last: tuple[int, ...] = ()
 
     def check(self, supervisor: int) -> None:
-        """Raise BuildError naming the file where the engine alone is left of a process's descendants, and stands still.
+        """Raise BuildError naming the file if only the engine is left of a process's descendants and it is idle.
 
-        While a script runs there are others, and a pipe may be one that it takes away again.
+        While a script runs, there are other processes, and a pipe may be one that the script removes again.
         """
         last, self._last = self._last, ()
         processes = descendants(supervisor)

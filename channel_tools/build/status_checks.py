@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""When Snakemake takes a scheduler's job for ended, and which jobs it cancels: all that were submitted.
+"""Lets Snakemake notice at once that a scheduler's job has ended, and cancel all jobs that were submitted.
 
-Snakemake's plugin for Slurm asks ever less often while no job ends, up to every three minutes, and has no option for
-that (2.8). So a job that has ended is found late, and all that waits for it. Here a job has ended when its output is
-there, which it writes whole and last; the scheduler is asked at the plugin's times for those that leave none.
+Snakemake's plugin for Slurm polls less and less often while no job ends, down to every three minutes, and has no option
+for that (2.8), so it notices late that a job has ended, and the jobs that wait for it start late. Here, a job has ended
+when its output exists, which it writes last and atomically; for jobs without output, the scheduler is polled at the
+plugin's times.
 
-An interrupt has Snakemake cancel the jobs that it has on its list. Those that it is submitting, or asking for, are not
-on the list at that moment, and would run on for nobody. Here they are cancelled, too.
+On an interrupt, Snakemake cancels the jobs on its list. Those that it is submitting or polling are not on the list at
+that moment and would run on uselessly. Here, they are cancelled, too.
 
-The file is written beside the Snakefile, which imports it from there: Snakemake's Python may be without channel_tools,
-so only the standard library is used. Only what the interface of executor plugins makes public is replaced.
+This file is copied beside the Snakefile, which imports it from there: Snakemake's Python may not have channel_tools, so
+only the standard library is used. Only public parts of the interface of executor plugins are replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 LOOK_S: Final = 0.5
-"""Between two looks for output."""
+"""The seconds between two checks for output."""
 
 
 class _Job(Protocol):
@@ -42,7 +43,7 @@ class SubmittedJob(Protocol):
 
 
 class Executor(Protocol):
-    """What is used of a plugin's executor (RemoteExecutor); ``active_jobs`` is empty while it asks."""
+    """The part of a plugin's executor (RemoteExecutor) that is used; ``active_jobs`` is empty while it polls."""
 
     active_jobs: list[SubmittedJob]
     lock: threading.Lock
@@ -64,9 +65,9 @@ class Executor(Protocol):
 
 
 class StatusChecks:
-    """The jobs of one executor, and when it asks for them.
+    """The jobs of one executor, and when it polls for them.
 
-    ``clock`` gives seconds, ``pause`` waits for some.
+    ``clock`` returns seconds, ``pause`` waits for a number of them.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class StatusChecks:
         self._pause = pause
         self._first_interval_s = executor.next_seconds_between_status_checks
         self._asked: dict[int, SubmittedJob] = {}
-        """By identity, those of the last question whose end was not reported."""
+        """By identity, the jobs of the last poll whose end was not reported."""
         self._submitted: dict[int, SubmittedJob] = {}
-        """By identity, all whose end was not reported."""
+        """By identity, all jobs whose end was not reported."""
 
     async def sleep(self) -> None:
-        """Wait between two questions, as long as the plugin would, and report jobs as their output appears."""
+        """Wait between two polls, as long as the plugin would, and report jobs as their output appears."""
         if self.keep_asking():
-            self._executor.logger.warning("The scheduler did not answer: it is asked again.")
+            self._executor.logger.warning("The scheduler did not answer; asking again.")
         began_s = self._clock()
         while self._executor.wait:
             self._report_ended()
@@ -100,9 +101,9 @@ class StatusChecks:
             self._asked = {id(job): job for job in self._executor.active_jobs}
 
     def keep_asking(self) -> bool:
-        """Have the executor ask for all jobs whose end was not reported; returns whether it had forgotten any.
+        """Have the executor poll for all jobs whose end was not reported; returns whether it had forgotten any.
 
-        The plugin for Slurm (2.8) forgets all of them when Slurm does not answer, and would wait for ever.
+        The plugin for Slurm (2.8) forgets all of them if Slurm does not answer, and would wait for ever.
         """
         with self._executor.lock:
             active = {id(job) for job in self._executor.active_jobs}
@@ -111,13 +112,13 @@ class StatusChecks:
         return bool(forgotten)
 
     def cancel(self, cancel: Callable[[Executor], None]) -> None:
-        """Have ``cancel``, the executor's own, cancel all jobs, and those whose submission it waits for after it."""
+        """Have ``cancel``, the executor's own, cancel all jobs, then those whose submission it had to wait for."""
         with self._executor.lock:
             known = dict(self._submitted)
             self._executor.active_jobs[:] = known.values()
         try:
             cancel(self._executor)
-        except Exception:  # a job that cannot be cancelled keeps no other from it
+        except Exception:  # a job that cannot be cancelled must not keep the others from being cancelled
             self._executor.shutdown()
             raise
         finally:
@@ -126,16 +127,16 @@ class StatusChecks:
                 self._executor.cancel_jobs(late)
 
     def submission_reported(self, job: SubmittedJob) -> None:
-        """The executor is about to have the job on its list."""
+        """Called when the executor is about to add the job to its list."""
         self._submitted[id(job)] = job
 
     def end_reported(self, job: SubmittedJob) -> None:
-        """The executor has told Snakemake of the job's end."""
+        """Called when the executor has reported the end of the job to Snakemake."""
         self._asked.pop(id(job), None)
         self._submitted.pop(id(job), None)
 
     def _report_ended(self) -> None:
-        """Report the success of jobs whose output is there; like the plugin, ask soon again if there are any."""
+        """Report the success of jobs whose output exists; like the plugin, poll again soon if there are any."""
         with self._executor.lock:
             jobs = list(self._executor.active_jobs)
         ended = {id(job): job for job in _with_output(jobs)}
@@ -149,7 +150,7 @@ class StatusChecks:
 
 
 def _with_output(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
-    """Those whose output is there, by one look into each folder, since each look may ask another machine."""
+    """The jobs whose output exists; each folder is listed once, since that may ask another machine."""
     outputs = [[Path(path) for path in job.job.output] for job in jobs]
     folders = {path.parent for output in outputs for path in output}
     found = {path for folder in folders if folder.is_dir() for path in folder.iterdir()}
@@ -158,7 +159,7 @@ def _with_output(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
 
 @contextlib.contextmanager
 def _interrupted_afterwards() -> Iterator[None]:
-    """An interrupt within the block counts once it has ended. For the main thread, which hears of interrupts."""
+    """Delay an interrupt until the block has ended. For the main thread, which receives interrupts."""
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: heard.append(number))
     try:
@@ -170,14 +171,14 @@ def _interrupted_afterwards() -> Iterator[None]:
 
 
 def follow_results(executors: type[Executor]) -> None:
-    """Have executors of this class and those below ask and cancel as StatusChecks says."""
+    """Have executors of this class and its subclasses poll and cancel by StatusChecks."""
     of_executors = functools.cache(StatusChecks)
     making = threading.Lock()
     cancel, submission = executors.cancel, executors.report_job_submission
     success, error = executors.report_job_success, executors.report_job_error
 
     def checks(executor: Executor) -> StatusChecks:
-        with making:  # two threads submit, and a third asks: a cache alone may give each its own
+        with making:  # two threads submit and a third polls: a cache alone could give each its own
             return of_executors(executor)
 
     async def sleep(executor: Executor) -> None:
@@ -185,7 +186,7 @@ def follow_results(executors: type[Executor]) -> None:
 
     def run_jobs(executor: Executor, jobs: Iterable[object]) -> None:
         for job in jobs:
-            with _interrupted_afterwards():  # a job that was submitted and not reported could not be cancelled
+            with _interrupted_afterwards():  # a job that was submitted but not reported could not be cancelled
                 executor.run_job_pre(job)
                 executor.run_job(job)
 
@@ -202,7 +203,7 @@ def follow_results(executors: type[Executor]) -> None:
         error(executor, job, *words, **more)
 
     def cancel_all(executor: Executor) -> None:
-        with _interrupted_afterwards():  # whoever is impatient must not leave jobs behind
+        with _interrupted_afterwards():  # a second interrupt must not leave jobs behind
             checks(executor).cancel(cancel)
 
     executors.sleep, executors.cancel, executors.run_jobs = sleep, cancel_all, run_jobs

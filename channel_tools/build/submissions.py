@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What becomes of the jobs that Snakemake submits, by its log: refused, waiting for ever, or lost.
+"""Follows the jobs that Snakemake submits by its log: whether they are rejected, cannot start, or are lost.
 
-Snakemake tells of a job that its scheduler refuses as of any that fails, submits it again with more, and says nothing
-of one that waits. So its log is read while it runs, and the scheduler is asked why the jobs wait that it has named: 3 s
-after a submission, then after twice as long each time, up to five minutes.
+Snakemake reports a job that its scheduler rejects like any that fails, submits it again with more resources, and does
+not report a job that waits. So its log is read while it runs, and the scheduler is asked why the submitted jobs
+wait: 3 s after a submission, then at intervals that double up to five minutes.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ _NOT_DONE = (
     r"    output: results/(?P<stem>\S+)\.built\n"
     r"(?:    log: (?P<log>\S+))?"
 )
-"""What Snakemake says of a job that did not end well, or that sbatch or qsub did not take, whose words come before."""
+"""Snakemake's lines on a job that failed, or that sbatch or qsub rejected; qsub's own message precedes them."""
 _ENTRY = re.compile(f"{_RULE}|{_SUBMITTED}|{_NOT_DONE}", re.MULTILINE)
 _LOST_JOB = re.compile(_NOT_DONE, re.MULTILINE)
 _ERROR = re.compile(r"^(?:sbatch: error|qsub): ", re.MULTILINE)
 _FAILED = "FAILED"
 _ADVICE = {
-    "fewer jobs": "; give fewer jobs at once by --jobs N",
+    "fewer jobs": "; submit fewer jobs at once with --jobs N",
     "less": (
-        "; state less under `resources` in variants/stacks.yaml, or another partition or queue in a profile"
+        "; request less under `resources` in variants/stacks.yaml, or name another partition or queue in a profile"
         " (--on FOLDER)"
     ),
     "": "",
 }
-"""By what lets a job begin (remedy_for)."""
+"""Advice by what lets a job start (remedy_for)."""
 
 
 class Submissions:
-    """Jobs as Snakemake's log tells of them while it runs.
+    """The jobs in Snakemake's log while it runs.
 
-    ``stuck`` is Scheduler.stuck, ``clock`` gives seconds.
+    ``stuck`` is Scheduler.stuck, ``clock`` returns seconds.
     """
 
     def __init__(
@@ -75,30 +75,30 @@ class Submissions:
         self._read_bytes = 0
         self._text = ""
         self._stems: dict[str, str] = {}
-        """By Snakemake's number of a job."""
+        """The stem of each job, by Snakemake's number."""
         self._jobs: dict[str, str] = {}
-        """By stem, the scheduler's number of the last job for it."""
+        """The scheduler's number of the last job for each stem."""
         self._asks: dict[str, str] = {}
-        """By stem, the figures of that job or the next one."""
+        """The resources that the last job for each stem requests."""
         self._told: dict[tuple[str, str], str] = {}
         self._asked_for: set[str] = set()
         self._pause_s = self._due_s = 0.0
 
     def warnings(self, waiting: Collection[str]) -> Iterator[str]:
-        """Lines about those of ``waiting`` (stems) that will not begin, each once as long as its reason is the same."""
+        """Lines about those of ``waiting`` (stems) that cannot start, each once as long as its reason is the same."""
         for stem, words in self._refused():
-            yield from self._warning(stem, "is refused", words)
+            yield from self._warning(stem, "was rejected", words)
         for stem, words in self._stuck(waiting):
-            yield from self._warning(stem, f"{self._jobs[stem]} does not begin", words)
+            yield from self._warning(stem, f"{self._jobs[stem]} cannot start", words)
 
     def _warning(self, stem: str, what: str, words: str) -> Iterator[str]:
         if self._told.get((stem, what)) == words:
             return
         self._told[stem, what] = words
-        yield f"{stem}: its job {what}: {words}; it asks for {self._asks[stem]}{_ADVICE[remedy_for(words)]}"
+        yield f"{stem}: its job {what}: {words}; it requests {self._asks[stem]}{_ADVICE[remedy_for(words)]}"
 
     def _refused(self) -> Iterator[tuple[str, str]]:
-        """Take in what the log says since the last time; jobs that were refused, each with the scheduler's words."""
+        """Read the new part of the log; returns the jobs that were rejected, each with the scheduler's message."""
         with self._log.open("rb") as stream:
             stream.seek(self._read_bytes)
             new = stream.read()
@@ -113,7 +113,7 @@ class Submissions:
                 self._jobs[self._stems[number]] = entry["slurm_job"] or entry["pbs_job"]
             elif entry["stem"] in self._asks and (words := _refusal(entry)):
                 yield entry["stem"], words
-        last = self._text.rfind("\n[")  # it may be there in part, and qsub's words come before it
+        last = self._text.rfind("\n[")  # the last entry may be incomplete, and qsub's message precedes it
         self._text = self._text[self._text.rfind("\n[", 0, max(0, last)) + 1 :]
 
     def _take_rule(self, fields: dict[str, str]) -> None:
@@ -130,7 +130,7 @@ class Submissions:
         self._asks[output[1]] = ", ".join(f"{name}: {figure}" for name, figure in figures.items() if figure)
 
     def _stuck(self, waiting: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Jobs that the scheduler will not begin, each with its reason; none if it is not asked now or is away."""
+        """Jobs that the scheduler cannot start, each with its reason; none if it is not asked or does not answer."""
         jobs = {job: stem for stem, job in self._jobs.items() if stem in waiting}
         now_s = self._clock()
         if not jobs.keys() <= self._asked_for:
@@ -145,7 +145,7 @@ class Submissions:
 
 
 def _refusal(entry: re.Match[str]) -> str:
-    """Why the scheduler did not take a job, on one line; "" for one that it took."""
+    """Why the scheduler rejected a job, on one line; "" if it did not."""
     if entry["sbatch"] is None and entry["qsub"] is None:
         return ""
     words = entry["sbatch"] or entry["before"] or entry["qsub"]
@@ -154,18 +154,18 @@ def _refusal(entry: re.Match[str]) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class LostJobs:
-    """How the jobs of a package ended, in the scheduler's words, and the log of the last one that began."""
+    """How the jobs of a package ended, by the scheduler's states, and the log of the last one that started."""
 
     ends: list[str] = field(default_factory=list)
     log: Path | None = None
 
     @property
     def is_explained(self) -> bool:
-        """Whether the scheduler says more of any than that it failed."""
+        """Whether the scheduler reports more about any of them than that it failed."""
         return any(end != _FAILED for end in self.ends)
 
     def said_of(self, stem: str) -> str:
-        """All that, with the end of the log, and where that is."""
+        """A description of how they ended, with the end of the log and its path."""
         said = f"{stem}: its jobs left no result: {', '.join(self.ends)}"
         if self.log is None:
             return said
@@ -174,11 +174,11 @@ class LostJobs:
 
 
 def lost_jobs(log: Path) -> dict[str, LostJobs]:
-    """By stem, what Snakemake's log says of jobs that Slurm ended, or that Slurm or PBS did not take."""
+    """By stem, the jobs that Slurm ended, or that Slurm or PBS rejected, from Snakemake's log."""
     lost: dict[str, LostJobs] = {}
     for found in _LOST_JOB.finditer(log.read_text(encoding="utf-8", errors="replace")):
         jobs = lost.setdefault(found["stem"], LostJobs())
-        end = found["state"] or f"{'qsub' if found['qsub'] else 'sbatch'} did not take it ({_refusal(found)})"
+        end = found["state"] or f"{'qsub' if found['qsub'] else 'sbatch'} rejected it ({_refusal(found)})"
         if found["state"] or end not in jobs.ends:
             jobs.ends.append(end)
         jobs.log = Path(found["log"]) if found["log"] else jobs.log

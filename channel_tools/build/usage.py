@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What builds took, kept beside the channel's records, and what their next jobs therefore ask a scheduler for.
+"""What builds used, kept beside the channel's records, and what their next jobs therefore request from a scheduler.
 
-A build is known by its package, version and variant: the digest in its build string changes with every change of the
-recipe, what it takes mostly does not. Of a version or variant that is new, the package's other builds tell.
+Builds are identified by package, version and variant: the digest in the build string changes with every change of the
+recipe, what the build uses mostly does not. A new version or variant is estimated by the package's other builds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"h[0-9a-f]{7}(?=_|$)")
 _MIB = 1 << 20
 _MEMORY_MARGIN = 1.5
 _JOB_MIB = 1024
-"""For the processes around the build."""
+"""Memory for the processes around the build."""
 _MEMORY_STEP_MIB = 256
 _TIME_MARGIN = 2.0
 _TIME_FLOOR_MIN = 10
@@ -47,26 +47,26 @@ class _UsageFile:
 
 
 def read_usage(channel: Channel) -> Mapping[str, BuildUsage]:
-    """What the latest build of each package, version and variant took. Raises ChannelError for a damaged file."""
+    """What the latest build of each package, version and variant used. Raises ChannelError for a damaged file."""
     path = _file_of(channel)
     try:
         return decode_json(path.read_bytes(), _UsageFile).builds
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as err:
-        message = f"{path}: not a record of what builds took ({err})"
-        raise ChannelError(message, hint="remove the file: the next builds write it anew") from None
+        message = f"{path}: not a record of what builds used ({err})"
+        raise ChannelError(message, hint="remove the file: the next builds write it again") from None
 
 
 def record_usage(channel: Channel, usages: Mapping[str, BuildUsage]) -> None:
-    """Keep what builds took, by stem, while the caller holds the channel's lock. Raises as read_usage."""
+    """Save what builds used, by stem; the caller holds the channel's lock. Raises as read_usage does."""
     builds = {**read_usage(channel), **{_key_of(stem): usage for stem, usage in usages.items()}}
     content = msgspec.json.encode(_UsageFile(builds=dict(sorted(builds.items()))))
     write_bytes_atomically(_file_of(channel), msgspec.json.format(content, indent=1) + b"\n")
 
 
 def usage_before(known: Mapping[str, BuildUsage], stem: str) -> BuildUsage | None:
-    """What the build of ``stem`` may take: what it took before, else the most that a build of this package took."""
+    """What the build of ``stem`` may use: what it used before, else the most that a build of this package used."""
     if (same := known.get(_key_of(stem))) is not None:
         return same
     name = stem.rsplit("-", 2)[0]
@@ -78,9 +78,9 @@ def usage_before(known: Mapping[str, BuildUsage], stem: str) -> BuildUsage | Non
 
 
 def asked_for(stated: BuildResources, before: BuildUsage | None) -> BuildResources:
-    """What a job asks for: what is stated, else what the build took before with room to spare, else nothing (None).
+    """What a job requests: what is stated, else what the build used before plus a margin, else nothing (None).
 
-    Cores are given back that the build had and did not use; a build that used what it had may get more.
+    A build that did not use all its cores requests fewer; one that used them all may get more.
     """
     if before is None:
         return stated
@@ -97,7 +97,7 @@ def asked_for(stated: BuildResources, before: BuildUsage | None) -> BuildResourc
 def with_resources(
     jobs: Sequence[BuildJob], stated: Sequence[BuildResources | None], known: Mapping[str, BuildUsage]
 ) -> list[BuildJob]:
-    """The jobs with what they ask for and how long they may take; ``stated`` has an entry for each."""
+    """The jobs with the resources that they request and their expected times; ``stated`` has an entry for each."""
     filled = []
     for job, said in zip(jobs, stated, strict=True):
         before = usage_before(known, job.stem)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A build's worker process, from both sides: starting it for a job, what runs in it, judging what it left.
+"""A build's worker process, from both sides: starting it for a job, what runs in it, and evaluating its result.
 
-Each build has a folder of its own under ``work``, marked by its spec.json so that only such folders are ever cleared,
-and a log that is kept: the latest and the one before. The recipe is copied there, since ``work`` has a path that every
-tool can take, and where recipes are rendered may not. The process (``python -m channel_tools.build.worker SPEC.json``)
-builds one package, writes the result file, leaves no process, and ends by os._exit after flushing: runtime threads of
-the engine crash the interpreter's exit now and then.
+Each build has its own folder under ``work``, marked by its spec.json so that only such folders are ever removed, and a
+log; the latest log and the one before are kept. The recipe is copied there, since every tool can handle the path of
+``work``, but perhaps not that of the rendered recipes. The process
+(``python -m channel_tools.build.worker SPEC.json``) builds one package, writes the result file, leaves no process
+running, and ends by os._exit after flushing: runtime threads of the engine sometimes crash the interpreter's exit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PREFIX_BYTES = 255
 _ENGINE_FOLDERS = "/bld/rattler-build_/host_env"
 _PATH = "/usr/bin:/bin"
 _PASSED_ON = (
-    "HOME",  # the engine's store of channel credentials is found from it; build scripts get another
+    "HOME",  # the engine finds its store of channel credentials by it; build scripts get another
     "RATTLER_AUTH_FILE", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
 )  # fmt: skip
@@ -76,9 +76,9 @@ class Child:
 
 
 def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path, cache: Path) -> dict[str, str]:
-    """The whole environment of a worker: nothing of the caller's but how to reach and trust channels.
+    """The whole environment of a worker: from the caller's, only how to reach and trust channels.
 
-    The engine keeps the PATH's folders behind those of its environments, so the PATH names no more than a plain system.
+    The engine keeps the PATH's folders after those of its environments, so the PATH has only those of a plain system.
     """
     passed = {name: environ[name] for name in _PASSED_ON if name in environ}
     return passed | {
@@ -92,7 +92,7 @@ def child_environment(environ: Mapping[str, str], *, cores: int, temporary: Path
 
 
 def shell_environment(folder: Path, environ: Mapping[str, str], *, cores: int, cache: Path) -> dict[str, str]:
-    """What a build in ``folder`` begins with, and the user's terminal; a shell keeps no history there."""
+    """The environment of a build in ``folder``, with the user's terminal and without a history file for shells."""
     inherited = child_environment(environ, cores=cores, temporary=folder / "tmp", cache=cache)
     return inherited | {"HISTFILE": os.devnull} | {name: environ[name] for name in ("TERM",) if name in environ}
 
@@ -102,7 +102,7 @@ def start_child(
 ) -> Child:
     """Start the worker process of ``job`` in a process group of its own; its output goes to the job's log.
 
-    ``cores`` are its share of those of ``options``.
+    ``cores`` is its share of the cores of ``options``.
     """
     folder = places.work / job.folder_name
     with disk_full_reported(places.work):
@@ -151,7 +151,7 @@ def check_paths(jobs: Sequence[BuildJob], places: BuildPlaces) -> None:
 
 
 def package_of(child: Child) -> Path:
-    """The package that an ended build made, in its work folder. Raises the error that says why there is none."""
+    """The package that a build made, in its work folder. Raises the error of a build that made none."""
     job = child.job
     result = _read_result(child)
     if result.failure is not None:
@@ -163,13 +163,13 @@ def package_of(child: Child) -> Path:
 
 
 def was_killed(child: Child) -> bool:
-    """Whether a signal ended the build, which then says nothing of the recipe."""
+    """Whether a signal ended the build, which then says nothing about the recipe."""
     status = child.process.returncode
     return status < 0 or status > SIGNALLED
 
 
 def usage_of(child: Child) -> BuildUsage | None:
-    """What an ended build took; None for one that was killed, or went on where another had failed."""
+    """What a build used; None for one that was killed, or that continued a failed one."""
     try:
         return decode((child.folder / _USAGE).read_bytes(), BuildUsage)
     except FileNotFoundError:
@@ -177,9 +177,9 @@ def usage_of(child: Child) -> BuildUsage | None:
 
 
 def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str] = ()) -> None:
-    """Remove the folders of earlier builds but ``keep``, failed or killed. Call it only while no build runs there.
+    """Remove the folders of earlier builds, failed or killed, except ``keep``. Must not be called while builds run.
 
-    ``needed`` and what is raised are as for left_where_denied.
+    ``needed`` and the errors are those of left_where_denied.
     """
     for folder in sorted(work.iterdir()) if work.is_dir() else ():
         with left_where_denied(folder, needed):
@@ -189,9 +189,9 @@ def clear_work(work: Path, *, keep: Collection[str] = (), needed: Collection[str
 
 @contextlib.contextmanager
 def left_where_denied(folder: Path, needed: Collection[str]) -> Iterator[None]:
-    """Leave ``folder`` as it is where the system denies the block to clear it: another user's stays.
+    """Ignore that the block may not remove ``folder``, which belongs to another user.
 
-    Raises UsageError if a build needs it, whose name is among ``needed``.
+    Raises UsageError if a build needs the folder: its name is among ``needed``.
     """
     try:
         yield
@@ -203,13 +203,13 @@ def left_where_denied(folder: Path, needed: Collection[str]) -> Iterator[None]:
             owner = pwd.getpwuid(number).pw_name
         except KeyError:
             owner = f"user {number}"
-        message = f"{folder}: another build left it, and it cannot be removed: permission denied"
+        message = f"{folder}: left by another build, and cannot be removed: permission denied"
         raise UsageError(message, hint=f"remove it as {owner}, or choose another folder with --output") from None
 
 
 def forget(child: Child) -> None:
     """Remove the work folder of a build that succeeded."""
-    shutil.rmtree(child.folder, ignore_errors=True)  # what is left is cleared by the next run
+    shutil.rmtree(child.folder, ignore_errors=True)  # the next run removes what is left
 
 
 def _new_log(logs: Path, stem: str) -> Path:
@@ -233,7 +233,7 @@ def _read_result(child: Child) -> WorkerResult:
 
 
 def main(spec_file: Path) -> int:
-    """Build what ``spec_file`` says; returns 0 when the result file was written, whatever the result is."""
+    """Build what ``spec_file`` says; returns 0 if the result file was written, whatever the result is."""
     spec = decode(spec_file.read_bytes(), WorkerSpec)
     consumed, started_s = Consumption(), time.monotonic()
     engine = StuckEngine(spec.output, processes=1 if spec.tools.conda_build is None else 2)
@@ -245,7 +245,7 @@ def main(spec_file: Path) -> int:
     except BuildError as err:
         print(f"error: {err.message}", flush=True)  # noqa: T201 - the worker's output is the build's log
         return _finish(spec, WorkerResult(failure="file", message=err.message))
-    if status == 0 and spec.kept is None:  # what the rest of a build takes says nothing of the next
+    if status == 0 and spec.kept is None:  # a continued build says nothing about the next one
         usage = BuildUsage(
             seconds=time.monotonic() - started_s,
             cpu_s=consumed.cpu_s,

@@ -173,19 +173,24 @@ def test_independent_packages_are_built_at_once(folder: Path) -> None:
         pytest.param(
             {"script": "mkdir $PREFIX/bin; mkfifo $PREFIX/bin/pipe"},
             BuildError,
-            ["a file of it cannot be packed (bin/pipe is a named pipe; a package holds files, folders and links)"],
+            [
+                (
+                    "one of its files cannot be packed (bin/pipe is a named pipe; packages have only files, folders "
+                    "and links)"
+                )
+            ],
             id="a named pipe",
         ),
         pytest.param(
             {"script": "cd $PREFIX; exec python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"open\")'"},
             BuildError,
-            ["a file of it cannot be packed (open is a socket;"],
+            ["one of its files cannot be packed (open is a socket;"],
             id="a socket",
         ),
         pytest.param(
             {"build_string": "other_0"},
             BuildError,
-            ["gave noarch/bad-1.0-other_0.conda; expected noarch/bad-1.0-h_0.conda"],
+            ["made noarch/bad-1.0-other_0.conda; expected noarch/bad-1.0-h_0.conda"],
             id="another name than planned",
         ),
     ],
@@ -213,7 +218,7 @@ def test_what_cannot_be_solved_or_rendered_says_so(folder: Path) -> None:
         build(folder, [toy(folder, "lonely", "no-such-package")])
     broken = toy(folder, "broken")
     (broken.recipe_folder / "recipe.yaml").write_text("schema_version: 1\npackage: {name: broken}\n")
-    with pytest.raises(ConfigError, match="the rendered recipe is not accepted"):
+    with pytest.raises(ConfigError, match="the engine rejects the rendered recipe"):
         build(folder, [broken])
 
 

@@ -61,20 +61,20 @@ def test_a_stack_is_built_by_jobs_of_slurm(folder: Path, slurm: Slurm) -> None:
     tool = Tool(folder, slurm, recipes, programs=("ccache",), resources={"large": {"memory_mib": 99_000, "minutes": 9}})
     slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=60")  # a job without stated minutes asks for more
     with tool.start("--on", "slurm", "--compiler-cache", "ccache") as process:
-        warned = read_until(process, "does not begin: PartitionTimeLimit; it asks for cores: 4, memory_mib: 8000")
+        warned = read_until(process, "cannot start: PartitionTimeLimit; it requests cores: 4, memory_mib: 8000")
         slurm.run("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
         script = read_pipe(pipe)
         slurm.run("scancel", job_of(slurm, "lost"))
         _, said = process.communicate(timeout=PATIENCE_S)
-    assert warned.count("its job is refused: Memory specification can not be satisfied; ") == 1
-    assert "; it asks for cores: 4, memory_mib: 99000, minutes: 9; state less under `resources`" in warned
-    assert warned.count("does not begin") == 1
+    assert warned.count("its job was rejected: Memory specification can not be satisfied; ") == 1
+    assert "; it requests cores: 4, memory_mib: 99000, minutes: 9; request less under `resources`" in warned
+    assert warned.count("cannot start") == 1
     assert process.returncode == BuildError.exit_code, said
     assert "the build script failed" in said
     assert "boom base" in said
     assert "not built because of that: held-1.0" in said
     assert "large-1.0" in said
-    assert "its jobs left no result: sbatch did not take it (Memory specification can not be satisfied; " in said
+    assert "its jobs left no result: sbatch rejected it (Memory specification can not be satisfied; " in said
     assert tool.published() == ["base", "lost"]
     assert_ended(script)
     cores = min(4, len(os.sched_getaffinity(0)))  # no more than the node has, whatever its Slurm says
@@ -194,7 +194,7 @@ def test_a_build_here_takes_over_what_a_cluster_had_built(folder: Path) -> None:
     nodes = tool.tree / "output" / "work" / "nodes"
     assert len(list(nodes.glob("*/finished.json"))) == 1
     said = tool.build()
-    assert f"{base}: a job on the cluster had built it, and it is taken over" in said
+    assert f"{base}: added to the channel, a cluster's job has built it" in said
     assert built.read_text() == "base\nupper\n"
     assert tool.published() == ["base", "upper"]
     assert list(nodes.iterdir()) == []

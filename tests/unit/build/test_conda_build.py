@@ -92,4 +92,4 @@ def test_one_that_waits_for_ever_at_a_pipe_in_the_prefix_is_ended(tmp_path: Path
     subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     result = decode(spec.result_file.read_bytes(), WorkerResult)
     assert result.failure == "file"
-    assert result.message == "pipe is a named pipe; a package holds files, folders and links"
+    assert result.message == "pipe is a named pipe; packages have only files, folders and links"

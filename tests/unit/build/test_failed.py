@@ -77,9 +77,9 @@ def test_a_build_that_a_job_still_runs_has_not_failed(folder: Path) -> None:
 
 
 def test_a_package_that_has_not_failed_is_an_error_with_those_that_have(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="lib: no failed build of it is kept") as nothing:
+    with pytest.raises(UsageError, match="lib: no failed build of this name is kept") as nothing:
         find_failed([tmp_path / "work"], "lib")
-    assert nothing.value.hint == "run channel_tools build; the folder of a build that fails is kept"
+    assert nothing.value.hint == "run channel_tools build; it keeps the folder of a build that fails"
     failed_build(tmp_path, "libtoy-1.0-h1234567_0", "libtoy")
     with pytest.raises(UsageError) as other:
         find_failed([tmp_path], "libtyo")
@@ -91,7 +91,7 @@ def test_one_of_several_variants_is_named_by_its_folder(tmp_path: Path) -> None:
         failed_build(tmp_path, f"lib-1.0-{variant}", "lib")
     with pytest.raises(UsageError) as caught:
         find_failed([tmp_path], "lib")
-    assert caught.value.hint == "name one of lib-1.0-a_h1234567_0, lib-1.0-b_h1234567_0"
+    assert caught.value.hint == "name one of them: lib-1.0-a_h1234567_0, lib-1.0-b_h1234567_0"
     assert find_failed([tmp_path], "lib-1.0-b_h1234567_0").folder.name == "lib-1.0-b_h1234567_0"
 
 
@@ -100,7 +100,7 @@ def test_a_build_that_failed_before_its_script_has_only_a_log(tmp_path: Path, no
     failed_build(tmp_path, "lib", "lib")
     log = tmp_path / "lib" / "out" / "rattler-build-log.txt"
     log.unlink() if note is None else log.write_text(note)
-    with pytest.raises(BuildError, match=r"before its script began|not what the build engine writes"):
+    with pytest.raises(BuildError, match=r"before its script started|not a log of the build engine"):
         work_folder_of(FailedBuild(name="lib", folder=tmp_path / "lib"))
 
 
@@ -118,10 +118,10 @@ def ended_build(work: Path, package: str) -> Path:
 def test_a_build_that_waits_for_its_place_in_the_channel_has_not_failed(tmp_path: Path, wanted: str) -> None:
     folder = ended_build(tmp_path, "noarch/lib-1.0-h1234567_0.conda").parents[2]
     (folder / FINISHED).write_text("{}")
-    with pytest.raises(UsageError, match=f"{wanted}: its build did not fail: .* waits for its place in the") as caught:
+    with pytest.raises(UsageError, match=f"{wanted}: its build did not fail: .* is not yet in the channel") as caught:
         find_failed([tmp_path], wanted)
     assert "run the same build again" in str(caught.value.hint)
-    with pytest.raises(UsageError, match="liv: no failed build of it is kept") as other:
+    with pytest.raises(UsageError, match="liv: no failed build of this name is kept") as other:
         find_failed([tmp_path], "liv")
     assert "lib" not in str(other.value.hint).removeprefix("run channel_tools build")
 
@@ -129,13 +129,13 @@ def test_a_build_that_waits_for_its_place_in_the_channel_has_not_failed(tmp_path
 @pytest.mark.parametrize(
     ("package", "message"),
     [
-        ("noarch/lib-1.0-h1234567_0.conda", "its package did not enter the channel"),
-        ("broken/lib-1.0-h1234567_0.conda", "the recipe's test of its package failed"),
+        ("noarch/lib-1.0-h1234567_0.conda", "the package was not added to the channel"),
+        ("broken/lib-1.0-h1234567_0.conda", "the recipe's test of the package failed"),
     ],
     ids=["refused", "test failed"],
 )
 def test_a_build_whose_script_ended_well_has_its_package_to_look_at(tmp_path: Path, package: str, message: str) -> None:
     made = ended_build(tmp_path, package)
-    with pytest.raises(BuildError, match=f"the script ended well, and {message}: {made}") as caught:
+    with pytest.raises(BuildError, match=f"the build script succeeded, but {message}: {made}") as caught:
         work_folder_of(FailedBuild(name="lib", folder=tmp_path / "lib-1.0-h1234567_0"))
     assert f"channel_tools audit {made}" in str(caught.value.hint)

@@ -33,9 +33,9 @@ def write_log(folder: Path, *lines: str) -> Path:
         ("script", BuildError, "the build script failed"),
         ("test", BuildError, "the recipe's test failed"),
         ("solve", SolveError, "cannot be solved"),
-        ("recipe", ConfigError, "is not accepted"),
+        ("recipe", ConfigError, "the engine rejects the rendered recipe"),
         ("source", IntegrityError, "does not have the sha256 that the recipe states (the words)"),
-        ("network", NetworkError, "cannot be fetched (the words)"),
+        ("network", NetworkError, "cannot be downloaded (the words)"),
         ("disk", DiskFullError, "no space is left"),
         ("killed", BuildError, "it was killed (the words)"),
         ("other", BuildError, "the build engine failed (the words)"),
@@ -108,7 +108,7 @@ def test_a_huge_log_is_not_read_as_a_whole(tmp_path: Path) -> None:
 
 def test_another_package_than_planned_names_both() -> None:
     made = not_the_expected(JOB, [Path("out/linux-64/toy-1.0-h_1.conda")], Path("toy.log"))
-    assert "gave linux-64/toy-1.0-h_1.conda; expected noarch/toy-1.0-h_0.conda" in made.message
+    assert "made linux-64/toy-1.0-h_1.conda; expected noarch/toy-1.0-h_0.conda" in made.message
 
 
 def test_all_failures_are_told_in_one_error_with_what_they_held_back() -> None:

@@ -43,8 +43,8 @@ def ran_in(work: Path, job: BuildJob) -> Path:
 def resumable(work: Path, job: BuildJob) -> list[BuildJob]:
     notes: list[str] = []
     found = resumable_builds(work, [job], note=notes.append)
-    anew = "no failed build of these packages is kept: all of them begin anew"
-    assert notes == [f"{job.stem}: goes on where it failed" if found else anew]
+    anew = "no failed build of these packages is kept: all of them start from the beginning"
+    assert notes == [f"{job.stem}: continues where it failed" if found else anew]
     return found
 
 

@@ -83,7 +83,7 @@ def command(folder: Path, on: str, jobs: int | None = None) -> list[str]:
 def test_a_profile_says_how_many_jobs_unless_the_user_does(tmp_path: Path) -> None:
     assert command(tmp_path, str(tmp_path))[-2:] == ["--profile", str(tmp_path)]
     assert command(tmp_path, str(tmp_path), 3)[-2:] == ["--jobs", "3"]
-    with pytest.raises(UsageError, match="--on slrum: neither slurm nor pbs nor a folder"):
+    with pytest.raises(UsageError, match="--on slrum: expected slurm, pbs or a folder"):
         command(tmp_path, "slrum")
 
 
@@ -119,7 +119,7 @@ def test_a_workflow_replaces_only_its_like(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     for place in (tmp_path / "mine", tmp_path / "mine" / "notes.txt"):
-        with pytest.raises(UsageError, match="holds something else"):
+        with pytest.raises(UsageError, match="contains files that are not part of"):
             check_workflow_folder(place)
 
 
@@ -193,7 +193,7 @@ For further error details see the cluster/cloud log and the log files of the inv
     results = run(tmp_path, "cat said", job("lost"), job("refused"), job("other"))
     lost, refused, other = (str(result.error) for result in results)
     assert lost.splitlines()[0] == "lost-1.0-h_0: its jobs left no result: NODE_FAIL, TIMEOUT"
-    words = "sbatch did not take it (QOSMaxSubmitJobPerUserLimit; Batch job submission failed: it's over a limit)"
+    words = "sbatch rejected it (QOSMaxSubmitJobPerUserLimit; Batch job submission failed: it's over a limit)"
     assert refused == f"refused-1.0-h_0: its jobs left no result: {words}"
     assert "CANCELLED DUE TO TIME LIMIT" in lost
     assert f"log: {log}" in lost
@@ -212,7 +212,7 @@ exit 2
     with pytest.raises(CommandError) as caught:
         run(tmp_path, said, job("a"), job("b"))
     assert caught.value.message == (
-        "snakemake: exit status 2, before it began a build\n"
+        "snakemake: exit status 2 before it started a build\n"
         "    snakemake: error: argument --executor/-e: invalid choice: 'lsf' (choose from 'slurm', 'local')\n"
         f"log: {tmp_path}/logs/snakemake.log"
     )
@@ -227,7 +227,7 @@ def test_a_snakemake_that_says_nothing_of_jobs_may_have_begun_them(tmp_path: Pat
 def test_a_package_that_was_built_and_did_not_enter_is_called_that(tmp_path: Path) -> None:
     write_outcome(results_of(tmp_path / BUILDS_FILE, "a-1.0-h_0").built, Outcome(seconds=1, package=Path("/scratch/a")))
     (result,) = run(tmp_path, "echo Killed", job("a"))
-    assert str(result.error).startswith("a-1.0-h_0: was built, but the step that takes it into the channel was ended\n")
+    assert str(result.error).startswith("a-1.0-h_0: was built, but the step that adds it to the channel was ended\n")
     assert "Killed" in str(result.error)
 
 

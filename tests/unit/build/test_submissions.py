@@ -37,7 +37,8 @@ MEMORY = "Memory specification can not be satisfied"
 SBATCH = f"""SLURM sbatch failed. The error message was 'sbatch: error: {MEMORY}
 sbatch: error: Batch job submission failed: Requested node configuration is not available'."""
 LESS = (
-    "; state less under `resources` in variants/stacks.yaml, or another partition or queue in a profile (--on FOLDER)"
+    "; request less under `resources` in variants/stacks.yaml, or name another partition or queue in a profile"
+    " (--on FOLDER)"
 )
 
 
@@ -80,13 +81,13 @@ def test_a_job_that_waits_for_ever_is_told_once_for_each_reason(tmp_path: Path) 
     cluster.submits(1, "a-1.0")
     cluster.submits(2, "b-1.0")
     cluster.stuck_jobs = {"101": "PartitionTimeLimit"}
-    asked = "it asks for cores: 9, memory_mib: 70000, minutes: 10"
+    asked = "it requests cores: 9, memory_mib: 70000, minutes: 10"
     assert cluster.warnings("a-1.0", "b-1.0", until_s=60) == [
-        f"a-1.0: its job 101 does not begin: PartitionTimeLimit; {asked}{LESS}"
+        f"a-1.0: its job 101 cannot start: PartitionTimeLimit; {asked}{LESS}"
     ]
     assert cluster.questions == [(time_s, ["101", "102"]) for time_s in (3.0, 9.0, 21.0, 45.0)]
     cluster.stuck_jobs = {"101": "JobHeldUser"}
-    assert cluster.warnings("a-1.0", until_s=100) == [f"a-1.0: its job 101 does not begin: JobHeldUser; {asked}"]
+    assert cluster.warnings("a-1.0", until_s=100) == [f"a-1.0: its job 101 cannot start: JobHeldUser; {asked}"]
     cluster.stuck_jobs = None
     assert cluster.warnings("a-1.0", until_s=1000) == []
     assert len(cluster.questions) == 9
@@ -109,7 +110,7 @@ def test_a_job_that_waits_for_ever_is_told_once_for_each_reason(tmp_path: Path) 
             "",
             "SLURM sbatch failed. The error message was 'sbatch: error: QOSMaxSubmitJobPerUserLimit'.",
             "QOSMaxSubmitJobPerUserLimit",
-            "; give fewer jobs at once by --jobs N",
+            "; submit fewer jobs at once with --jobs N",
         ),
         (
             "qsub",
@@ -132,10 +133,10 @@ def test_a_refused_job_is_told_at_once_with_what_it_asked_for(
     assert cluster.warnings("a-1.0") == []  # written in part
     cluster.says(refused[60:] + RULE.format(number=1, stem="a-1.0", mib=140000) + refused)
     assert cluster.warnings("a-1.0") == [
-        f"a-1.0: its job is refused: {words}; it asks for cores: 9, memory_mib: 70000, minutes: 10{advice}"
+        f"a-1.0: its job was rejected: {words}; it requests cores: 9, memory_mib: 70000, minutes: 10{advice}"
     ]
     assert cluster.questions == []
-    assert lost_jobs(cluster.log)["a-1.0"].ends == [f"{command} did not take it ({words})"]
+    assert lost_jobs(cluster.log)["a-1.0"].ends == [f"{command} rejected it ({words})"]
 
 
 def test_a_job_of_pbs_is_known_by_its_whole_name(tmp_path: Path) -> None:
@@ -143,5 +144,5 @@ def test_a_job_of_pbs_is_known_by_its_whole_name(tmp_path: Path) -> None:
     cluster.says(RULE.format(number=1, stem="a-1.0", mib=70000) + "Submitted job 1 with external jobid '7.server'.\n")
     cluster.stuck_jobs = {"7.server": "Can Never Run: Insufficient amount of resource: ncpus"}
     (said,) = cluster.warnings("a-1.0", until_s=5)
-    assert said.startswith("a-1.0: its job 7.server does not begin: Can Never Run: Insufficient amount of resource: n")
+    assert said.startswith("a-1.0: its job 7.server cannot start: Can Never Run: Insufficient amount of resource: n")
     assert said.endswith(LESS)

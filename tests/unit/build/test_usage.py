@@ -45,9 +45,9 @@ def test_of_a_new_version_the_other_builds_of_the_package_tell(channel: Channel)
 
 def test_a_damaged_record_is_an_error_that_says_what_to_do(channel: Channel) -> None:
     (channel.record_folder / "builds.json").write_text("{")
-    with pytest.raises(ChannelError, match=r"builds\.json: not a record of what builds took") as caught:
+    with pytest.raises(ChannelError, match=r"builds\.json: not a record of what builds used") as caught:
         read_usage(channel)
-    assert caught.value.hint == "remove the file: the next builds write it anew"
+    assert caught.value.hint == "remove the file: the next builds write it again"
 
 
 @pytest.mark.parametrize(

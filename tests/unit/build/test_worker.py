@@ -99,7 +99,7 @@ def test_another_users_folder_stays_unless_a_build_needs_it(tmp_path: Path, wher
     assert (work / "other").is_dir()
     refused = clear("ours", "other")
     assert refused.returncode == 1
-    assert f"{work / 'other'}: another build left it, and it cannot be removed: permission denied" in refused.stderr
+    assert f"{work / 'other'}: left by another build, and cannot be removed: permission denied" in refused.stderr
     assert f"remove it as {(work / 'other').owner()}, or choose another folder with --output" in refused.stderr
 
 
