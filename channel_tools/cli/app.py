@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command tree. Each command group is a module of its own; a stage is imported only by the command that runs it."""
+"""The command tree. Each command group has its own module; a stage is imported only by the command that runs it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  (the signature that t
 def main(
     *,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Show external commands; twice: all that is logged.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, help="Show external commands; twice: show everything that is logged."
+        ),
     ] = 0,
     version: Annotated[  # noqa: ARG001  (the callback answers it)
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -97,9 +100,9 @@ app.add_typer(mirror.app, name="mirror")
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The command tree with nothing but the command or group that the first argument names, else all of it.
+    """The command tree with only the command or group that the first argument names, else all of it.
 
-    Typer makes every command that it knows at each start, which takes longer than most of them run.
+    Typer builds every command that it knows at each start, which takes longer than running most of them.
     """
     commands = [one for one in app.registered_commands if arguments[:1] == [one.name]]
     groups = [one for one in app.registered_groups if arguments[:1] == [one.name]]

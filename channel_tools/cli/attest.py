@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Signed statements of how packages were built.")
 
-_Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations count.")]
+_Days = Annotated[int, typer.Option("--expires-days", min=1, help="For how many days its attestations are valid.")]
 _SHORT = 16
 _KEY_ID = re.compile("[0-9a-f]{64}")
 
@@ -33,7 +33,7 @@ def create_key(
     passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a key that signs attestations; its .json file is for those who check them."""
+    """Create a key for signing attestations; its .json file is for those who check them."""
     from datetime import UTC, datetime
 
     from channel_tools.provenance.trust import create_key as make
@@ -44,7 +44,7 @@ def create_key(
     if as_json:
         print_json({"schema": 1, "private": str(private), "public": str(public)})
         return
-    print_line(f"{private}: the private key; build --signing-key and attest sign --signing-key take it")
+    print_line(f"{private}: the private key; for build --signing-key and attest sign --signing-key")
     print_line(f"{public}: the public key, for those who check: verify --trusted-key")
 
 
@@ -57,23 +57,27 @@ def sign(
     passphrase_file: options.PassphraseFile = None,
     channel: Annotated[
         str | None,
-        typer.Option("--published-at", help="The address that the packages are published at.", show_default="not said"),
+        typer.Option(
+            "--published-at", help="The address at which the packages are published.", show_default="not stated"
+        ),
     ] = None,
     sigstore: Annotated[
         bool,
-        typer.Option("--sigstore", help="By Sigstore as well, as whom the CI service or a browser says."),
+        typer.Option("--sigstore", help="Sign with Sigstore as well; a CI service or a browser proves who you are."),
     ] = False,
     identity_token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Sign by Sigstore as whom this token says.", show_default="none"),
+        typer.Option(metavar="FILE", help="Sign with Sigstore as the identity of this token.", show_default="none"),
     ] = None,
     sigstore_config: options.SigstoreConfig = None,
-    again: Annotated[bool, typer.Option("--again", help="Sign also what has an attestation already.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also sign packages that already have an attestation.")
+    ] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Sign how packages were built that have no attestation yet."""
+    """Sign statements of how packages were built, for those that have no attestation yet."""
     from channel_tools.conda.addresses import parse_address, without_credentials
     from channel_tools.provenance.trust import SigstoreRequest
     from channel_tools.workflow.attest import AttestRequest, sign_packages
@@ -82,7 +86,9 @@ def sign(
         parse_address(channel)
         channel = without_credentials(channel)
     if not sigstore and (identity_token_file or sigstore_config):
-        raise UsageError("--identity-token-file or --sigstore-config without --sigstore", hint="give --sigstore, too")
+        raise UsageError(
+            "--identity-token-file or --sigstore-config without --sigstore", hint="give --sigstore as well"
+        )
     request = AttestRequest(
         signing_key=signing_key,
         passphrase_file=passphrase_file,
@@ -106,7 +112,7 @@ def verify(
         str,
         typer.Argument(
             metavar="FOLDER|ADDRESS",
-            help="A channel or a .conda file, here or at an address.",
+            help="A channel or a .conda file, as a path or an address.",
             show_default=False,
         ),
     ],
@@ -115,7 +121,7 @@ def verify(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that packages are what a trusted key, or an identity by Sigstore, says was built."""
+    """Check packages against attestations by a trusted key or a Sigstore identity."""
     from channel_tools.conda.addresses import without_credentials
     from channel_tools.workflow.verify import verify_target
 
@@ -153,7 +159,7 @@ def _time(verified: Verified | None) -> str | None:
 
 
 def _shown(signer: str | None) -> str:
-    """A key by the beginning of its ID, an identity as it is."""
+    """A key shown by the start of its ID, an identity unchanged."""
     if signer is None:
         return "-"
     return signer[:_SHORT] if _KEY_ID.fullmatch(signer) else signer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools audit``: would it work at another place, on another machine?"""
+"""``channel_tools audit``: checks whether packages work under any prefix and on any machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Beside = Annotated[
         "--channel",
         "-c",
         help="A channel's folder that has the run dependencies; may be repeated.",
-        show_default="the channel it lies in, else the local channel",
+        show_default="the package's own channel, else the local channel",
     ),
 ]
 
@@ -41,7 +41,7 @@ def audit(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that packages work at any place and on any machine: loader paths, build paths, links, versions."""
+    """Check that packages work under any prefix and on any machine: loader paths, build paths, links, versions."""
     from channel_tools.audit.model import Rule
     from channel_tools.system.errors import IntegrityError, VerificationError
     from channel_tools.workflow.audit import run_audit

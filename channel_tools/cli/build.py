@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools build``: packages into the local channel."""
+"""``channel_tools build``: builds packages into the local channel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Engine = Annotated[
     Literal["rattler-build", "conda-build"],
     typer.Option(
-        "--engine", help="What builds: the engine that comes with this program, or the conda-build on the PATH."
+        "--engine", help="The build program: the engine that comes with channel_tools, or the conda-build on the PATH."
     ),
 ]
 # the same as CacheName of channel_tools.build.compiler_cache
@@ -35,22 +35,20 @@ _CompilerCache = Annotated[
     Literal["ccache", "sccache"] | None,
     typer.Option(
         "--compiler-cache",
-        help="Take what was compiled before from this program's cache (in CCACHE_DIR, SCCACHE_DIR); else "
-        "CHANNEL_TOOLS_COMPILER_CACHE names it.",
+        help="Reuse earlier compilations from the cache of this program (in CCACHE_DIR, SCCACHE_DIR); default: "
+        "CHANNEL_TOOLS_COMPILER_CACHE.",
         show_default="none",
     ),
 ]
 _Offline = Annotated[
     bool,
-    typer.Option(
-        "--offline", help="Download nothing: sources from the source store, the foundation from kept downloads."
-    ),
+    typer.Option("--offline", help="Download nothing: use the source store, and earlier downloads for the foundation."),
 ]
 _FromFailed = Annotated[
     bool,
     typer.Option(
         "--from-failed",
-        help="Go on where builds failed (memory, disk, time), in their folders; refused where sources were changed.",
+        help="Continue failed builds (memory, disk, time) in their folders, unless their sources were changed.",
     ),
 ]
 _MB = 1e6
@@ -58,14 +56,14 @@ _MB = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class _BuildOptions(options.PlanOptions):
-    """What is to be built, and where the builds run."""
+    """What to build, and where the builds run."""
 
     on: Annotated[
         str | None,
         typer.Option(
             "--on",
             metavar="slurm|pbs|PROFILE",
-            help="Build on a cluster by Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
+            help="Build on a cluster with Snakemake: slurm, pbs, or the folder of a Snakemake profile.",
             show_default="this machine",
         ),
     ] = None
@@ -83,7 +81,7 @@ class _BuildOptions(options.PlanOptions):
     unattested: Annotated[bool, typer.Option("--no-attest", help="Do not sign how each package was built.")] = False
 
     def attestation(self) -> AttestRequest | None:
-        """With what attestations are signed."""
+        """The key and identities that attestations are signed with, None for --no-attest."""
         from channel_tools.workflow.attest import AttestRequest
         from channel_tools.workflow.publish import options_of
 
@@ -100,10 +98,10 @@ class _BuildOptions(options.PlanOptions):
         from channel_tools.workflow.cluster import ClusterRequest
 
         if (self.emit is None) != (self.destination is None):
-            raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both, or none")
+            raise UsageError("--emit snakemake and --output-dir FOLDER go together", hint="give both or neither")
         if self.emit is not None and self.on is not None:
-            message = "--on runs the builds, --emit only writes them"
-            raise UsageError(message, hint="leave one out: whoever runs the workflow names the scheduler")
+            message = "--on and --emit together: --on runs the builds, --emit only writes the workflow"
+            raise UsageError(message, hint="leave one out; the scheduler is chosen when the workflow is run")
         if self.on is None and self.emit is None:
             return None
         return ClusterRequest(on=self.on, jobs=jobs, destination=self.destination)
@@ -157,12 +155,12 @@ def _announce(plan: Plan) -> None:
     skipped = len(plan.packages) - len(plan.to_build)
     print_note(
         f"{len(plan.to_build)} to build, {skipped} in the channel already, "
-        f"{len(plan.unsatisfiable)} variants not servable"
+        f"{len(plan.unsatisfiable)} variants that cannot be built"
     )
     for package in plan.to_build:
         print_note(f"  {package.folder_name}: {reasons_in_short(package)}")
     for line in unsatisfiable_in_short(plan):
-        print_note(f"  not servable: {line}")
+        print_note(f"  cannot be built: {line}")
 
 
 def _report(result: BuildResult) -> None:

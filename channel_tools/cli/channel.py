@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools channel``: the local channel folder itself."""
+"""``channel_tools channel``: indexes, verifies and shows a channel folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ At = Annotated[
 def index(
     *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
-    """Bring the channel's indexes in step with its package files."""
+    """Update the channel's indexes to match its package files."""
     from channel_tools.channel import channel_writer, index_channel, open_channel
     from channel_tools.system.errors import ChannelError
 
@@ -47,7 +47,7 @@ def index(
 def verify(
     *, at: At = None, root: options.Root = None, output: options.Output = None, as_json: options.Json = False
 ) -> None:
-    """Read every package and index of the channel in full and report what is damaged, missing or out of step."""
+    """Read every package and index of the channel in full and report what is damaged, missing or inconsistent."""
     from channel_tools.channel import open_channel, verify_channel
     from channel_tools.system.errors import VerificationError
 
@@ -75,25 +75,27 @@ def page(
             "--at", metavar="TARGET", help="A folder or a bucket's address.", show_default="the local channel"
         ),
     ] = None,
-    label: Annotated[str, typer.Option("--label", help="Of which label: main is the target's own address.")] = "main",
+    label: Annotated[str, typer.Option("--label", help="The label; main is the target's own address.")] = "main",
     address: Annotated[
         str | None,
-        typer.Option(help="Where clients find the channel; the page's commands say it.", show_default="as said last"),
+        typer.Option(
+            help="The channel's address for clients, shown in the page's commands.", show_default="as given last"
+        ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="What the page calls the channel.", show_default="its folder's name")
+        str | None, typer.Option(help="The channel's title on the page.", show_default="its folder's name")
     ] = None,
     with_logs: Annotated[
         bool | None,
         typer.Option(
-            "--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as said last, else not"
+            "--logs/--no-logs", help="Publish the builds' logs on the page.", show_default="as given last, else no"
         ),
     ] = None,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write the channel as a page for browsers into its folder; from then on it is kept in step when publishing."""
+    """Write a web page of the channel into its folder; from then on, publishing keeps it up to date."""
     from channel_tools.workflow.channel_page import write_channel_page
 
     settings = options.settings_if_any(root, output)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every command shares: results on stdout, everything else on stderr, one message and exit code for an error.
+"""Output of all commands: results on stdout, everything else on stderr, one message and exit code for an error.
 
-A terminal gets rich's tables and bars (NO_COLOR and non-UTF-8 terminals are rich's care); a pipe gets plain aligned
-lines that a program can read, never cut to a width. Rich is imported only where something is drawn: ``--help`` stays
-quick.
+A terminal gets rich's tables and bars (rich handles NO_COLOR and non-UTF-8 terminals); a pipe gets plain aligned lines
+that a program can read, never cut to a width. Rich is imported only when something is drawn, so ``--help`` stays quick.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ _MAY_BE_SPECIAL = frozenset({"access_log", "passphrase_file"})
 
 
 def print_json(value: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print_line(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_line(text: str) -> None:
-    """One line of a result on stdout."""
+    """Print one line of a result on stdout."""
     with _output_named():
         sys.stdout.write(text + "\n")
 
 
 def write_result(text: str, to: Path | None) -> None:
-    """A result that is a file's text: to that file, whole or not at all, without one to stdout."""
+    """Write a result to a file, atomically, or to stdout if ``to`` is None."""
     from channel_tools.system.files import write_text_atomically
 
     if to is None:
@@ -72,7 +71,7 @@ def write_result(text: str, to: Path | None) -> None:
 
 @contextlib.contextmanager
 def _output_named() -> Iterator[None]:
-    """Let errors say that it is the standard output that cannot be written."""
+    """Have errors say that standard output cannot be written."""
     try:
         yield
     except OSError as err:
@@ -81,7 +80,7 @@ def _output_named() -> Iterator[None]:
 
 
 def print_note(message: str) -> None:
-    """One line on stderr; if that cannot be written, on a full disk, the work goes on without it."""
+    """Print one line on stderr; if it cannot be written (a full disk), the work continues without it."""
     with _messages_lost():
         sys.stderr.write(message + "\n")
         sys.stderr.flush()
@@ -97,7 +96,7 @@ def _messages_lost() -> Iterator[None]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """A result table: drawn on a terminal, aligned plain text elsewhere."""
+    """Print a table on stdout: drawn on a terminal, aligned plain text elsewhere."""
     if sys.stdout.isatty():
         _draw_table(columns, rows, title)
         return
@@ -110,7 +109,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
 
 
 def print_error(error: ChannelToolsError) -> None:
-    """The one message that a failed command ends with, on stderr."""
+    """Print the message of a failed command on stderr."""
     from rich.console import Console
     from rich.text import Text
 
@@ -133,11 +132,11 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 
 def read_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with home folders where an option's value after ``=`` begins with ``~``.
+    """The arguments, with ``~`` expanded at the start of an option's value after ``=``.
 
-    Shells put them there in words of their own alone, and a folder that is called ``~`` is in nobody's mind. Raises
-    UsageError for an empty argument or value, of which none has a meaning: a shell makes one of a variable that is not
-    set, and as a path it would be the current folder.
+    Shells expand it only at the start of a word, and nobody means a folder that is called ``~``. Raises UsageError for
+    an empty argument or value: none has a meaning, a shell makes one of an unset variable, and as a path it would be
+    the current folder.
     """
     read = []
     for before, text in zip(["", *arguments], arguments, strict=False):
@@ -146,17 +145,17 @@ def read_arguments(arguments: Sequence[str]) -> list[str]:
         if not (value if is_option else text):
             where = option if is_option else before if before.startswith("-") else "an argument"
             message = f"{where}: is empty"
-            raise UsageError(message, hint="write a value; a variable of the shell that is not set gives none")
-        # as it stands if there is no such home folder
+            raise UsageError(message, hint="give a value; an unset variable of the shell gives an empty one")
+        # unchanged if there is no such home folder
         read.append(f"{option}={os.path.expanduser(value)}" if is_option else text)  # noqa: PTH111
     return read
 
 
 def handled(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command so that an error that a user can fix or an interrupt ends it with one message and its exit code.
+    """Wrap a command so that an interrupt, or an error that a user can fix, ends it with one message and an exit code.
 
-    That is a ChannelToolsError, and whatever the operating system refuses. Paths that lead to a device, a pipe or a
-    socket are refused before the command begins: one would be written to, another read without end.
+    Such errors are ChannelToolsErrors and the operating system's. Paths of devices, pipes and sockets are rejected
+    before the command starts: it might write to them, or read them without end.
     """
 
     @functools.wraps(command)
@@ -174,38 +173,40 @@ def handled(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _check_paths(arguments: Mapping[str, object]) -> None:
-    """Raise FileAccessError for a path that leads to what is neither a file nor a folder."""
+    """Raise FileAccessError for a path of something that is neither a file nor a folder."""
     from channel_tools.system.files import special_kind
 
     for name, value in arguments.items():
         for path in value if isinstance(value, list) else [value]:
             if isinstance(path, Path) and name not in _MAY_BE_SPECIAL and (kind := special_kind(path)):
                 message = f"{path}: is {kind}; expected a file or a folder"
-                raise FileAccessError(message, hint="name another place; what comes through a pipe, keep in a file")
+                raise FileAccessError(message, hint="give another path; save the output of a pipe to a file first")
 
 
 def ended_by(err: ChannelToolsError | OSError | UnicodeEncodeError | KeyboardInterrupt) -> int:
-    """Say what ended a command; returns the exit code."""
+    """Print what ended a command; returns the exit code."""
     if isinstance(err, BrokenPipeError):
         return EXIT_BROKEN_PIPE
     if isinstance(err, KeyboardInterrupt):
-        print_note("interrupted: what was complete is kept; run the same command again to go on")
+        print_note("interrupted: finished work is kept; run the same command again to continue")
         return EXIT_SIGNAL_BASE + (err.number if isinstance(err, Terminated) else signal.SIGINT)
     if isinstance(err, OSError | UnicodeEncodeError):
-        _log.debug("where it was", exc_info=err)
+        _log.debug("traceback", exc_info=err)
         err = error_from_os(err) if isinstance(err, OSError) else _error_from_text(err)
     print_error(err)
     return err.exit_code
 
 
 def _error_from_text(err: UnicodeEncodeError) -> ChannelToolsError:
-    """The error for a name or text that is no text: the operating system allows any bytes."""
-    message = f"{err.object[:_SHOWN]!r}: has bytes that are not {err.encoding}, so it can stand in no file of results"
+    """The error for a name that is not valid text: the operating system allows any bytes in names."""
+    message = (
+        f"{err.object[:_SHOWN]!r}: has bytes that are not valid {err.encoding}, so it cannot be written to results"
+    )
     return UsageError(message, hint="choose another name or text")
 
 
 def configure_logging(verbosity: int) -> None:
-    """Library messages on stderr: warnings; with ``-v`` the external commands; with ``-vv`` everything of ours."""
+    """Show log messages on stderr: warnings; with ``-v`` external commands; with ``-vv`` all of channel_tools."""
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
     logging.getLogger("channel_tools").setLevel(level)
@@ -213,7 +214,7 @@ def configure_logging(verbosity: int) -> None:
 
 @contextlib.contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """The progress display of one command, for as long as the block runs."""
+    """The progress display of one command while the block runs."""
     if not sys.stderr.isatty():
         yield _LineProgress()
         return
@@ -222,7 +223,7 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def _terminal_bars() -> Bars:
-    """Rich's display; it takes longer to import than a small command to run, so only terminals pay for it."""
+    """Rich's display, imported only for terminals: importing it takes longer than running a small command."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -240,7 +241,7 @@ def _terminal_bars() -> Bars:
 
 
 class _Amount:
-    """What is done of a total, in words."""
+    """The amount done of a total, as text."""
 
     def __init__(self, total: int | None, unit: Unit) -> None:
         self.done = 0
@@ -293,7 +294,7 @@ class _BarProgress:
 
 
 class _LineTask:
-    """Says how far a step is every ten seconds."""
+    """Prints the progress of a step every ten seconds."""
 
     def __init__(self, description: str, amount: _Amount) -> None:
         self._description = description

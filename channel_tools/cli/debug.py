@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools debug``: a look at a build that failed."""
+"""``channel_tools debug``: a shell in a failed build."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Package = Annotated[str, typer.Argument(help="The package's name, or the name of its folder in output/work.")]
 _Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- COMMAND...]", help="What to run there instead of a shell.", show_default=False),
+    typer.Argument(metavar="[-- COMMAND...]", help="The command to run instead of a shell.", show_default=False),
 ]
 
 
@@ -29,7 +29,7 @@ def debug(
     root: options.Root = None,
     output: options.Output = None,
 ) -> None:
-    """Open a shell where a build failed: its work folder, its environments, its variables."""
+    """Open a shell in a failed build: in its work folder, with its environments and variables."""
     from channel_tools.workflow.debug import debug_build
 
     status = debug_build(
@@ -44,4 +44,4 @@ def debug(
 
 
 def _say_where(folder: Path) -> None:
-    print_note(f"in {folder}; bash conda_build.sh runs the build script again, on what is there")
+    print_note(f"in {folder}; bash conda_build.sh runs the build script again, on the existing files")

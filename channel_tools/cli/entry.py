@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The one way out of the process: flush, then leave with the exact code.
 
-py-rattler's runtime threads outlive the interpreter and can crash it while it is torn down, after the work is done
-(PyO3/pyo3-async-runtimes#40), so the interpreter is not torn down. Delete this when that is fixed.
+py-rattler's runtime threads outlive the interpreter and can crash its shutdown, after the work is done
+(PyO3/pyo3-async-runtimes#40), so the process ends without it. Delete this when that is fixed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXIT_DEFECT = 70  # EX_SOFTWARE of sysexits.h
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
     _open_standard_streams()
-    # what a command makes lives until it ends: looking for garbage as often as by default costs a tenth of a plan
+    # a command's objects live until it ends: collecting garbage as often as by default costs a tenth of a plan
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
     skip_unused_plugins()
     code = _run(sys.argv[1:])
@@ -33,22 +33,22 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except OSError as err:
         code = code or _code_of_output(err)
-    with contextlib.suppress(OSError):  # what could not be said changes nothing about what was done
+    with contextlib.suppress(OSError):  # output that cannot be written does not change what was done
         sys.stderr.flush()
     os._exit(code)
 
 
 def _open_standard_streams() -> None:
-    """Give numbers 0, 1 and 2 to streams where the caller closed them, so that no file that is opened gets one.
+    """Open file descriptors 0, 1 and 2 if the caller closed them, so that no file opened later gets one of them.
 
-    What is written to a closed standard output is an error then, as for other programs, and what would go to a closed
-    standard error is lost. Text that the terminal's encoding lacks, as file names may have, is written with escapes.
+    Writing to a closed standard output is then an error, as for other programs, and output to a closed standard error
+    is lost. Characters that the terminal's encoding lacks, which file names may have, are written as escapes.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # takes the lowest number that is free: this one
+            os.open(os.devnull, flags)  # takes the lowest free descriptor: this one
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     if sys.stdout is None:
@@ -57,7 +57,7 @@ def _open_standard_streams() -> None:
         sys.stderr = _writing_to(2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError):  # it looks where a file's end is
+            with contextlib.suppress(OSError):  # it seeks to a file's end
                 stream.reconfigure(errors="backslashreplace")
 
 
@@ -73,7 +73,7 @@ def _run(arguments: list[str]) -> int:
         try:
             arguments = read_arguments(arguments)
             app_for(arguments)(arguments, prog_name="channel_tools")
-        except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while the command line was read
+        except (ChannelToolsError, OSError, UnicodeEncodeError) as err:  # while reading the command line
             return ended_by(err)
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else int(err.code is not None)
@@ -86,7 +86,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _code_of_output(err: OSError) -> int:
-    """The exit code when the last of the results could not be written; a reader that has gone gets no message."""
+    """The exit code if the last results could not be written; there is no message if the reader has closed the pipe."""
     if isinstance(err, BrokenPipeError):
         return EXIT_BROKEN_PIPE
     error = error_from_os(err, where="standard output")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools env``: environments from the channel."""
+"""``channel_tools env``: installs environments from the channel."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _Lock = Annotated[
     Path | None,
     typer.Option(
         "--lock",
-        help="Install exactly what this conda-lock.yml, explicit list or pixi.lock names; --channel then says where "
-        "to take it from instead.",
+        help="Install exactly the packages of this conda-lock.yml, explicit list or pixi.lock; --channel then replaces "
+        "its channels.",
         show_default=False,
     ),
 ]
@@ -31,7 +31,7 @@ _Lock = Annotated[
 @options.grouped(options.TrustOptions)
 def create(
     trusted: options.TrustOptions,
-    prefix: Annotated[Path, typer.Argument(help="The new environment's folder, or one to bring up to date.")],
+    prefix: Annotated[Path, typer.Argument(help="The folder of the new environment, or of one to update.")],
     *,
     stack: options.Stack = None,
     python: options.Python = None,
@@ -41,19 +41,19 @@ def create(
     virtual_packages: options.VirtualPackages = None,
     require_attestation: Annotated[
         bool,
-        typer.Option("--require-attestation", help="Install only packages that a trusted key or identity signed."),
+        typer.Option("--require-attestation", help="Install only packages signed by a trusted key or identity."),
     ] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Install a stack or a lock into PREFIX; an environment that it made there is brought up to date."""
+    """Install a stack or a lock into PREFIX, or update an environment that this command created there."""
     from channel_tools.system.errors import UsageError
     from channel_tools.workflow.environment import InstallRequest, install_lock, install_stack
 
     given, virtual = tuple(channels or ()), tuple(virtual_packages or ())
     if trusted.names_someone and not require_attestation:
-        raise UsageError("trust without --require-attestation: nothing is checked", hint="give both")
+        raise UsageError("trust options without --require-attestation: nothing would be checked", hint="give both")
     trust = trusted.trust(root, output) if require_attestation else None
     with shown_progress() as progress:
         if lock is None:
@@ -61,7 +61,7 @@ def create(
             settings = options.settings_from(root, output)
             result = install_stack(settings, request, prefix, progress=progress, virtual_packages=virtual)
         elif stack is not None or python is not None or pytorch is not None:
-            message = "--variant, --python or --pytorch with --lock: a lock says what it is of"
+            message = "--variant, --python or --pytorch with --lock: a lock already determines them"
             raise UsageError(message, hint="give the lock alone")
         else:
             result = install_lock(

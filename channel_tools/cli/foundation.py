@@ -19,10 +19,12 @@ _With = Annotated[
     typer.Option(
         "--with",
         help="Make this optional package of the foundation's table as well; may be repeated.",
-        show_default="those that were asked for before",
+        show_default="those requested before",
     ),
 ]
-app = typer.Typer(no_args_is_help=True, help="The registry foundation: conda-forge's names, made here.")
+app = typer.Typer(
+    no_args_is_help=True, help="The registry foundation: packages under conda-forge's names, made from PyPI and Debian."
+)
 
 
 @app.command("build")
@@ -38,7 +40,7 @@ def build(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make the registry foundation, or bring it up to date; what has not changed is kept."""
+    """Make or update the registry foundation; unchanged packages are kept."""
     from channel_tools.foundation.build import FoundationRequest
     from channel_tools.workflow.foundation import make_registry_foundation
 
@@ -66,7 +68,7 @@ def build(
 @app.command("list")
 @handled
 def list_packages(*, root: options.Root = None, output: options.Output = None, as_json: options.Json = False) -> None:
-    """Show the table's packages and what each was made from."""
+    """Show the packages of the foundation's table and what each was made from."""
     from channel_tools.workflow.foundation import foundation_rows
 
     rows = foundation_rows(options.settings_from(root, output))
@@ -98,7 +100,7 @@ def verify(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Prove that the foundation is closed: every library is there, nothing points out of the prefix."""
+    """Prove that the foundation is closed: every library is present, nothing points outside the prefix."""
     from channel_tools.system.errors import VerificationError
     from channel_tools.workflow.foundation import verify_registry_foundation
 
@@ -113,7 +115,9 @@ def verify(
         print_line(f"{settings.foundation}: {packages} packages, {len(findings)} findings")
     if findings:
         message = f"{settings.foundation}: {len(findings)} findings, the first: {findings[0]}"
-        raise VerificationError(message, hint="correct the table's row or its repair step, then foundation build")
+        raise VerificationError(
+            message, hint="correct the table's row or its repair step, then run: channel_tools foundation build"
+        )
 
 
 def _finding_json(finding: Finding) -> dict[str, str]:

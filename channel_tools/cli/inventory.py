@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools sbom`` and ``licenses``: what packages are made of, and what may be passed on."""
+"""``channel_tools sbom`` and ``licenses``: what packages are made of, and what may be redistributed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _Target = Annotated[
 ]
 _Platform = Annotated[
     str | None,
-    typer.Option("--platform", help="Of a lock for several platforms.", show_default="this machine's"),
+    typer.Option("--platform", help="The platform, for a lock of several platforms.", show_default="this machine's"),
 ]
 _Folders = Annotated[
     list[str] | None,
     typer.Option(
         "--channel",
         "-c",
-        help="A channel's folder that the packages lie in; may be repeated.",
+        help="A channel's folder with the packages; may be repeated.",
         show_default="where the lock says",
     ),
 ]
@@ -45,7 +45,7 @@ def sbom(
         Literal["cyclonedx", "spdx"], typer.Option("--format", help="CycloneDX 1.6 or SPDX 2.3, as JSON.")
     ] = "cyclonedx",
     file: Annotated[
-        Path | None, typer.Option("--output-file", "-o", help="Write it there.", show_default="standard output")
+        Path | None, typer.Option("--output-file", "-o", help="The file to write.", show_default="standard output")
     ] = None,
     root: options.Root = None,
     output: options.Output = None,
@@ -72,7 +72,7 @@ def licenses(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the licences of a stack's packages, and what of them may be passed on."""
+    """List the licences of a stack's packages, and which packages may be redistributed."""
     from channel_tools.provenance.licenses import license_row
 
     inventory = _inventory(target, stack, channels, platform, root, output)
@@ -81,7 +81,7 @@ def licenses(
         print_json({"schema": 1, "name": inventory.title, "packages": [asdict(row) for row in rows]})
         return
     table = [(row.package, row.spdx or row.declared or "-", row.redistribution) for row in rows]
-    print_table(("package", "licence", "may be passed on"), table)
+    print_table(("package", "licence", "redistributable"), table)
     for row in rows:
         if row.redistribution not in {"yes", "with source"}:
             print_line(f"{row.package}: {row.why}" + (f" ({row.terms})" if row.terms else ""))
@@ -99,6 +99,6 @@ def _inventory(
     from channel_tools.workflow.inventory import take_inventory
 
     if target is not None and stack is not None:
-        raise UsageError("a path and --variant together: a file says what it is of", hint="give one of the two")
+        raise UsageError("a path and --variant together: only one can be listed", hint="give one of the two")
     settings = options.settings_if_any(root, output)
     return take_inventory(settings, target, stack=stack, channels=tuple(channels or ()), platform=platform)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools launch``: a script as the ranks of a stack."""
+"""``channel_tools launch``: runs a script as the ranks of a stack."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _Script = Annotated[
 _Ranks = Annotated[int, typer.Option("--ranks", "-r", min=1, max=_RANKS_AT_MOST, help="Processes in all.")]
 _Hosts = Annotated[
     Path | None,
-    typer.Option(help="A file with a host a line: NAME, or NAME:RANKS.", show_default="the job's hosts, else here"),
+    typer.Option(help="A file with a host per line: NAME or NAME:RANKS.", show_default="the job's, else this machine"),
 ]
 _Prefix = Annotated[
     Path | None, typer.Option(help="The environment, at the same path on each host.", show_default="the active one")
 ]
 _ByLauncher = Annotated[
     _Launcher | None,
-    typer.Option(help="Who starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
+    typer.Option(help="The program that starts the ranks.", show_default="srun in a Slurm job, else the stack's"),
 ]
 _Emit = Annotated[_Scheduler | None, typer.Option(help="Write a job script instead of running it.", show_default=False)]
 _To = Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")]
-_Nodes = Annotated[int, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job script.")]
-_Time = Annotated[str, typer.Option(help="Of the job script, HH:MM:SS.")]
+_Nodes = Annotated[int, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job script.")]
+_Time = Annotated[str, typer.Option(help="The time limit of the job script, HH:MM:SS.")]
 
 
 @handled
@@ -59,7 +59,7 @@ def launch(
     time: _Time = "01:00:00",
     root: options.Root = None,
 ) -> None:
-    """Start SCRIPT as the ranks of a stack, with the environment and the programs that it needs."""
+    """Run SCRIPT as the ranks of a stack, with the variables and programs that the stack needs."""
     from channel_tools.workflow.launch import ScriptRequest, check_script, plan_script, write_job
 
     settings = options.settings_from(root, None)
@@ -80,7 +80,7 @@ def launch(
 
 
 def _run(plan: LaunchPlan) -> None:
-    """Raises typer.Exit with the script's exit code."""
+    """Run the plan; raises typer.Exit with the script's exit code."""
     from channel_tools.launch import run_launch
 
     with shown_progress() as progress:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from channel_tools.publish.maintenance import Changed
     from channel_tools.publish.target import MaintainedTarget
 
-Label = Annotated[str | None, typer.Option("--label", help="Only under this label.", show_default="every label")]
+Label = Annotated[str | None, typer.Option("--label", help="Only this label.", show_default="every label")]
 _DAY_S = 24 * 3600.0
 _HOUR_S = 3600.0
 
@@ -28,17 +28,19 @@ def yank(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="A MatchSpec (libswitchml=1.0.0=udp*) or a file name.")],
     *,
     target: options.At,
-    reason: Annotated[str, typer.Option(help="Why; kept in the channel's records.", show_default=False)] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Let new solves see them again.")] = False,
+    reason: Annotated[str, typer.Option(help="The reason, kept in the channel's records.", show_default=False)] = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Make them visible to new solves again.")] = False,
     label: Label = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Take packages back: new solves do not see them, lock files still install them."""
+    """Yank packages: new solves do not see them, lock files still install them."""
     from channel_tools.publish import maintenance
 
     if bool(reason) == undo:
-        raise UsageError("yank takes a reason, undoing it none", hint='add --reason "what is wrong with them"')
+        raise UsageError(
+            "--reason is required, except with --undo, which takes none", hint='add --reason "what is wrong with them"'
+        )
     place = _open(target)
     changed = maintenance.yank(place, spec, label=label, reason=None if undo else reason, dry_run=dry_run)
     _show_changed(changed, "restored" if undo else "yanked", place.address, dry_run=dry_run, as_json=as_json)
@@ -50,14 +52,14 @@ def hotfix(
     *,
     target: options.At,
     subdir: Annotated[
-        str | None, typer.Option(help="The subdir that FILE is about.", show_default="the one that has what it names")
+        str | None, typer.Option(help="The subdir that FILE applies to.", show_default="the one that has its packages")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="In the place of earlier patches of the subdir.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace earlier patches of the subdir.")] = False,
     label: Label = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Patch the records of published packages, as conda's patch_instructions.json says; no file changes."""
+    """Patch the records of published packages by conda's patch_instructions.json; package files are not changed."""
     from channel_tools.publish import maintenance
 
     place = _open(target)
@@ -75,22 +77,25 @@ def retain(
     ] = None,
     locks: Annotated[
         list[Path] | None,
-        typer.Option("--lock", metavar="FILE", help="Keep what this lock file names; may be repeated."),
+        typer.Option("--lock", metavar="FILE", help="Keep the packages of this lock file; may be repeated."),
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0, metavar="HOURS", help="How long files stay after they were hidden.")
+        float, typer.Option(min=0, metavar="HOURS", help="How long files are kept after they were hidden.")
     ] = 24.0,
     label: Label = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Hide old packages, and delete those that were hidden long enough; never what a lock, a label or others need."""
+    """Hide old packages and delete those hidden long enough, never what a lock, a label or another package needs."""
     from channel_tools.channel.maintenance import Retention
     from channel_tools.publish import maintenance
     from channel_tools.publish.maintenance import read_locked_names
 
     if keep is None and older_than is None:
-        raise UsageError("retain: give --keep N or --older-than DAYS", hint="or both; --dry-run shows what would go")
+        raise UsageError(
+            "retain: give --keep N or --older-than DAYS",
+            hint="or both; --dry-run shows what would be hidden or deleted",
+        )
     locked = read_locked_names(locks or ())
     rule = Retention(
         keep=keep or 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools mirror``: signed bundles for places without a network, and their import there."""
+"""``channel_tools mirror``: signed bundles for sites without a network, and their import there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from channel_tools.workflow.mirror import MirrorRequest, MirrorResult
 
 _needs_extra = needs_extra("mirror", "channel_tools mirror")
-app = typer.Typer(no_args_is_help=True, help="Signed bundles for places without a network.")
+app = typer.Typer(no_args_is_help=True, help="Signed bundles for sites without a network.")
 app.add_typer(mirror_keys.app, name="keys")
 
 _Bundle = Annotated[Path, typer.Argument(metavar="DIR|FILE", help="The bundle: a folder or a tar file.")]
@@ -31,7 +31,7 @@ _RootSha256 = Annotated[
     str | None,
     typer.Option(
         "--root-sha256",
-        help="The fingerprint of the keys to trust, received by another way; needed once per importing site.",
+        help="The fingerprint of the keys to trust, received separately; needed once per importing site.",
         show_default="what the importing site trusts already",
     ),
 ]
@@ -46,7 +46,7 @@ _State = Annotated[
     typer.Option(
         "--state",
         metavar="FOLDER",
-        help="For a server: where this machine keeps what it trusts, locks and the like.",
+        help="For a server: this machine's folder for trusted keys, locks and the like.",
         show_default="in the user's state folder",
     ),
 ]
@@ -55,7 +55,7 @@ _To = Annotated[Path, typer.Option("--to", metavar="DIR|FILE.tar", help="The bun
 
 @dataclass(frozen=True, kw_only=True)
 class BundleOptions:
-    """The options that ``create`` and ``update`` share; typer.Option's help says what each is."""
+    """The options that ``create`` and ``update`` share; the help texts describe them."""
 
     stacks: Annotated[
         list[str] | None,
@@ -72,7 +72,7 @@ class BundleOptions:
         typer.Option(
             "--channel",
             "-c",
-            help="Mirror from this address or folder, ours first; may be repeated.",
+            help="Mirror from this address or folder, our own channel first; may be repeated.",
             show_default="the local channel and its foundation",
         ),
     ] = None
@@ -82,23 +82,26 @@ class BundleOptions:
         typer.Option(
             "--lock",
             metavar="FILE",
-            help="Mirror what this lock names (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
+            help="Mirror the packages of this lock (conda-lock.yml, an explicit list, pixi.lock); may be repeated.",
             show_default="locked now",
         ),
     ] = None
     with_sources: Annotated[
-        bool, typer.Option("--with-sources", help="Recipes, sources and build tools, too: all that a rebuild needs.")
+        bool,
+        typer.Option(
+            "--with-sources", help="Include recipes, sources and build tools: everything that a rebuild needs."
+        ),
     ] = False
     tool_pythons: Annotated[
         list[str] | None,
         typer.Option(
             "--tool-python",
             metavar="3.N",
-            help="Bring this program for this Python of the importing site; may be repeated.",
+            help="Include channel_tools for this Python of the importing site; may be repeated.",
             show_default="the version that runs here",
         ),
     ] = None
-    without_tool: Annotated[bool, typer.Option("--without-tool", help="Do not bring this program.")] = False
+    without_tool: Annotated[bool, typer.Option("--without-tool", help="Do not include channel_tools.")] = False
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 8
     limit_rate: Annotated[
         int | None, typer.Option("--limit-rate", min=1, help="Bytes per second, all downloads together.")
@@ -107,7 +110,9 @@ class BundleOptions:
     passphrase_file: options.PassphraseFile = None
     expires_days: Annotated[
         int | None,
-        typer.Option("--expires-days", min=1, help="How long it may be imported.", show_default="the keys' own"),
+        typer.Option(
+            "--expires-days", min=1, help="For how many days it may be imported.", show_default="the keys' own"
+        ),
     ] = None
     dry_run: options.DryRun = False
     root: options.Root = None
@@ -115,12 +120,14 @@ class BundleOptions:
     as_json: options.Json = False
 
     def request(self, to: Path, *, since: Path | None = None) -> MirrorRequest:
-        """What is to be made. Raises UsageError for options that do not go together or are wrong."""
+        """The request. Raises UsageError for options that are not valid or contradict each other."""
         from channel_tools.workflow.mirror import MirrorRequest
 
         if self.locks and (self.python or self.pytorch):
-            message = "--python or --pytorch with --lock: a lock says what it is of"
-            raise UsageError(message, hint="lock for it first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER")
+            message = "--python or --pytorch with --lock: a lock already determines them"
+            raise UsageError(
+                message, hint="make a lock for them first: channel_tools pins --python 3.N --pytorch N.N -o FOLDER"
+            )
         return MirrorRequest(
             destination=to,
             keys=mirror_keys.keys_folder(self.keys),
@@ -145,7 +152,7 @@ class BundleOptions:
         if self.without_tool:
             return ()
         if wrong := [text for text in self.tool_pythons or () if not re.fullmatch(r"3\.\d+", text)]:
-            raise UsageError(f"--tool-python {wrong[0]}: expected a version as 3.{sys.version_info.minor}")
+            raise UsageError(f"--tool-python {wrong[0]}: expected a version like 3.{sys.version_info.minor}")
         return tuple(self.tool_pythons or (f"{sys.version_info.major}.{sys.version_info.minor}",))
 
 
@@ -154,7 +161,7 @@ class BundleOptions:
 @_needs_extra
 @grouped(BundleOptions)
 def create(given: BundleOptions, *, to: _To) -> None:
-    """Collect what stacks need, packages, indexes and locks, in one signed bundle."""
+    """Collect the packages, indexes and locks of stacks in one signed bundle."""
     _make(given, to)
 
 
@@ -173,7 +180,7 @@ def update(
     ],
     to: _To,
 ) -> None:
-    """Collect only what the importing site lacks in a bundle; none is made when it lacks nothing."""
+    """Make a bundle with only what the importing site lacks; none is made if it lacks nothing."""
     _make(given, to, since=since)
 
 
@@ -201,10 +208,10 @@ def _print_made(result: MirrorResult, to: Path, *, as_json: bool) -> None:
     elif plan.brings_nothing():
         print_line(f"{to}: not made: the importing site has everything")
     elif report is None:
-        print_line(f"{to}: would hold {in_words(plan)}")
+        print_line(f"{to}: would contain {in_words(plan)}")
     else:
         print_line(f"{report.path}: bundle {report.version}, {report.files} files, {report.size_bytes / 1e6:.1f} MB")
-        print_line(f"root fingerprint {report.root_sha256}; to be imported by {report.expires}")
+        print_line(f"root fingerprint {report.root_sha256}; import it by {report.expires}")
         if report.bootstrap_sha256 is not None:
             print_line(f"sha256 of {BOOTSTRAP} {report.bootstrap_sha256}")
 
@@ -219,12 +226,15 @@ def verify(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="Judge it as the importing site with this folder.", show_default="none"
+            "--to",
+            metavar="FOLDER",
+            help="Verify it as the importing site with this folder would.",
+            show_default="none",
         ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Verify signatures and every file of a bundle; nothing is changed and no network is used."""
+    """Verify the signatures and every file of a bundle; changes nothing and uses no network."""
     from channel_tools.mirror.files import open_bundle
     from channel_tools.mirror.importing.site import import_state, verify_bundle
 
@@ -243,10 +253,10 @@ def verify(
         print_json({"schema": 1, "path": str(bundle), **found, "manifest": asdict(report.manifest)})
         return
     absent = len(report.manifest.omitted)
-    known = f", {absent} more are taken to be at the importing site" if absent else ""
+    known = f", {absent} more are assumed to be at the importing site" if absent else ""
     print_line(
-        f"{bundle}: bundle {report.bundle.version} is right: {report.files} files, "
-        f"{report.size_bytes / 1e6:.1f} MB{known}; to be imported by {report.bundle.expires}"
+        f"{bundle}: bundle {report.bundle.version} is valid: {report.files} files, "
+        f"{report.size_bytes / 1e6:.1f} MB{known}; import it by {report.bundle.expires}"
     )
 
 
@@ -261,12 +271,12 @@ def import_(
     state: _State = None,
     trust_existing: Annotated[
         bool,
-        typer.Option("--trust-existing", help="Do not read the files that earlier imports brought; quicker."),
+        typer.Option("--trust-existing", help="Do not verify files of earlier imports; quicker."),
     ] = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or nothing."""
+    """Verify a bundle and import it into a folder or a server; readers of a channel see all of it or none."""
     from channel_tools.conda.clients import make_http_client
     from channel_tools.mirror.files import open_bundle
     from channel_tools.mirror.importing.importer import ImportOptions, import_bundle
@@ -285,10 +295,10 @@ def import_(
     if as_json:
         print_json({"schema": 1, "dry_run": dry_run, **asdict(report), "received": str(report.received)})
         return
-    would = "would bring" if dry_run else "brought"
+    would = "would add" if dry_run else "added"
     print_line(f"{to}: bundle {report.version} {would} {report.files} files, {report.size_bytes / 1e6:.1f} MB")
     if report.held:
         unread = report.held - report.held_verified
-        print_line(f"{report.held} files were here already: {report.held_verified} read and right, {unread} not read")
+        print_line(f"{report.held} files were here already: {report.held_verified} verified, {unread} not read")
     for name, address in report.addresses.items():
         print_line(f"{name}: {address}")

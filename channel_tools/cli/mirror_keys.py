@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools mirror keys``: who signs bundles."""
+"""``channel_tools mirror keys``: the keys that sign bundles."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ _RootKeys = Annotated[
     list[Path] | None,
     typer.Option("--root-key", help="Sign with this key file; may be repeated.", show_default="those in the folder"),
 ]
-_Days = Annotated[int | None, typer.Option("--expires-days", min=1, help="How long a bundle may be imported.")]
-_RootDays = Annotated[int | None, typer.Option("--root-expires-days", min=1, help="How long root metadata counts.")]
+_Days = Annotated[int | None, typer.Option("--expires-days", min=1, help="For how many days a bundle may be imported.")]
+_RootDays = Annotated[
+    int | None, typer.Option("--root-expires-days", min=1, help="For how many days root metadata is valid.")
+]
 
 
 @app.command("create")
@@ -49,14 +51,14 @@ _RootDays = Annotated[int | None, typer.Option("--root-expires-days", min=1, hel
 def create(
     *,
     keys: Keys = None,
-    root_keys: Annotated[int, typer.Option("--root-keys", min=1, help="How many root keys.")] = 1,
-    threshold: Annotated[int, typer.Option("--threshold", min=1, help="How many of them must sign.")] = 1,
+    root_keys: Annotated[int, typer.Option("--root-keys", min=1, help="The number of root keys.")] = 1,
+    threshold: Annotated[int, typer.Option("--threshold", min=1, help="The number of root keys that must sign.")] = 1,
     expires_days: _Days = None,
     root_expires_days: _RootDays = None,
     passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a key folder; then move its root keys to where no machine reads them."""
+    """Create a key folder; afterwards, move its root keys to offline media."""
     from datetime import UTC, datetime
 
     from channel_tools.mirror.keys import create_keys, show_keys
@@ -72,7 +74,7 @@ def create(
     )
     _print_state(folder.path, show_keys(folder), as_json=as_json)
     if not as_json:
-        print_line(f"now move {folder.private}/root-*.pem to media that are in no machine")
+        print_line(f"now move {folder.private}/root-*.pem to offline media")
 
 
 @app.command("rotate")
@@ -84,15 +86,17 @@ def rotate(
     roles: Annotated[
         list[_Role] | None, typer.Option("--role", help="Give this role new keys; may be repeated.")
     ] = None,
-    root_keys: Annotated[int | None, typer.Option("--root-keys", min=1, help="How many new root keys.")] = None,
-    threshold: Annotated[int | None, typer.Option("--threshold", min=1, help="How many of them must sign.")] = None,
+    root_keys: Annotated[int | None, typer.Option("--root-keys", min=1, help="The number of new root keys.")] = None,
+    threshold: Annotated[
+        int | None, typer.Option("--threshold", min=1, help="The number of root keys that must sign.")
+    ] = None,
     expires_days: _Days = None,
     root_expires_days: _RootDays = None,
     root_key_files: _RootKeys = None,
     passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make the next root metadata: new keys for roles, or a later expiry; importing sites follow by themselves."""
+    """Make the next root metadata: new keys for roles, or a later expiry; importing sites adopt it by themselves."""
     from datetime import UTC, datetime
 
     from channel_tools.mirror.keys import KeyFolder, Rotation, rotate_keys
@@ -125,7 +129,7 @@ def sign(
     passphrase_file: options.PassphraseFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Add signatures to root metadata that waits for them."""
+    """Add signatures to root metadata that needs more of them."""
     from channel_tools.mirror.keys import KeyFolder, sign_pending
     from channel_tools.system.keys import read_passphrase
 
@@ -138,7 +142,7 @@ def sign(
 @handled
 @_needs_extra
 def show(*, keys: Keys = None, as_json: options.Json = False) -> None:
-    """Show the fingerprint for importing sites, and whose keys are in force; no private key is read."""
+    """Show the fingerprint for importing sites and the keys in use; no private key is read."""
     from channel_tools.mirror.keys import KeyFolder, show_keys
 
     folder = KeyFolder(path=keys_folder(keys))
@@ -169,4 +173,4 @@ def _print_state(folder: Path, state: RootState, *, as_json: bool) -> None:
         needed = f" ({state.threshold} must sign)" if role == "root" else ""
         print_line(f"{role}: {', '.join(keyid[:16] for keyid in keyids)}{needed}")
     if state.pending is not None:
-        print_line(f"waiting for signatures: {state.pending}")
+        print_line(f"needs more signatures: {state.pending}")

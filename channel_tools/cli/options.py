@@ -30,13 +30,13 @@ FoundationKind = Literal["registry", "conda-forge"]
 Root = Annotated[
     Path | None,
     typer.Option(
-        help="The tree of recipes and variants; else CHANNEL_TOOLS_ROOT, else found upward from here.",
+        help="The tree of recipes and variants; default: CHANNEL_TOOLS_ROOT, else searched upwards from here.",
         show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(help="Where results go; else CHANNEL_TOOLS_OUTPUT, else TREE/output.", show_default=False),
+    typer.Option(help="The folder for results; default: CHANNEL_TOOLS_OUTPUT, else TREE/output.", show_default=False),
 ]
 Stack = Annotated[
     str | None,
@@ -44,22 +44,22 @@ Stack = Annotated[
         "--variant",
         "--stack",
         "-V",
-        help="The stack, as `channel_tools list` names it.",
+        help="The stack; `channel_tools list` shows them.",
         show_default="the default stack",
     ),
 ]
 Every = Annotated[bool, typer.Option("--all", help="All stacks.")]
 Python = Annotated[
-    str | None, typer.Option("--python", help="For this Python, as 3.13.", show_default="the default variant's")
+    str | None, typer.Option("--python", help="For this Python, such as 3.13.", show_default="the default variant's")
 ]
 Pytorch = Annotated[
-    str | None, typer.Option("--pytorch", help="For this PyTorch, as 2.12.", show_default="the default variant's")
+    str | None, typer.Option("--pytorch", help="For this PyTorch, such as 2.12.", show_default="the default variant's")
 ]
 AllVariants = Annotated[
     bool,
-    typer.Option("--all-variants", help="For every Python and PyTorch, not only those of the default variant."),
+    typer.Option("--all-variants", help="For every Python and PyTorch, not only the default variant's."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Build also what is in the channel already.")]
+Force = Annotated[bool, typer.Option("--force", help="Also build what is already in the channel.")]
 Packages = Annotated[
     list[str] | None,
     typer.Option("--package", "-p", help="Only this package and what it needs; may be repeated.", show_default="all"),
@@ -68,7 +68,7 @@ Foundation = Annotated[
     FoundationKind | None,
     typer.Option(
         "--foundation",
-        help="What the channel builds on: made here from wheels and Debian packages, or conda-forge.",
+        help="The channel's foundation: made from wheels and Debian packages, or conda-forge.",
         show_default="the channel's own; registry for a new one",
     ),
 ]
@@ -76,16 +76,18 @@ FoundationAddress = Annotated[
     str | None,
     typer.Option(
         "--foundation-channel",
-        help="With --foundation conda-forge: the address of a channel with conda-forge's names.",
+        help="With --foundation conda-forge: the address of a channel with conda-forge's package names.",
         show_default="conda-forge",
     ),
 ]
-Update = Annotated[bool, typer.Option("--update", help="Look for newer versions of what the foundation takes.")]
+Update = Annotated[bool, typer.Option("--update", help="Look for newer versions of the foundation's inputs.")]
 Locked = Annotated[
     Path | None,
-    typer.Option("--locked", help="Take exactly the versions and hashes of this foundation.json.", show_default=False),
+    typer.Option("--locked", help="Use exactly the versions and hashes of this foundation.json.", show_default=False),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the cores")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Packages at once.", show_default="the number of cores")
+]
 Channels = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,25 +101,25 @@ VirtualPackages = Annotated[
     list[str] | None,
     typer.Option(
         "--virtual-package",
-        help="Assume this of the machine: __cuda=12.9, linux-64:__glibc=2.28, __cuda= (none); may be repeated.",
-        show_default="what is found here",
+        help="Assume this virtual package: __cuda=12.9, linux-64:__glibc=2.28, __cuda= (none); may be repeated.",
+        show_default="this machine's",
     ),
 ]
 At = Annotated[
-    str, typer.Option("--at", metavar="TARGET", help="The target: what was given to publish --to.", show_default=False)
+    str, typer.Option("--at", metavar="TARGET", help="The target, as given to publish --to.", show_default=False)
 ]
 SigningKey = Annotated[
     Path | None,
     typer.Option(
         "--signing-key",
         metavar="FILE",
-        help="The private key that signs attestations, or a folder that holds it; else CHANNEL_TOOLS_SIGNING_KEY.",
-        show_default="OUTPUT/keys, made when missing",
+        help="The private key for attestations, or its folder; default: CHANNEL_TOOLS_SIGNING_KEY.",
+        show_default="OUTPUT/keys, created if missing",
     ),
 ]
 PassphraseFile = Annotated[
     Path | None,
-    typer.Option("--passphrase-file", help="The file whose first line encrypts the keys.", show_default="none"),
+    typer.Option("--passphrase-file", help="The file whose first line is the keys' passphrase.", show_default="none"),
 ]
 SigstoreConfig = Annotated[
     Path | None,
@@ -129,7 +131,7 @@ SigstoreConfig = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done; change nothing.")]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -182,7 +184,7 @@ class RenderOptions(StackOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RenderOptions):
-    """What is to be planned, and where."""
+    """What to plan, and where."""
 
     force: Force = False
 
@@ -194,7 +196,7 @@ class PlanOptions(RenderOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Whose sources; the foundation decides only which recipes a stack has."""
+    """Whose sources are meant; the foundation decides only which recipes a stack has."""
 
     stack: Stack = None
     packages: Packages = None
@@ -207,7 +209,7 @@ class SourceOptions:
         return settings_from(self.root, None)
 
     def request(self, *, every_stack: bool) -> PlanRequest:
-        """Whose sources; those of every stack, or of the one named or else the default one."""
+        """The request for the sources of every stack, or of the one named, else of the default one."""
         from channel_tools.workflow.plan import PlanRequest
 
         return PlanRequest(
@@ -220,7 +222,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrustOptions:
-    """Public keys, or an identity that signed by Sigstore."""
+    """Public keys, or an identity that signed with Sigstore."""
 
     trusted_keys: Annotated[
         list[Path] | None,
@@ -235,12 +237,12 @@ class TrustOptions:
         str | None,
         typer.Option(
             metavar="URL|EMAIL",
-            help="Who has to have signed by Sigstore, as certificates name them.",
+            help="The identity that must have signed with Sigstore, as in its certificate.",
             show_default="none",
         ),
     ] = None
     certificate_oidc_issuer: Annotated[
-        str | None, typer.Option(metavar="URL", help="Which provider says so.", show_default="none")
+        str | None, typer.Option(metavar="URL", help="The OpenID Connect issuer of that identity.", show_default="none")
     ] = None
     sigstore_config: SigstoreConfig = None
 
@@ -250,7 +252,7 @@ class TrustOptions:
         return any((self.trusted_keys, self.certificate_identity, self.certificate_oidc_issuer, self.sigstore_config))
 
     def trust(self, root: Path | None, output: Path | None) -> Trust:
-        """Whose attestations count. Raises UsageError for options that do not go together, and as trusted_keys."""
+        """Whose attestations count. Raises UsageError for options that contradict each other, and as trusted_keys."""
         from channel_tools.provenance.trust import TrustedIdentity
         from channel_tools.workflow.verify import trusted_keys
 
@@ -258,7 +260,7 @@ class TrustOptions:
         if identity and issuer and not self.trusted_keys:
             return TrustedIdentity(identity=identity, issuer=issuer, config=self.sigstore_config)
         if identity or issuer or self.sigstore_config:
-            message = "an identity is trusted by --certificate-identity and --certificate-oidc-issuer"
+            message = "--certificate-identity and --certificate-oidc-issuer go together, without --trusted-key"
             raise UsageError(message, hint="give both, and no --trusted-key")
         return tuple(trusted_keys(settings_if_any(root, output), self.trusted_keys or ()))
 
@@ -269,7 +271,7 @@ def settings_from(root: Path | None, output: Path | None) -> Settings:
 
 
 def settings_if_any(root: Path | None, output: Path | None) -> Settings | None:
-    """As settings_from, for commands that also work if there is no tree; None there, unless one was named."""
+    """As settings_from, for commands that also work without a tree; None if there is none and none was named."""
     try:
         return settings_from(root, output)
     except UsageError:

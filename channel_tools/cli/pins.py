@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools pins``: a stack's environment, fixed to the last byte."""
+"""``channel_tools pins``: locks a stack's environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Format(StrEnum):
-    """As channel_tools.pins.files.PinFormat, whose package is too slow to import for --help, and all of them."""
+    """The formats of channel_tools.pins.files.PinFormat, which is too slow to import for --help, and ``all``."""
 
     ENVIRONMENT = "environment"
     EXPLICIT = "explicit"
@@ -41,7 +41,7 @@ _Formats = Annotated[
     typer.Option(
         "--format",
         "-f",
-        help="Write this beside conda-lock.yml, which is always written; may be repeated.",
+        help="Write this format in addition to conda-lock.yml, which is always written; may be repeated.",
         show_default="all",
     ),
 ]
@@ -53,16 +53,14 @@ _Published = Annotated[
     list[str] | None,
     typer.Option(
         "--published",
-        help="Write this address in place of a local channel's; once for each of them, in their order.",
+        help="Write this address in place of a local channel's path; once for each local channel, in their order.",
         show_default=False,
     ),
 ]
 _Offline = Annotated[
-    bool, typer.Option("--offline", help="With --published: do not look whether the packages are there.")
+    bool, typer.Option("--offline", help="With --published: do not check that the packages are there.")
 ]
-_Update = Annotated[
-    bool, typer.Option("--update", help="Look for newer packages: of the names given as arguments, else of all.")
-]
+_Update = Annotated[bool, typer.Option("--update", help="Look for newer packages: those given as arguments, else all.")]
 _Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PACKAGE]...", help="With --update: the packages that may change.", show_default=False),
@@ -89,14 +87,16 @@ def pins(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write a stack's environment as environment.yml, explicit list, conda-lock.yml and pixi files."""
+    """Lock a stack's environment and write it as environment.yml, explicit list, conda-lock.yml and pixi files."""
     from channel_tools.pins.files import FORMATS
     from channel_tools.system.errors import UsageError
     from channel_tools.workflow.environment import InstallRequest
     from channel_tools.workflow.pins import PinRequest, pin_stack
 
     if packages and not update:
-        raise UsageError(f"{' '.join(packages)}: packages are named for --update", hint="add --update, or --variant")
+        raise UsageError(
+            f"{' '.join(packages)}: package names need --update", hint="add --update, or give --variant STACK"
+        )
     named = {one.value for one in formats or [_Format.ALL]}
     request = PinRequest(
         install=InstallRequest(stack=stack, channels=tuple(channels or ()), python=python, pytorch=pytorch),
@@ -117,7 +117,7 @@ def pins(
     if result.local:
         print_note(
             f"note: the files name {', '.join(result.local)}, which other machines may not have; "
-            "--published ADDRESS writes where the packages are published"
+            "with --published ADDRESS they name the address at which the packages are published"
         )
 
 
@@ -152,7 +152,7 @@ def _print(result: PinResult, *, dry_run: bool) -> None:
             f"{platform.platform}: {len(platform.packages)} packages, {size / 1e6:.1f} MB, "
             f"assuming {' '.join(platform.virtual_packages) or 'no virtual packages'}"
         )
-    did = "would write" if dry_run else "the lock still holds; files in step" if result.kept else "wrote"
+    did = "would write" if dry_run else "the lock is still valid; files up to date" if result.kept else "wrote"
     print_line(f"{result.folder}: {did}: {', '.join(result.files)}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools list`` and ``plan``: what there is, what would be built, what is skipped, and why."""
+"""``channel_tools list`` and ``plan``: the stacks, what would be built, what is skipped, and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOOLCHAIN = re.compile(r"\w+_compiler(_version)?|\w+_stdlib(_version)?|\w+_plat
 def plan(
     given: options.PlanOptions,
     *,
-    why: Annotated[bool, typer.Option("--why", help="Say for every package why it is built or skipped.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show for every package why it is built or skipped.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what `build` would do; nothing is written."""
@@ -36,9 +36,9 @@ def plan(
 
 
 def show_plan(given: options.PlanOptions, *, why: bool, as_json: bool) -> None:
-    """Plan, and print the packages as a table, below it the reasons one by one, and what the foundation cannot serve.
+    """Plan, and print a table of packages, then the reasons and the variants that the foundation cannot serve.
 
-    Where one stack is named, each variant that is not servable has a line of its own, else each reason.
+    If one stack is named, each variant that cannot be built has its own line, else each reason.
     """
     from channel_tools.plan import plan_to_json
     from channel_tools.workflow.plan import plan_request
@@ -76,7 +76,7 @@ def _print_unsatisfiable(made: Plan) -> None:
 
 
 def unsatisfiable_in_short(made: Plan) -> list[str]:
-    """A line per reason why variants are not servable: how many, of which packages."""
+    """A line per reason why variants cannot be built: how many, of which packages."""
     by_reason: dict[str, list[str]] = {}
     for item in made.unsatisfiable:
         by_reason.setdefault(item.reason, []).append(item.rendered.name)
@@ -111,7 +111,7 @@ def list_stacks(
     root: options.Root = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the stacks and what each is for; with --variant the packages of one, in every variant."""
+    """Show the stacks and their purpose; with --variant, the packages of one stack in every variant."""
     from channel_tools.workflow.plan import list_stacks as listed_stacks
 
     listed = listed_stacks(options.settings_from(root, None), stack=stack, kind=foundation or "registry")
@@ -131,8 +131,8 @@ def list_stacks(
         ]
         print_table(("stack", "packages", "default", "variants", "for"), rows)
         print_line(
-            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants, of which build takes "
-            "the default ones, --all-variants all; channel_tools list --variant NAME shows those of a stack"
+            f"{len(listed)} stacks, {len(_names(packages))} packages, {len(packages)} variants; build builds "
+            "the default ones, or all with --all-variants; channel_tools list --variant NAME shows those of a stack"
         )
     else:
         variants = variant_texts([(package.name, package.variant) for package in packages])
@@ -166,7 +166,7 @@ def _package_json(package: RenderedPackage, is_default: bool) -> dict[str, objec
 
 
 def variant_texts(packages: Sequence[Named]) -> list[str]:
-    """For each (package name, variant) its ``key=value`` words, in the order of the keys."""
+    """The variant of each package as ``key=value`` words, in the order of the keys."""
     values: dict[tuple[str, str], set[object]] = {}
     for name, variant in packages:
         for key, value in variant.items():

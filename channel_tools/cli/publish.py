@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools publish`` and ``promote``: from the local channel to where people install from."""
+"""``channel_tools publish`` and ``promote``: from the local channel to the targets that people install from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _To = Annotated[
         "--to", metavar="TARGET", help="A folder, or the address of a bucket or a server.", show_default=False
     ),
 ]
-Label = Annotated[str, typer.Option("--label", help="Under which label: main is the target's own address.")]
+Label = Annotated[str, typer.Option("--label", help="The label to publish under; main is the target's own address.")]
 
 
 @handled
@@ -34,14 +34,14 @@ def publish(
     *,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Package files (SUBDIR/NAME.conda) in the place of a stack."),
+        typer.Argument(metavar="[FILE]...", help="Package files (SUBDIR/NAME.conda) instead of a stack."),
     ] = None,
     target: _To,
     label: Label = "main",
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
-    """Publish a stack from the local channel; readers see the whole set or nothing of it."""
+    """Publish a stack from the local channel; readers see the whole set or none of it."""
     from channel_tools.publish.target import open_target
     from channel_tools.workflow.channel_page import remember_for_page
     from channel_tools.workflow.publish import package_set
@@ -74,12 +74,12 @@ def _file_set(settings: Settings, files: list[Path]) -> PackageSet:
 @handled
 def promote(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The label that has the packages.")],
-    label: Annotated[str, typer.Argument(metavar="TO", help="The label that shall have them, too.")],
+    label: Annotated[str, typer.Argument(metavar="TO", help="The label to add them to.")],
     *,
     target: options.At,
     stack: Annotated[
         str | None,
-        typer.Option("--variant", "-V", help="What the plan of this stack names.", show_default="all that FROM lists"),
+        typer.Option("--variant", "-V", help="Only the packages of this stack.", show_default="all that FROM lists"),
     ] = None,
     packages: Annotated[
         list[str] | None,
@@ -90,7 +90,7 @@ def promote(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show published packages under another label as well: the same bytes, nothing is built."""
+    """List published packages under another label as well: the same bytes, nothing is built."""
     from channel_tools.publish.maintenance import promoted_keys
     from channel_tools.publish.target import maintained, open_target
     from channel_tools.workflow.publish import package_set
@@ -116,7 +116,7 @@ def _show_keys(keys: tuple[str, ...], address: str, source: str, label: str, *, 
         return
     for key in keys:
         print_line(key)
-    print_line(f"{address}: {len(keys)} packages of {source} would be under {label}")
+    print_line(f"{address}: {len(keys)} packages of {source} would be listed under {label}")
 
 
 def _show_plan(plan: PublishPlan, address: str, *, as_json: bool) -> None:
@@ -148,7 +148,7 @@ def _show_report(report: PublishReport, *, as_json: bool) -> None:
 def _summary(plan: PublishPlan) -> str:
     return (
         f"{len(plan.upload)} to upload ({_size(plan.upload_bytes)}), {len(plan.link)} to link from other labels, "
-        f"{len(plan.present)} there already"
+        f"{len(plan.present)} already there"
     )
 
 

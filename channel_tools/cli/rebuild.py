@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools rebuild``: a published package built again from its own recipe, and compared."""
+"""``channel_tools rebuild``: builds a published package again from its own recipe, and compares it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _Package = Annotated[
 ]
 _IN_WORDS = {
     "same": "the same bytes",
-    "packing": "the same files, packed in another way",
-    "metadata": "the same files are installed; metadata differs",
-    "different": "files that are installed differ",
+    "packing": "the same files, packed differently",
+    "metadata": "the same installed files; metadata differs",
+    "different": "installed files differ",
 }
 
 
@@ -36,24 +36,22 @@ def rebuild(
     package: _Package,
     *,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Say file by file what differs from the published package.")
+        bool, typer.Option("--compare", help="Show for each file what differs from the published package.")
     ] = False,
     diffoscope: Annotated[
         Path | None,
-        typer.Option(help="The program that shows differences in depth.", show_default="diffoscope on the PATH"),
+        typer.Option(help="The diffoscope program, for details of differences.", show_default="diffoscope on the PATH"),
     ] = None,
     destination: Annotated[
         Path | None,
-        typer.Option("--output-dir", "-o", help="Where the new package goes.", show_default="OUTPUT/rebuilt"),
+        typer.Option("--output-dir", "-o", help="The folder for the new package.", show_default="OUTPUT/rebuilt"),
     ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Download nothing: sources from the source store.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Download nothing: use the source store.")] = False,
     root: options.Root = None,
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Build a published package again from its own recipe, and compare it; the channel stays as it is."""
+    """Build a published package again from its own recipe and compare it; the channel is not changed."""
     from channel_tools.workflow.rebuild import RebuildRequest, compare_packages, rebuild_package
 
     settings = options.settings_from(root, output)
@@ -85,7 +83,7 @@ def _packages(rebuilt: Rebuilt) -> dict[str, object]:
 
 
 def _report(rebuilt: Rebuilt, comparison: Comparison, diffoscope: Path | None, *, as_json: bool) -> None:
-    """Print what differs; a package that is not the same is an error."""
+    """Print what differs; raises VerificationError if the package is not the same."""
     from channel_tools.system.errors import VerificationError
     from channel_tools.workflow.rebuild import show_in_depth
 
@@ -100,7 +98,7 @@ def _report(rebuilt: Rebuilt, comparison: Comparison, diffoscope: Path | None, *
             ("file", "difference", "published, rebuilt"), [(one.file, one.kind, one.detail) for one in differences]
         )
     if in_depth is not None:
-        print_note(f"in depth: {in_depth}")
+        print_note(f"details: {in_depth}")
     if verdict != "same":
         message = f"{rebuilt.published.name}: built again, {_IN_WORDS[verdict]} ({len(differences)} files)"
         raise VerificationError(message, hint=f"the new package is {rebuilt.rebuilt}")

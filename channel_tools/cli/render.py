@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools render`` and ``export``: recipes of the tree in the forms that others build from."""
+"""``channel_tools render`` and ``export``: recipes of the tree in forms that other programs build from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def render(
     destination: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder for the recipe folders.")],
     as_json: options.Json = False,
 ) -> None:
-    """Write one self-contained recipe folder per package and variant, buildable by conda-build as it stands."""
+    """Write one self-contained recipe folder per package and variant, which conda-build can build unchanged."""
     from channel_tools.workflow.render import render_stacks
 
     plan, folders = render_stacks(given.settings, given.request, destination=destination)
@@ -31,7 +31,7 @@ def render(
         return
     if plan.unsatisfiable:
         print_note(
-            f"{len(plan.unsatisfiable)} variants are not rendered, since the foundation cannot serve them: see plan"
+            f"{len(plan.unsatisfiable)} variants that the foundation cannot serve are left out: see channel_tools plan"
         )
     for folder in folders:
         print_line(str(folder))
@@ -47,14 +47,14 @@ def feedstock(
         list[str], typer.Option("--maintainer", help="GitHub name of a maintainer; may be repeated.")
     ],
     homepage: Annotated[
-        str | None, typer.Option(help="For a recipe that names no homepage.", show_default=False)
+        str | None, typer.Option(help="The homepage, for a recipe that names none.", show_default=False)
     ] = None,
     channels: Annotated[
         list[str] | None,
         typer.Option(
             "--channel",
             "-c",
-            help="Where the feedstock's builds solve from; may be repeated.",
+            help="A channel that the feedstock's builds solve from; may be repeated.",
             show_default="conda-forge",
         ),
     ] = None,
@@ -66,7 +66,7 @@ def feedstock(
     output: options.Output = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy makes the rest."""
+    """Write recipe/, conda_build_config.yaml and conda-forge.yml, from which conda-smithy generates the rest."""
     from channel_tools.feedstock import FeedstockRequest
     from channel_tools.workflow.render import export_feedstock
 

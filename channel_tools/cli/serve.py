@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools serve``: channels over HTTP."""
+"""``channel_tools serve``: serves channels over HTTP."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free one.")] = DEFAULT_PORT,
     tokens: TokensFile = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=_WORKERS_AT_MOST, help="Processes that answer.", show_default="the cores")
+        int | None,
+        typer.Option(min=1, max=_WORKERS_AT_MOST, help="Server processes.", show_default="the number of cores"),
     ] = None,
     public: Annotated[
         list[str] | None,
         typer.Option(
-            help="A channel that everybody may read, CHANNEL or CHANNEL/LABEL; may be repeated.", show_default="none"
+            help="A channel that everyone may read, CHANNEL or CHANNEL/LABEL; may be repeated.", show_default="none"
         ),
     ] = None,
     access_log: Annotated[
@@ -49,14 +50,14 @@ def serve(
     proxy: Annotated[
         list[str] | None,
         typer.Option(
-            help="The address of a proxy whose X-Forwarded-For is believed; may be repeated.", show_default="none"
+            help="The address of a proxy whose X-Forwarded-For is trusted; may be repeated.", show_default="none"
         ),
     ] = None,
     connections: Annotated[
-        int, typer.Option(min=1, help="Connections that a process keeps at once.")
+        int, typer.Option(min=1, help="The most connections at once of a process.")
     ] = DEFAULT_CONNECTIONS,
     connections_per_address: Annotated[
-        int, typer.Option(min=1, help="How many of them one address may have; no limit for those of --proxy.")
+        int, typer.Option(min=1, help="The most connections at once of one address; no limit for those of --proxy.")
     ] = DEFAULT_CONNECTIONS_EACH,
 ) -> None:
     """Serve the channels of a folder over HTTP; tokens say who may read and write."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools sources``: upstream's sources, kept once for all builds."""
+"""``channel_tools sources``: the store of upstream sources for all builds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from channel_tools.cli import options
 from channel_tools.cli.console import handled, print_json, print_line, print_table, shown_progress
 
-app = typer.Typer(no_args_is_help=True, help="The source store: upstream's sources by sha256 and by commit.")
+app = typer.Typer(no_args_is_help=True, help="The source store: upstream sources by sha256 and by commit.")
 
 _SHORT = 12
 
@@ -20,7 +20,7 @@ _SHORT = 12
 @handled
 @options.grouped(options.SourceOptions)
 def list_sources(given: options.SourceOptions, *, as_json: options.Json = False) -> None:
-    """Show what the recipes need (of all stacks, or of one with --variant), and what the store has of it."""
+    """Show the sources that recipes need (of all stacks, or of one with --variant) and whether the store has them."""
     from channel_tools.workflow.sources import list_sources as rows_of
 
     settings, request = given.settings, given.request(every_stack=given.stack is None)
@@ -53,7 +53,7 @@ def add(
     dry_run: options.DryRun = False,
     root: options.Root = None,
 ) -> None:
-    """Take files by their sha256, and commits from clones, that some recipe names; nothing else is accepted."""
+    """Add files and commits from clones to the store; only those that a recipe names by sha256 or commit."""
     from channel_tools.workflow.sources import add_sources
 
     with shown_progress() as progress:
@@ -72,7 +72,7 @@ def fetch(
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Downloads at once.")] = 4,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Fetch what a stack needs and the store lacks; what was cut off is continued."""
+    """Download the sources of a stack that the store lacks; interrupted downloads are resumed."""
     from channel_tools.workflow.sources import fetch_needed
 
     settings, request = given.settings, given.request(every_stack=every_stack)
@@ -86,7 +86,7 @@ def fetch(
 @app.command("verify")
 @handled
 def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_json: options.Json = False) -> None:
-    """Hash everything in the store again; what is damaged is moved aside, never deleted."""
+    """Hash everything in the store again; damaged sources are moved aside, never deleted."""
     from channel_tools.sources.store import SourceStore, verify_store
     from channel_tools.system.errors import IntegrityError
 
@@ -101,11 +101,11 @@ def verify(*, dry_run: options.DryRun = False, root: options.Root = None, as_jso
         print_json({"schema": 1, "store": str(settings.sources), "entries": entries, "damaged": found})
     else:
         for item in damaged:
-            print_line(f"{item.problem}; " + ("it stays" if item.moved_to is None else f"moved to {item.moved_to}"))
+            print_line(f"{item.problem}; " + ("it is kept" if item.moved_to is None else f"moved to {item.moved_to}"))
         print_line(f"{settings.sources}: {entries} sources, {len(damaged)} damaged")
     if damaged:
         message = f"{settings.sources}: {len(damaged)} of {entries} sources are damaged: {damaged[0].problem}"
-        raise IntegrityError(message, hint="get them again: channel_tools sources fetch, or sources add FILE")
+        raise IntegrityError(message, hint="add them again with channel_tools sources fetch, or sources add FILE")
 
 
 @app.command("export")
@@ -117,7 +117,7 @@ def export(
     *,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Write the store, or with --variant what a stack needs of it, to one file for a place without a network."""
+    """Write the store, or with --variant the sources of a stack, to one file for a site without a network."""
     from channel_tools.workflow.sources import export_sources
 
     chosen = given.stack or given.packages or given.foundation
@@ -131,12 +131,12 @@ def export(
 @app.command("import")
 @handled
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="What export wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A file that export wrote, or its folder.")],
     *,
     dry_run: options.DryRun = False,
     root: options.Root = None,
 ) -> None:
-    """Take in what export wrote; all of it is checked before any of it enters the store."""
+    """Import what export wrote; all of it is checked before anything is added to the store."""
     from channel_tools.sources.store import SourceStore
     from channel_tools.sources.transfer import import_file
 
@@ -146,4 +146,4 @@ def import_(
     for name in added:
         print_line(name)
     would = "would be " if dry_run else ""
-    print_line(f"{settings.sources}: {len(added)} {would}added, {len(known)} there already")
+    print_line(f"{settings.sources}: {len(added)} {would}added, {len(known)} already there")

@@ -23,9 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Tokens of a server: who may read a
 Folder = Annotated[
     Path | None, typer.Option("--at", metavar="FOLDER", help="The folder that the server serves.", show_default=False)
 ]
-TokensFile = Annotated[
-    Path | None, typer.Option("--tokens", help="The file of tokens that the server was given.", show_default=False)
-]
+TokensFile = Annotated[Path | None, typer.Option("--tokens", help="The server's file of tokens.", show_default=False)]
 
 
 @app.command("create")
@@ -36,20 +34,22 @@ def create(
     folder: Folder = None,
     tokens: TokensFile = None,
     channel: Annotated[
-        list[str] | None, typer.Option(help="A channel it is good for; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option(help="A channel that the token is valid for; may be repeated.", show_default=False),
     ] = None,
-    all_channels: Annotated[bool, typer.Option("--all-channels", help="It is good for every channel.")] = False,
+    all_channels: Annotated[bool, typer.Option("--all-channels", help="Valid for every channel.")] = False,
     label: Annotated[
-        list[str] | None, typer.Option(help="A label it is good for; may be repeated.", show_default="main")
+        list[str] | None,
+        typer.Option(help="A label that the token is valid for; may be repeated.", show_default="main"),
     ] = None,
-    all_labels: Annotated[bool, typer.Option("--all-labels", help="It is good for every label.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="It may publish, not only read.")] = False,
+    all_labels: Annotated[bool, typer.Option("--all-labels", help="Valid for every label.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Allow publishing, not only reading.")] = False,
     expires: Annotated[
-        str, typer.Option(help="When it ends: days (90d), hours (12h), a date (2030-01-31) or never.")
+        str, typer.Option(help="When it expires: after days (90d) or hours (12h), on a date (2030-01-31), or never.")
     ] = "365d",
     as_json: options.Json = False,
 ) -> None:
-    """Make a token and print it: it is kept only as a hash and never shown again."""
+    """Create a token and print it: only its hash is stored, and it is never shown again."""
     from channel_tools.serve.access.tokens import create_token, parse_expiry
 
     if bool(channel) == all_channels:
@@ -67,13 +67,13 @@ def create(
         print_json({"schema": 1, "token": token, **_described(record)})
         return
     print_line(token)
-    print_note(f"token {record.id} ({name}); this is the only time that it is shown")
+    print_note(f"token {record.id} ({name}); it is not shown again")
 
 
 @app.command("list")
 @handled
 def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: options.Json = False) -> None:
-    """The tokens that there are, with their scopes and states."""
+    """List the tokens with their scopes and states."""
     from channel_tools.serve.access.tokens import read_token_file
 
     found = read_token_file(_file(folder, tokens))
@@ -83,19 +83,19 @@ def list_tokens(*, folder: Folder = None, tokens: TokensFile = None, as_json: op
         columns = ("id", "name", "channels", "labels", "access", "state", "expires")
         print_table(columns, [_row(record) for record in found.records])
     if found.faults:
-        hint = "the server refuses these; remove them from the file, and create the tokens again"
+        hint = "the server rejects these; remove them from the file, and create the tokens again"
         raise ConfigError("\n".join(found.faults), hint=hint)
 
 
 @app.command("revoke")
 @handled
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `token list` shows it.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's ID; `token list` shows it.")],
     *,
     folder: Folder = None,
     tokens: TokensFile = None,
 ) -> None:
-    """Make a token useless at once; the server need not be restarted."""
+    """Revoke a token; it is rejected at once, without a restart of the server."""
     from channel_tools.serve.access.tokens import revoke_token
 
     record = revoke_token(_file(folder, tokens), token_id, clock=time.time)
@@ -109,7 +109,7 @@ def _file(folder: Path | None, tokens: Path | None) -> Path:
         return tokens
     if folder is None:
         raise UsageError(
-            "no file of tokens is named", hint="give --at FOLDER, as to channel_tools serve, or --tokens FILE"
+            "no file of tokens given", hint="give --at FOLDER, as to channel_tools serve, or --tokens FILE"
         )
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="give the folder of the channels, as to channel_tools serve")

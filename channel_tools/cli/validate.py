@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``channel_tools validate``: the distributed allreduce in an environment from the channel, here or on a cluster."""
+"""``channel_tools validate``: runs a distributed allreduce in an environment from the channel, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _Scheduler = Literal["slurm", "pbs"]
 
 @dataclass(frozen=True, kw_only=True)
 class _ValidateOptions:
-    """What is validated, and how."""
+    """What to validate, and how."""
 
     stack: options.Stack = None
     python: options.Python = None
@@ -51,29 +51,32 @@ class _ValidateOptions:
     all_variants: Annotated[
         bool,
         typer.Option(
-            "--all-variants", help="For every Python and PyTorch that the channel has, in turn; one job's, too."
+            "--all-variants", help="For every Python and PyTorch that the channel has, in turn; also within one job."
         ),
     ] = False
     channels: options.Channels = None
     prefix: Annotated[
         Path | None,
-        typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed after"),
+        typer.Option(help="Validate in this environment and keep it.", show_default="a new one, removed afterwards"),
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the new environment and the logs of the run.")] = False
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout", min=1, help="Seconds for the run after installing.", show_default="600"),
+        typer.Option(
+            "--timeout", min=1, help="Time limit in seconds for the run after installing.", show_default="600"
+        ),
     ] = None
     history: Annotated[
-        bool, typer.Option("--history", help="Keep the report beside earlier ones, and say what has become slower.")
+        bool, typer.Option("--history", help="Keep the report with earlier ones, and report what has become slower.")
     ] = False
     fail_on_drop: Annotated[
-        bool, typer.Option("--fail-on-drop", help="With --history: a drop beyond the noise is exit code 10.")
+        bool,
+        typer.Option("--fail-on-drop", help="With --history: exit with 10 if bandwidth drops by more than the noise."),
     ] = False
     as_json: options.Json = False
 
     def words(self) -> Iterator[str]:
-        """The same options for the command of a job."""
+        """The same options as words for the command of a job."""
         for channel in self.channels or ():
             yield from ("--channel", channel)
         for name, version in (("--python", self.python), ("--pytorch", self.pytorch)):
@@ -96,34 +99,36 @@ class _ClusterOptions(_ValidateOptions):
 
     on: Annotated[
         Literal["slurm", "pbs", "job"] | None,
-        typer.Option(help="As a job of Slurm or PBS; job: on the nodes of the job that this runs in."),
+        typer.Option(help="Run as a job of Slurm or PBS; job: on the nodes of the current job."),
     ] = None
     emit: Annotated[
         _Scheduler | None, typer.Option(help="Write the job script instead of submitting it.", show_default=False)
     ] = None
     to: Annotated[Path | None, typer.Option("-o", help="The job script's file.", show_default="stdout")] = None
-    nodes: Annotated[int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")] = None
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="The nodes of the job.", show_default="2")
+    ] = None
     ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Of the job.", show_default="2")
+        int | None, typer.Option(min=1, max=_RANKS_AT_MOST, help="Ranks on each node of the job.", show_default="2")
     ] = None
     time: Annotated[
         str | None,
         typer.Option(
-            help="Limit of the job, HH:MM:SS.",
-            show_default="for each variant 20 minutes and --timeout, at least 00:30:00",
+            help="The time limit of the job, HH:MM:SS.",
+            show_default="20 minutes and --timeout for each variant, at least 00:30:00",
         ),
     ] = None
     local_scratch: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Install on each node's own disk, once per node: a folder there, as /local or '$TMPDIR'.",
-            show_default="one installation, in the folder that the nodes share",
+            help="Install on each node's own disk, into this folder, such as /local or '$TMPDIR'.",
+            show_default="one installation, in a folder that the nodes share",
         ),
     ] = None
     submit_options: Annotated[
         list[str] | None,
-        typer.Option("--submit-option", help="A word for sbatch or qsub; may be repeated.", show_default=False),
+        typer.Option("--submit-option", help="An option for sbatch or qsub; may be repeated.", show_default=False),
     ] = None
 
     def check(self, ranks: int | None) -> None:
@@ -134,14 +139,14 @@ class _ClusterOptions(_ValidateOptions):
             message = "--on runs the validation, --emit only writes a script"
             raise UsageError(message, hint="leave one of the two out")
         if self.all_variants and (self.channels or self.python or self.pytorch or self.prefix):
-            message = "--all-variants is for what the local channel has, each in a new environment"
-            hint = "leave out --channel, --python, --pytorch and --prefix, or name one variant"
+            message = "--all-variants validates the local channel's variants, each in a new environment"
+            hint = "leave out --channel, --python, --pytorch and --prefix, or leave out --all-variants"
             raise UsageError(message, hint=hint)
         if self.local_scratch is not None and self.prefix is not None:
-            message = "--local-scratch installs into a new folder on each node, --prefix names one that is there"
+            message = "--local-scratch installs into a new folder on each node, --prefix names an existing one"
             raise UsageError(message, hint="leave one of the two out")
         if self.to is not None and self.emit is None:
-            raise UsageError("-o names the file of --emit, which is not given", hint="give --emit slurm or pbs as well")
+            raise UsageError("-o without --emit: it names the file of --emit", hint="give --emit slurm or pbs as well")
         of_jobs = {
             "--nodes": self.nodes, "--ranks-per-node": self.ranks_per_node, "--time": self.time,
             "--submit-option": self.submit_options, "--local-scratch": self.local_scratch,
@@ -149,13 +154,13 @@ class _ClusterOptions(_ValidateOptions):
         if self.on is None and self.emit is None:
             for name, value in of_jobs.items():
                 if value is not None:
-                    raise UsageError(f"{name} is of jobs, and none is asked for", hint="give --on slurm or pbs as well")
+                    raise UsageError(f"{name} is only for jobs", hint="give --on slurm or pbs as well")
         elif ranks is not None:
-            message = "--ranks is of this machine; a job's are --nodes times --ranks-per-node"
-            raise UsageError(message, hint="give those two instead")
+            message = "--ranks is for this machine; a job has --nodes times --ranks-per-node ranks"
+            raise UsageError(message, hint="give these two instead")
 
     def job(self, scheduler: _Scheduler) -> ValidationJob:
-        """The job that is to be submitted or written."""
+        """The job to submit or write."""
         from channel_tools.workflow.validation_job import ValidationJob
 
         return ValidationJob(
@@ -173,11 +178,11 @@ class _ClusterOptions(_ValidateOptions):
 
     @property
     def ranks(self) -> int:
-        """Of the job, in all."""
+        """The job's number of ranks."""
         return (self.nodes or _DEFAULT_NODES) * (self.ranks_per_node or _DEFAULT_RANKS)
 
     def hosts(self, settings: Settings) -> RankHosts | None:
-        """Those of the job that this runs in; None if one is enough."""
+        """The hosts of the job that this runs in; None if there is one node."""
         from channel_tools.workflow.validation_job import hosts_of_this_job
 
         nodes, each = self.nodes or _DEFAULT_NODES, self.ranks_per_node or _DEFAULT_RANKS
@@ -185,7 +190,7 @@ class _ClusterOptions(_ValidateOptions):
 
     @property
     def scratch(self) -> Path | None:
-        """The folder on each node that this job's environment goes to."""
+        """The folder on each node for this job's environment."""
         from channel_tools.workflow.validation_job import local_scratch_of
 
         return None if self.local_scratch is None else local_scratch_of(self.local_scratch, os.environ)
@@ -203,7 +208,7 @@ def validate(
     root: options.Root = None,
     output: options.Output = None,
 ) -> None:
-    """Install a stack from the channel, run a distributed allreduce in it, and report who carried what."""
+    """Install a stack from the channel, run a distributed allreduce in it, and report what carried the data."""
     given.check(ranks)
     settings = options.settings_from(root, output)
     if given.emit is not None:
@@ -217,7 +222,7 @@ def validate(
 
 
 def _run_job(settings: Settings, job: ValidationJob) -> None:
-    """Raises typer.Exit with the exit code of the job's command."""
+    """Submit the job; raises typer.Exit with the exit code of its command."""
     from channel_tools.launch.jobs import Listener
     from channel_tools.workflow.validation_job import run_validation_job
 

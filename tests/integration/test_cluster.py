@@ -96,7 +96,7 @@ def test_every_variant_is_built_by_a_job_of_its_own(folder: Path, slurm: Slurm) 
     recipes: dict[str, Recipe] = {base: {}, "plugin": {"script": ": $python; echo for $pytorch", "host": (base,)}}
     tool = Tool(folder, slurm, recipes, variants=pairs)
     said = tool.build("--all-variants", "--on", "slurm", "--jobs", "1")
-    assert "5 to build, 0 in the channel already, 0 variants not servable" in said
+    assert "5 to build, 0 in the channel already, 0 variants that cannot be built" in said
     steps = re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", tool.said_by_snakemake())
     assert steps == ["build", "admit"] * 5 + ["all"]  # in the channel before the next build begins
     assert tool.published() == [base, *["plugin"] * 4]

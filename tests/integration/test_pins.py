@@ -121,7 +121,7 @@ def test_an_update_changes_what_it_must_and_says_so(site: Site) -> None:
 
 def test_wrong_usage_ends_with_one_message(site: Site) -> None:
     for arguments, says in [
-        (("libtoy",), "packages are named for --update"),
+        (("libtoy",), "package names need --update"),
         (("--virtual-package", "cuda=12"), "is not a virtual package"),
         (("--published", "https://a", "--published", "https://b"), "2 published addresses, but 1"),
     ]:

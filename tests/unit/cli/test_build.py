@@ -14,8 +14,8 @@ from tests.support.toy_tree import write_toy_tree
     [
         (["--emit", "snakemake"], "--emit snakemake and --output-dir FOLDER go together"),
         (["--output-dir", "workflow"], "--emit snakemake and --output-dir FOLDER go together"),
-        (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes them"),
-        (["--emit", "snakemake", "-o", "recipes"], "holds something else than a workflow of builds"),
+        (["--on", "slurm", "--emit", "snakemake", "-o", "workflow"], "--emit only writes the workflow"),
+        (["--emit", "snakemake", "-o", "recipes"], "contains files that are not part of a workflow of builds"),
         (["--engine", "conda-build", "--from-failed"], "not with --engine conda-build"),
     ],
     ids=["nowhere", "nothing", "both", "taken", "engine"],

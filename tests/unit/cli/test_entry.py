@@ -106,7 +106,7 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     short = run_tool("list", cwd=tree)
     assert short.returncode == 0
     assert short.stdout.splitlines()[1].split() == ["toy", "1", "1", "1", "one", "small", "package"]
-    assert short.stdout.splitlines()[-1].startswith("1 stacks, 1 packages, 1 variants,")
+    assert short.stdout.splitlines()[-1].startswith("1 stacks, 1 packages, 1 variants;")
     plain = run_tool("list", "--variant", "toy", cwd=tree)
     assert plain.returncode == 0
     assert plain.stdout.splitlines()[1].split() == [

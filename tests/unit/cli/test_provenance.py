@@ -99,4 +99,4 @@ def test_the_licences_of_a_package_say_what_may_be_passed_on(site: Path) -> None
 def test_a_path_and_a_stack_together_are_an_error(site: Path) -> None:
     result = run_tool("sbom", f"channel/linux-64/{NAME}", "--variant", "udp", cwd=site)
     assert result.returncode == 2
-    assert "a file says what it is of" in result.stderr
+    assert "a path and --variant together" in result.stderr
