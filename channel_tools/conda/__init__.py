@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The formats and words of conda as values and functions: packages, their records, channel addresses, solving."""
+"""Conda's formats and terms as values and functions: packages, their records, channel addresses, solving."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Addresses of channels and packages: taken apart and checked, and the credentials that must not leave with them.
+"""Parses and checks addresses of channels and packages, and removes credentials from them.
 
-Three places in an address can hold a secret: the user information before the host, a ``/t/TOKEN`` in the path (conda's
-own form) and a query (signed addresses of object stores). What is written, logged or shown has none of them.
+Three places in an address can contain a secret: the user information before the host, a ``/t/TOKEN`` in the path
+(conda's own form) and a query (signed addresses of object stores). None of them is ever written, logged or shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"/t/[^/]+(?=/|$)")
 _CHANNEL_ALIAS = "https://conda.anaconda.org"
 _LOCAL_SCHEMES = frozenset({"", "file"})
 _CHANNEL_SCHEMES = frozenset({"file", "http", "https", "s3", "gcs", "oci"})
-"""What rattler reads channels from."""
+"""The schemes that rattler can read channels from."""
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAY_BE_SECRET = re.compile(r"[@?]|/t/")
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
@@ -27,16 +27,16 @@ _FORMS = "https://HOST/CHANNEL, file:///FOLDER or a folder"
 
 
 def parse_address(address: str, *, forms: str = _FORMS) -> SplitResult:
-    """Take an address with ``://`` apart; ``forms`` says how it is to be written.
+    """Parse an address with ``://``; ``forms`` describes the valid forms for the error message.
 
     Raises UsageError for one that cannot be used: without a host, or without a folder for ``file://``, with a port that
-    is none, with blanks or control characters (which ``urlsplit`` would drop without a word).
+    is not valid, with blanks or control characters (which ``urlsplit`` would silently drop).
     """
     try:
         parts = urlsplit(address)
         problem = _problem(address, parts)
     except ValueError as err:
-        problem = str(err)  # it quotes a port, never what stands before the host
+        problem = str(err)  # it quotes a port, never the part before the host
     if problem:
         shown = without_credentials(address) if _MAY_BE_SECRET.search(address) else address
         raise UsageError(f"{shown!r}: {problem}; expected {forms}")
@@ -44,7 +44,7 @@ def parse_address(address: str, *, forms: str = _FORMS) -> SplitResult:
 
 
 def _problem(address: str, parts: SplitResult) -> str | None:
-    """What is wrong with an address. Raises ValueError for a host or port that cannot be one."""
+    """What is wrong with an address, None if nothing. Raises ValueError for a host or port that is not valid."""
     if _UNPRINTABLE.search(address):
         return "it has blanks or characters that cannot be printed; write them as %20"
     if parts.scheme == "file":
@@ -60,14 +60,14 @@ def _problem(address: str, parts: SplitResult) -> str | None:
 def channel_address(channel: str) -> str:
     """The address of a channel, without a slash at its end.
 
-    Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name on
-    anaconda.org, as conda and rattler read it. Raises UsageError for what is none of these.
+    The text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name on
+    anaconda.org, as for conda and rattler. Raises UsageError for anything else.
     """
     if "://" in channel:
         scheme = parse_address(channel).scheme
         if scheme not in _CHANNEL_SCHEMES:
             message = (
-                f"{without_credentials(channel)}: channels cannot be read from addresses that begin with {scheme}://"
+                f"{without_credentials(channel)}: channels cannot be read from addresses that start with {scheme}://"
             )
             raise UsageError(message, hint=f"write {_FORMS}")
         folder = local_path(channel)
@@ -76,14 +76,14 @@ def channel_address(channel: str) -> str:
     if "/" in channel or (channel and folder.is_dir()):
         return folder.absolute().as_uri()
     if not _CHANNEL_NAME.fullmatch(channel):
-        raise UsageError(f"{channel!r}: neither a channel's name nor a folder that is there", hint=f"write {_FORMS}")
+        raise UsageError(f"{channel!r}: not a channel's name or an existing folder", hint=f"write {_FORMS}")
     return f"{_CHANNEL_ALIAS}/{channel}"
 
 
 def without_credentials(address: str) -> str:
-    """``address`` without user information, token, query and fragment; local addresses have none and stay.
+    """``address`` without user information, token, query and fragment; local addresses have none and are unchanged.
 
-    Of what cannot be taken apart nothing is shown: where its secrets are, cannot be known.
+    Nothing is shown of an address that cannot be parsed, since its secrets cannot be located.
     """
     try:
         parts = urlsplit(address)
@@ -95,7 +95,7 @@ def without_credentials(address: str) -> str:
 
 
 def has_credentials(address: str) -> bool:
-    """Whether ``address`` holds what without_credentials takes away."""
+    """Whether ``address`` has anything that without_credentials removes."""
     return without_credentials(address) != address
 
 
@@ -106,5 +106,5 @@ def local_path(address: str) -> Path | None:
 
 
 def file_name_of(address: str) -> str:
-    """The last part of an address' path, as a file's name."""
+    """The last part of an address's path, as a file name."""
     return unquote(urlsplit(address).path.rpartition("/")[2])

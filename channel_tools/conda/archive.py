@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading ``.conda`` files: in bounded memory, and once for everyone who wants something of a package.
+"""Reads ``.conda`` files in bounded memory, and only once for all that need data from a package.
 
-``read_package`` takes a package's hashes and metadata and checks that what it would write is safe and is what its
-paths.json lists, while a visitor (the audit) looks into the same bytes. ``visit_package`` shows a package to a visitor
-as far as it can be read at all. ``read_info_files`` and what is built on it read the metadata part alone.
+``read_package`` reads a package's hashes and metadata and checks that its files are safe to write and match its
+paths.json, while a visitor (the audit) reads the same bytes. ``visit_package`` passes a package to a visitor as far as
+it can be read. ``read_info_files`` and the functions based on it read only the metadata part.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ _DAMAGE = (
     struct.error,  # a field of a zip or tar header that ends too early
     EOFError,
     RuntimeError,  # an encrypted zip member; an unknown zip version, headers or JSON nested too deep (its subclasses)
-    ValueError,  # bytes in a header or a zip directory that are no text or no number, numbers of 5,000 digits
-    OverflowError,  # a number in a header that no file system takes
-    MemoryError,  # a header or a document that asks for more than the process may have
+    ValueError,  # bytes in a header or a zip directory that are not valid text or numbers, numbers of 5,000 digits
+    OverflowError,  # a number in a header that no file system supports
+    MemoryError,  # a header or a document that needs more than the process may have
 )
-"""What the parsers under this module raise for bytes that nobody has checked yet."""
+"""The exceptions that parsers raise for bytes that have not been checked."""
 _INFO_BYTES = 256 << 20
 """What the metadata may unpack to: visitors search all of it, a recipe's own test files are the largest part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageInfo:
-    """What a complete package says about itself (CEP 34) and what its bytes are.
+    """The metadata of a complete package (CEP 34) and its size and hashes.
 
-    ``variant`` is its hash_input.json: the variant keys that it was built with, None when it does not say.
-    ``mtime_ns`` is the file's time of modification when it was opened.
+    ``variant`` is its hash_input.json: the variant keys that it was built with, None if it has none. ``mtime_ns`` is
+    the file's modification time when it was opened.
     """
 
     sha256: str
@@ -97,21 +97,21 @@ class PackageInfo:
 
 
 class PackageVisitor(Protocol):
-    """Looks into a package while it is read: first once at its metadata, then at each member of the payload."""
+    """Receives the content of a package while it is read: first its metadata, then each member of the payload."""
 
     def visit_info(self, files: Mapping[str, bytes]) -> None:
-        """``files`` are those of info/ by their names without ``info/``; they can be read until this returns."""
+        """Receive the files of info/ by their names without ``info/``; they can be read until this returns."""
 
     def visit_member(self, member: tarfile.TarInfo, stream: IO[bytes] | None) -> None:
-        """A file or link; the stream (None for what has no bytes) can be read until this returns."""
+        """Receive a file or link; the stream (None for links) can be read until this returns."""
 
 
 def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None = None) -> PackageInfo:
-    """Read a ``.conda`` file and check that it is complete, safe and named after what its index.json says.
+    """Read a ``.conda`` file and check that it is complete and safe, and that its name matches its index.json.
 
-    With ``contents`` the payload is streamed too: every member stays inside the prefix and paths.json lists exactly the
-    members with their kinds, sizes and hashes. Raises IntegrityError naming the file and what is wrong with it; a
-    ``visitor`` is shown everything that can be read before a problem of single members is raised.
+    With ``contents``, the payload is read, too: every member must stay inside the prefix, and paths.json must list
+    exactly the members with their types, sizes and hashes. Raises IntegrityError naming the file and what is wrong; a
+    ``visitor`` receives everything that can be read before a problem with single members is raised.
     """
     problems: list[PackageProblem] = []
 
@@ -128,7 +128,7 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
             parts = _check_parts(archive, path)
         stem = path.name.removesuffix(PACKAGE_SUFFIX)
         if (found := sorted(parts.values())) != [f"info-{stem}.tar.zst", f"pkg-{stem}.tar.zst"]:
-            raise damaged_package(path, f"holds {' and '.join(found)}; expected parts that are named as the file")
+            raise damaged_package(path, f"contains {' and '.join(found)}; expected parts named after the file")
         _read_info(_members(archive, parts["info"], path, limit_bytes=_INFO_BYTES), path, info, note)
         _check_metadata(info, path)
         if visitor is not None:
@@ -157,10 +157,10 @@ def read_package(path: Path, *, contents: bool, visitor: PackageVisitor | None =
 def visit_package(
     path: Path, visitor: PackageVisitor, *, on_problem: Callable[[PackageProblem], None] | None = None
 ) -> None:
-    """Show ``visitor`` the package as far as it can be read. Raises IntegrityError if it cannot.
+    """Pass the package to ``visitor`` as far as it can be read. Raises IntegrityError if it cannot.
 
-    ``on_problem`` hears of members that are unsafe or are not what paths.json says, which has to state the size and the
-    sha256 of each; without it nothing is compared, and the first unsafe member is raised after all were shown.
+    ``on_problem`` is called for members that are unsafe or do not match paths.json, which must state the size and
+    sha256 of each. Without it, nothing is compared, and the first unsafe member is raised at the end.
     """
     unsafe: list[PackageProblem] = []
     note, compared = on_problem or unsafe.append, on_problem is not None
@@ -175,19 +175,19 @@ def visit_package(
 
 
 def read_index_json(path: Path) -> dict[str, Any]:
-    """The info/index.json of a package. Raises IntegrityError when it is damaged, lacks it or lies in it."""
+    """The info/index.json of a package. Raises IntegrityError if it is damaged, missing or does not match the name."""
     index = info_object(read_info_files(path, frozenset({"index.json"})), "index.json", path)
     check_index(index, path)
     return index
 
 
 def read_info_json(path: Path, name: str) -> Any:  # noqa: ANN401 - JSON of any shape, for the caller to check
-    """The parsed info/``name``. Raises IntegrityError when the package is damaged or lacks it."""
+    """The parsed info/``name``. Raises IntegrityError if the package is damaged or lacks it."""
     return parsed_json(read_info_files(path, frozenset({name})), name, path)
 
 
 def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
-    """Those of the files info/``names`` that the package has; reading ends when all are found."""
+    """Those of the files info/``names`` that the package has; stops reading when all are found."""
     found: dict[str, bytes] = {}
     for member, stream in stream_component(path, "info"):
         folder, _slash, name = member.name.partition("/")
@@ -203,7 +203,7 @@ def read_info_files(path: Path, names: frozenset[str]) -> dict[str, bytes]:
 def stream_component(path: Path, component: Component) -> Iterator[Member]:
     """Every member of the payload (``pkg``) or metadata (``info``) with a stream of its bytes (None for links).
 
-    A member's stream must be read before the next member is taken. Raises IntegrityError for a damaged package.
+    A member's stream must be read before the next member is requested. Raises IntegrityError for a damaged package.
     """
     limit_bytes = _INFO_BYTES if component == "info" else None
     with _open_parts(path) as (archive, parts):
@@ -211,9 +211,9 @@ def stream_component(path: Path, component: Component) -> Iterator[Member]:
 
 
 class _DamageReported:
-    """Within its block, what a damaged package raises becomes an IntegrityError.
+    """Converts exceptions that a damaged package causes within its block to IntegrityError.
 
-    A class and not a generator: it is entered several times for each of ten thousand packages.
+    This is a class, not a generator, since it is entered several times for each of ten thousand packages.
     """
 
     __slots__ = ("_path",)
@@ -228,9 +228,9 @@ class _DamageReported:
         self, _kind: type[BaseException] | None, err: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         if isinstance(err, FileNotFoundError):
-            raise IntegrityError(f"{self._path}: the package is not there") from None
+            raise IntegrityError(f"{self._path}: the package does not exist") from None
         if isinstance(err, IsADirectoryError):
-            raise IntegrityError(f"{self._path}: a folder; expected a package file") from None
+            raise IntegrityError(f"{self._path}: is a folder; expected a package file") from None
         if isinstance(err, _DAMAGE):
             what = f"not a complete conda package: {str(err) or type(err).__name__}"
             raise damaged_package(self._path, what) from None
@@ -251,9 +251,9 @@ def _open_parts(path: Path) -> Iterator[tuple[zipfile.ZipFile, Mapping[Component
 
 
 def _hashed(stream: IO[bytes]) -> tuple[IO[bytes], str, str, int]:
-    """Where to read the bytes again (a small file's are kept), their sha256 and md5, and how many they are."""
+    """A stream for reading the bytes again (small files are kept in memory), their sha256 and md5, and the size."""
     sha256 = hashlib.sha256()
-    md5 = hashlib.md5(usedforsecurity=False)  # repodata holds one beside the sha256, for old clients
+    md5 = hashlib.md5(usedforsecurity=False)  # repodata has it beside the sha256, for old clients
     size_bytes = 0
     first = b""
     while chunk := stream.read(_CHUNK_BYTES):
@@ -267,12 +267,12 @@ def _hashed(stream: IO[bytes]) -> tuple[IO[bytes], str, str, int]:
 
 
 def _check_parts(archive: zipfile.ZipFile, path: Path) -> Mapping[Component, str]:
-    """The names of the metadata and of the payload, once the zip holds exactly what the format says."""
+    """The names of the metadata and the payload part, after checking that the zip has exactly the format's members."""
     found = sorted(archive.namelist())
     if not _PARTS.fullmatch("\n".join(found)):
         stem = path.name.removesuffix(PACKAGE_SUFFIX)
         names = f"info-{stem}.tar.zst, metadata.json, pkg-{stem}.tar.zst"
-        raise damaged_package(path, f"holds {', '.join(found[:9]) or 'nothing'}; expected {names}")
+        raise damaged_package(path, f"contains {', '.join(found[:9]) or 'nothing'}; expected {names}")
     info_name, format_name, payload_name = found
     if (size_bytes := archive.getinfo(format_name).file_size) > _FORMAT_BYTES:
         raise damaged_package(path, f"{format_name} has {size_bytes} bytes; expected at most {_FORMAT_BYTES}")
@@ -287,7 +287,7 @@ def _check_parts(archive: zipfile.ZipFile, path: Path) -> Mapping[Component, str
 
 
 def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: int | None = None) -> Iterator[Member]:
-    """The members of a part, read to its end, where the zip checks its checksum."""
+    """The members of a part, read to its end, so that the zip's checksum is verified."""
     with _DamageReported(path):
         size_bytes = archive.getinfo(name).file_size
         with io.BytesIO(archive.read(name)) if size_bytes <= SMALL_BYTES else archive.open(name) as packed:
@@ -299,7 +299,7 @@ def _members(archive: zipfile.ZipFile, name: str, path: Path, *, limit_bytes: in
 
 
 class _MemberStream:
-    """A member's bytes, whose damage shows only while they are read, by whoever took the member."""
+    """A member's bytes; converts the errors for damage, which shows only while the receiver reads them."""
 
     def __init__(self, path: Path, source: IO[bytes] | None) -> None:
         self._path = path
@@ -318,7 +318,7 @@ def _read_info(
         paths.add(member)
         folder, _slash, name = member.name.partition("/")
         if folder != "info" or not info.add(name, member.size, stream):
-            message = f"{member.name[:200]!r} in its metadata is not a plain file below info/, too large or there twice"
+            message = f"{member.name[:200]!r} in its metadata is not a plain file below info/, too large or a duplicate"
             raise damaged_package(path, message)
     paths.check_all()
 
@@ -329,7 +329,7 @@ def _read_payload(
     visitor: PackageVisitor | None,
     on_problem: Callable[[PackageProblem], None],
 ) -> None:
-    """The payload, compared with paths.json where that is ``listed``; it takes a hash of all of it."""
+    """Read the payload and compare it with ``listed`` (paths.json), if given, by hashing all of it."""
     paths = SafePaths(on_problem, payload=True)
     for member, stream in members:
         hashed = None if stream is None or listed is None else HashedStream(stream)
@@ -348,7 +348,7 @@ def _path_rows(info: Mapping[str, bytes], path: Path) -> Mapping[str, PathRow]:
 
 
 def _check_metadata(info: Mapping[str, bytes], path: Path) -> None:
-    """Raise IntegrityError for what cannot stand in an index of a channel, whoever reads the package, and why."""
+    """Raise IntegrityError for metadata that a channel's index cannot contain, with the reason."""
     check_index(info_object(info, "index.json", path), path)
     check_about(optional_object(info, "about.json", path) or {}, path)
     check_run_exports(optional_object(info, "run_exports.json", path) or {}, path)

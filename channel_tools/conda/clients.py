@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading channels with credentials: the client that rattler gets, and those for what is read or sent here over HTTP.
+"""Reads channels with credentials: the client for rattler, and the one for our own HTTP requests.
 
-A token or password is taken out of an address before rattler sees it, so that no record in an environment, no cache
-and no error can carry it, and put back when a request is sent: a password as a header, a token into the path, as it was
-given, since some servers know no other form. What users keep for a host (rattler's credentials file or
-``RATTLER_AUTH_FILE``, the system's keyring, .netrc) is found by rattler itself.
+A token or password is removed from an address before rattler gets it, so that no record in an environment, no cache and
+no error can contain it, and added again when a request is sent: a password as a header, a token in the path, as given,
+since some servers support no other form. Credentials stored for a host (rattler's credentials file or
+``RATTLER_AUTH_FILE``, the system's keyring, .netrc) are found by rattler itself.
 
-What works for installing works for everything else: rattler's credentials file (``RATTLER_AUTH_FILE``, else
-``~/.rattler/credentials.json``), then .netrc. The system's keyring is rattler's alone to read.
+Our own requests use the same: rattler's credentials file (``RATTLER_AUTH_FILE``, else ``~/.rattler/credentials.json``),
+then .netrc. Only rattler reads the system's keyring.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WEB_SCHEMES = frozenset({"http", "https"})
 class Credential:
     """What to send to addresses below ``https://host/path``.
 
-    ``address`` is the one that was given, with ``/t/TOKEN`` in it; None if a password was given.
+    ``address`` is the given one, with ``/t/TOKEN`` in it; None if a password was given.
     """
 
     host: str
@@ -57,14 +57,14 @@ class Credential:
     address: str | None = None
 
     def __repr__(self) -> str:
-        """Without the secret."""
+        """A text without the secret."""
         return f"Credential(host={self.host!r}, path={self.path!r})"
 
 
 def split_credential(address: str) -> tuple[str, Credential | None]:
-    """An address without ``user:password@`` and ``/t/TOKEN``, and what these become when they are sent.
+    """An address without ``user:password@`` and ``/t/TOKEN``, and the credential made from these.
 
-    Other schemes than http and https stay as they are. Raises UsageError for an address that cannot be used.
+    Addresses with schemes other than http and https are unchanged. Raises UsageError for one that cannot be used.
     """
     if address.partition("://")[0].lower() not in _WEB_SCHEMES:
         return address, None
@@ -88,7 +88,7 @@ def split_credential(address: str) -> tuple[str, Credential | None]:
 def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
     """The addresses of ``channels`` without credentials, and a client that sends them where they belong.
 
-    Raises ConfigError when the credentials that rattler keeps cannot be read.
+    Raises ConfigError if the credentials stored for rattler cannot be read.
     """
     split = [split_credential(channel) for channel in channels]
     credentials = [credential for _address, credential in split if credential is not None]
@@ -107,12 +107,12 @@ def make_client(channels: Sequence[str]) -> tuple[tuple[str, ...], Client]:
         )
     except AuthenticationStorageError as err:
         hint = "correct the file, or name another with RATTLER_AUTH_FILE"
-        raise ConfigError(f"rattler's file of credentials cannot be used: {err}", hint=hint) from None
+        raise ConfigError(f"rattler's credentials file cannot be used: {err}", hint=hint) from None
     return tuple(address for address, _credential in split), client
 
 
 def _folder(address: str) -> str:
-    """With the slash that keeps ``/ours`` apart from ``/ours2``."""
+    """The path with a final slash, which distinguishes ``/ours`` from ``/ours2``."""
     return address.rstrip("/") + "/"
 
 
@@ -141,7 +141,7 @@ class ChannelCredentials:
         self._by_host: dict[str, tuple[object, str | None]] = {}
 
     def request_of(self, url: str) -> tuple[str, dict[str, str]]:
-        """The address to ask and the headers that carry credentials; ``/t/TOKEN`` stays in the address.
+        """The address to request and the headers with credentials; ``/t/TOKEN`` stays in the address.
 
         Raises ConfigError for a credentials file that cannot be read.
         """
@@ -173,7 +173,7 @@ class ChannelCredentials:
 def make_http_client(
     environ: Mapping[str, str], *, timeouts: Timeouts | None = None, retry: Retry | None = None
 ) -> HttpClient:
-    """A client with the proxies that the environment names and the credentials that the user keeps."""
+    """A client with the proxies from the environment and the user's stored credentials."""
     return HttpClient(environ=environ, credentials=ChannelCredentials(environ), timeouts=timeouts, retry=retry)
 
 
@@ -189,7 +189,7 @@ def _stored(host: str, environ: Mapping[str, str]) -> tuple[object, str | None]:
 
 
 def _rattler_entry(host: str, environ: Mapping[str, str]) -> object:
-    """What rattler keeps for a host: its own name first, then ``*.domain``, the longest first. Raises ConfigError."""
+    """The entry of rattler's file for a host: its own name first, then ``*.domain``, longest first."""
     named = environ.get(RATTLER_VARIABLE, "")
     path = Path(named) if named else Path(environ.get("HOME", "/")) / RATTLER_FILE
     try:
@@ -198,17 +198,17 @@ def _rattler_entry(host: str, environ: Mapping[str, str]) -> object:
         if named:
             raise ConfigError(f"named by {RATTLER_VARIABLE}, does not exist", path=path) from None
         return None
-    except (OSError, ValueError):  # the content may be a secret: it is not shown
+    except (OSError, ValueError):  # the content may be a secret, so it is not shown
         entries = None
     if not isinstance(entries, dict):
         hint = "expected a JSON object: rattler-build auth login HOST --token TOKEN writes one"
-        raise ConfigError("not a file of rattler's credentials", path=path, hint=hint)
+        raise ConfigError("not a credentials file of rattler", path=path, hint=hint)
     domains = [f"*.{host.split('.', count)[-1]}" for count in range(1, host.count(".") + 1)]
     return next((entries[name] for name in (host, *domains) if name in entries), None)
 
 
 def _authorization_of(entry: object) -> str | None:
-    """The header for an entry of rattler's file, None for a form that is not known here."""
+    """The header for an entry of rattler's file; None for an unknown form."""
     match entry:
         case {"BearerToken": str(token)} | {"CondaToken": str(token)}:
             return f"Bearer {token}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What stands in an environment with a package, and where its paths lie there.
+"""The packages that may be in an environment with a package, and the installed paths of its files.
 
-The dependency closure is taken within a set of packages. Where several of them meet a requirement, all are taken: the
-solver may choose any. Paths are those once installed: links followed, noarch packages in their installed shape.
+The dependency closure is computed within a set of packages. If several of them satisfy a requirement, all are included:
+the solver may choose any. Paths are the installed ones: links followed, noarch packages in their installed layout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOARCH_PLACES = {"site-packages": "lib/python{}/site-packages", "python-scripts
 
 
 class Described(Protocol):
-    """What resolving asks of a package; ``index`` is its index.json."""
+    """What resolving needs of a package; ``index`` is its index.json."""
 
     @property
     def file_name(self) -> str: ...  # noqa: D102
@@ -41,9 +41,9 @@ _Package = TypeVar("_Package", bound=Described)
 
 
 class Closures(Generic[_Package]):
-    """The requirements of a set of packages, resolved once each, when first asked for.
+    """The requirements of a set of packages, each resolved once, when first needed.
 
-    ``problems`` are packages and what is wrong with their requirements, as far as they were resolved.
+    ``problems`` are packages and what is wrong with those of their requirements that were resolved.
     """
 
     def __init__(self, packages: Iterable[_Package]) -> None:
@@ -56,7 +56,7 @@ class Closures(Generic[_Package]):
             self._records[_key(package)] = self._record(package)
 
     def of(self, package: _Package) -> Sequence[_Package]:
-        """The package itself and everything that it depends on, also indirectly."""
+        """The package itself and everything that it depends on, directly or indirectly."""
         found = {_key(package): package}
         todo = [package]
         while todo:
@@ -86,7 +86,7 @@ class Closures(Generic[_Package]):
                 continue
             if not matching:
                 have = ", ".join(sorted(other.file_name for other in candidates)) or "no package of that name"
-                self.problems.append((package, f"nothing in the channel meets {text!r}; there is {have}"))
+                self.problems.append((package, f"nothing in the channel satisfies {text!r}; it has {have}"))
             met += matching
         return met
 
@@ -103,7 +103,7 @@ class Closures(Generic[_Package]):
 
 
 def solver_record(package: Described) -> PackageRecord:
-    """The package as MatchSpecs are compared with it. Raises rattler's InvalidVersionError."""
+    """The package as a record for matching MatchSpecs. Raises rattler's InvalidVersionError."""
     index = package.index
     return PackageRecord(
         name=package.name,
@@ -119,12 +119,12 @@ def _key(package: Described) -> str:
 
 
 def python_minor(versions: Iterable[str]) -> str:
-    """``3.11`` for the first of the versions of python that there are, ``3`` if there is none."""
+    """The minor version (``3.11``) of the first of the versions of python, ``3`` if there is none."""
     return next((".".join(version.split(".")[:2]) for version in versions), "3")
 
 
 def place_installed(path: str, python: str) -> str:
-    """Where a path of a noarch python package lies once installed beside this minor version of python (CEP 17)."""
+    """The installed path of a file of a noarch python package with this minor version of python (CEP 17)."""
     top, slash, rest = path.partition("/")
     return _NOARCH_PLACES.get(top, top).format(python) + slash + rest
 
@@ -135,7 +135,7 @@ def join_path(folder: str, name: str) -> str:
 
 
 def resolve(path: str, links: Mapping[str, str]) -> str | None:
-    """Where a path leads when every link on the way is followed; None when it leaves the prefix or loops."""
+    """Follow every link in a path; None if it leaves the prefix or loops."""
     todo, done = path.split("/"), list[str]()
     for _ in range(4 * len(todo) + 64):
         if not todo:

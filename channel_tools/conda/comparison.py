@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What differs between two packages, file by file.
+"""Compares two packages file by file.
 
-Hashes and sizes in paths.json that only repeat what differs in the payload are no differences of their own.
+Hashes and sizes in paths.json that only reflect differences in the payload are not reported separately.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["content", "mode", "link", "type", "time", "missing", "added"]
 Verdict = Literal["same", "packing", "metadata", "different"]
-"""The same bytes; the same files, packed in other ways; files of info/ differ; files that are installed differ."""
+"""The same bytes; the same files, packed differently; files of info/ differ; installed files differ."""
 PATHS = "info/paths.json"
 _KEPT_BYTES = 1 << 22
 _SHOWN_CHARACTERS = 80
@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileEntry:
-    """A file or link of a package. ``content`` is kept of the metadata and of short files only, for showing it."""
+    """A file or link of a package. ``content`` is kept only for metadata and short files, for showing differences."""
 
     type: Literal["file", "link", "other"]
     mode: int
@@ -44,7 +44,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One file that is not the same: ``missing`` from the second package, ``added`` in it, or otherwise different."""
+    """One file that differs: ``missing`` from the second package, ``added`` in it, or otherwise different."""
 
     file: str
     kind: Kind
@@ -52,7 +52,7 @@ class Difference:
 
 
 def read_entries(path: Path) -> dict[str, FileEntry]:
-    """Every file of a package by its name; those of the metadata begin with ``info/``.
+    """Every file of a package by its name; names of metadata files start with ``info/``.
 
     Raises IntegrityError for a damaged package.
     """
@@ -83,7 +83,7 @@ def _entries_of(path: Path, part: Component) -> Iterator[tuple[str, FileEntry]]:
 
 
 def compare_entries(first: Mapping[str, FileEntry], second: Mapping[str, FileEntry]) -> tuple[Difference, ...]:
-    """The files that differ, sorted by name, files that are installed before metadata; pure."""
+    """The files that differ: installed files, then metadata, each sorted by name. Pure."""
     found = [
         difference
         for name in sorted(first.keys() | second.keys(), key=_order)
@@ -97,7 +97,7 @@ def compare_entries(first: Mapping[str, FileEntry], second: Mapping[str, FileEnt
 
 
 def verdict_of(differences: tuple[Difference, ...]) -> Verdict:
-    """What the differences of two packages of other bytes come to."""
+    """The verdict on two packages with different bytes, by their differences."""
     told = [one for one in differences if one.kind != "time"]
     if not told:
         return "packing"
@@ -119,7 +119,7 @@ def _compare(name: str, first: FileEntry | None, second: FileEntry | None) -> Di
     elif first.type != second.type:
         kind, detail = "type", f"{first.type}, rebuilt {second.type}"
     elif first.target != second.target:
-        kind, detail = "link", f"leads to {first.target}, rebuilt to {second.target}"
+        kind, detail = "link", f"points to {first.target}, rebuilt to {second.target}"
     elif first.sha256 != second.sha256:
         kind, detail = "content", _first_difference(first, second)
     elif first.mode != second.mode:
@@ -147,13 +147,13 @@ def _first_difference(first: FileEntry, second: FileEntry) -> str:
 
 def _line(lines: list[bytes], number: int) -> str:
     if number >= len(lines):
-        return "has no such line"
+        return "no such line"
     text = lines[number].decode(errors="replace").strip()
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
 
 
 def _same_paths(first: FileEntry | None, second: FileEntry | None, differing: set[str]) -> bool:
-    """Whether two paths.json say the same of all but the files that differ anyway."""
+    """Whether two paths.json are the same except for files that differ anyway."""
     try:
         return _rows(first, differing) == _rows(second, differing)
     except ValueError:
@@ -170,6 +170,6 @@ def _rows(entry: FileEntry | None, differing: set[str]) -> object:
 
 
 def _without_hash(row: Mapping[str, object]) -> Mapping[str, object]:
-    """A row of a link has the hash of what it leads to."""
+    """The row without the hash if it is a link's, since that is the hash of the link's target."""
     kept = {key: value for key, value in row.items() if key not in {"sha256", "size_in_bytes"}}
     return kept if row.get("path_type") == "softlink" else row

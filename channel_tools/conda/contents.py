@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a package holds: its members, each safe to unpack and exactly what paths.json says of it, and its metadata.
+"""Checks the content of a package: that its members are safe to unpack and match paths.json, and its metadata.
 
-Problems of members are handed to a callback, which raises at the first (a channel) or collects them all (an audit). Of
-the files below ``info/`` (CEP 34) it is said here how large they may be, where they are kept, and what JSON they have.
+Problems with members are passed to a callback, which raises at the first (a channel) or collects them all (an audit).
+This module also defines how large the files of ``info/`` (CEP 34) may be, where they are kept, and how JSON is parsed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 1 << 18
 _ROWS = 1_000_000
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""What ends a line, moves a cursor or turns the direction of writing."""
+"""Characters that end a line, move a cursor or change the direction of text."""
 _WRITTEN_BY_CLIENTS = re.compile(r"(?:\./)*(?:info|conda-meta/(?:history|[^/]*\.json))(?:/.*)?", re.DOTALL)
-"""Where clients keep a package's metadata, and write what is installed: no payload may bring these."""
+"""Where clients store a package's metadata and their records: no payload may have these paths."""
 
 
 class PathRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of paths.json (CEP 34): the fields that are compared with the payload, or used by the audit."""
+    """A row of paths.json (CEP 34): the fields that are compared with the payload or used by the audit."""
 
     path: str = msgspec.field(name="_path")
     path_type: Literal["hardlink", "softlink", "directory"] | None = None
@@ -53,7 +53,7 @@ class _PathsFile(msgspec.Struct):
 class PackageProblem:
     """What is wrong with one member of a package that can be read.
 
-    ``unsafe`` members must not be unpacked; those of ``mismatch`` are not what paths.json says.
+    ``unsafe`` members must not be unpacked; ``mismatch`` members do not match paths.json.
     """
 
     kind: Literal["unsafe", "mismatch"]
@@ -66,12 +66,12 @@ class PackageProblem:
 
 def damaged_package(path: Path, what: str) -> IntegrityError:
     """The error for a package that must not be used."""
-    hint = f"delete {path.name} and make it again (build, foundation build) or copy it again from where it is complete"
+    hint = f"delete {path.name}, then make it again (build, foundation build) or copy it from an intact channel"
     return IntegrityError(f"{path}: {what}", hint=hint)
 
 
 class HashedStream:
-    """A member's bytes with their hash."""
+    """A stream of a member's bytes that computes their hash."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -84,14 +84,14 @@ class HashedStream:
         return chunk
 
     def sha256(self) -> str:
-        """The hash of all bytes; those that nobody has read yet are read now."""
+        """The hash of all bytes; reads those that have not been read yet."""
         while self.read(_CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
 
 
 class SafePaths:
-    """The paths that a part of a package would write; ``payload`` when it is the one that is installed."""
+    """The paths that a part of a package would write; ``payload`` if it is the part that is installed."""
 
     def __init__(self, on_problem: Callable[[PackageProblem], None], *, payload: bool = False) -> None:
         self._members = MemberPaths()
@@ -107,7 +107,7 @@ class SafePaths:
             self._on_problem(PackageProblem(kind="unsafe", file=member.name, text=str(err)))
 
     def check_all(self) -> None:
-        """Report what is unsafe about all members together."""
+        """Report problems of all members together."""
         try:
             self._members.check_all()
         except UnsafeMemberError as err:
@@ -115,9 +115,9 @@ class SafePaths:
 
 
 class PathsJson:
-    """What paths.json says of the payload.
+    """The rows of paths.json, to compare with the payload.
 
-    A row may lack a size or a hash (CEP 34: older packages do), unless ``complete``.
+    A row may lack a size or a hash, as in older packages (CEP 34), unless ``complete``.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class PathsJson:
         self._on_problem = on_problem
 
     def add(self, member: tarfile.TarInfo, stream: HashedStream | None) -> None:
-        """Report a member that is not what its row says, or that has none; folders need none."""
+        """Report a member that does not match its row, or that has none; folders need none."""
         name = member.name
         if member.isdir() and name not in self._rows:
             return
@@ -151,15 +151,15 @@ class PathsJson:
 
 
 def _check_names(member: tarfile.TarInfo, *, payload: bool) -> None:
-    """Raise UnsafeMemberError for names that packages may not have, though a file system would take them."""
+    """Raise UnsafeMemberError for names that packages may not have, though a file system would accept them."""
     _check_text(member.name, f"member {member.name!r}")
     _check_text(member.linkname, f"the target {member.linkname!r} of member {member.name!r}")
     if payload and _WRITTEN_BY_CLIENTS.fullmatch(member.name) and not member.isdir():
-        raise UnsafeMemberError(f"member {member.name!r} would stand in the place of what clients write")
+        raise UnsafeMemberError(f"member {member.name!r} would replace a file that clients write")
 
 
 def _check_text(text: str, shown: str) -> None:
-    """Raise UnsafeMemberError for a name that terminals, logs and JSON cannot show as it is."""
+    """Raise UnsafeMemberError for a name that terminals, logs and JSON cannot show unchanged."""
     if text.isascii() and text.isprintable():
         return
     try:
@@ -186,11 +186,11 @@ def _difference(row: PathRow, member: tarfile.TarInfo, stream: HashedStream | No
 
 
 def read_path_rows(content: bytes, package: Path) -> dict[str, PathRow]:
-    """The rows of a paths.json by path. Raises IntegrityError when they are malformed or name a path twice."""
+    """The rows of a paths.json by path. Raises IntegrityError if they are malformed or list a path twice."""
     try:
         rows = decode_json(content, _PathsFile).paths
     except ValueError as err:
-        raise damaged_package(package, f"info/paths.json is not a list of paths as the format has it: {err}") from None
+        raise damaged_package(package, f"info/paths.json is not a valid list of paths: {err}") from None
     found: dict[str, PathRow] = {}
     for row in rows:
         if row.path in found:
@@ -207,18 +207,18 @@ METADATA_BYTES: Mapping[str, int] = {
     "index.json": 1 << 20,
     **dict.fromkeys(("about.json", "hash_input.json", "run_exports.json"), 4 << 20),
 }
-"""The files of info/ that are read of every package, and how large they may be: JSON takes 20 times its bytes in
-memory, so that a job of the server stays below its limit."""
+"""The files of info/ that are read from every package, and how large they may be: JSON needs 20 times its size in
+memory, and a job of the server has to stay below its limit."""
 _DEPTH = 100
-"""How deep JSON in info/ may be nested: clients written in Rust end at 128."""
+"""How deeply JSON in info/ may be nested: clients written in Rust stop at 128."""
 OTHER_METADATA_BYTES = 64 << 20
-"""Larger files of info/ are not shown to visitors."""
+"""Larger files of info/ are not passed to visitors."""
 
 
 class InfoFiles(Mapping[str, bytes]):
-    """Files of info/ by their names without ``info/``: those that every reader wants, or ``all_files``.
+    """Files of info/ by their names without ``info/``: those that every reader needs, or ``all_files``.
 
-    The others are kept on disk when they are large together, until the block ends that this was entered for.
+    The others are kept on disk if they are large in total, until the ``with`` block ends.
     """
 
     def __init__(self, *, all_files: bool) -> None:
@@ -235,7 +235,7 @@ class InfoFiles(Mapping[str, bytes]):
             self._others.close()
 
     def add(self, name: str, size_bytes: int, stream: IO[bytes] | None) -> bool:
-        """Take a member that is wanted; False when it is not a plain file, too large or there already."""
+        """Keep a member that is needed; False if it is not a plain file, too large or a duplicate."""
         if (limit := METADATA_BYTES.get(name)) is not None:
             if stream is None or size_bytes > limit or name in self._wanted:
                 return False
@@ -265,7 +265,7 @@ class InfoFiles(Mapping[str, bytes]):
 
 
 def info_object(info: Mapping[str, bytes], name: str, path: Path) -> dict[str, Any]:
-    """The JSON object in one of the files of info/. Raises IntegrityError when it is missing or something else."""
+    """The JSON object in one of the files of info/. Raises IntegrityError if it is missing or not an object."""
     value = parsed_json(info, name, path)
     if not isinstance(value, dict):
         raise damaged_package(path, f"info/{name} is not a JSON object")
@@ -273,25 +273,25 @@ def info_object(info: Mapping[str, bytes], name: str, path: Path) -> dict[str, A
 
 
 def optional_object(info: Mapping[str, bytes], name: str, path: Path) -> JsonObject | None:
-    """As ``info_object``, None if the package does not have the file."""
+    """As ``info_object``, but None if the package does not have the file."""
     return info_object(info, name, path) if name in info else None
 
 
 def content_of(info: Mapping[str, bytes], name: str, path: Path) -> bytes:
-    """The bytes of info/``name``; ``path`` is the package. Raises IntegrityError when it is missing."""
+    """The bytes of info/``name``; ``path`` is the package. Raises IntegrityError if it is missing."""
     if name not in info:
-        raise damaged_package(path, f"info/{name} is missing in it")
+        raise damaged_package(path, f"it has no info/{name}")
     return info[name]
 
 
 def parsed_json(info: Mapping[str, bytes], name: str, path: Path) -> object:
-    """The JSON in info/``name``. Raises IntegrityError when it is missing, damaged or nested too deep."""
+    """The JSON in info/``name``. Raises IntegrityError if it is missing, damaged or nested too deeply."""
     try:
         value = decode_json(content := content_of(info, name, path))
     except ValueError as err:
         raise damaged_package(path, f"info/{name} is not valid JSON ({err})") from None
     if content.count(b"[") + content.count(b"{") > _DEPTH and _is_too_deep(value):
-        raise damaged_package(path, f"info/{name} is nested more than {_DEPTH} deep")
+        raise damaged_package(path, f"info/{name} is nested more than {_DEPTH} levels deep")
     return value
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The metadata of a conda package as values, and whether an index.json may stand in repodata.
+"""The metadata of a conda package as values, and the check whether an index.json may be added to repodata.
 
-One field of a wrong kind in repodata can break every client's reading. What is plainly right is recognised by patterns;
-only what they do not cover is given to rattler, which is slow to import.
+One field of a wrong type in repodata can break every client. Most valid values are recognised by patterns; only others
+are passed to rattler, which is slow to import.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 # Long, as in conda-build, so that binary files can hold it too.
 PREFIX_PLACEHOLDER = "/opt/anaconda1anaconda2anaconda3" + "_placehold" * 20
 SOURCE_DATE = "SOURCE_DATE_EPOCH"
-"""What tells build scripts the date of what they build (reproducible-builds.org)."""
+"""The variable that gives build scripts the date of the package (reproducible-builds.org)."""
 UNDATED_S = 1_577_836_800
-"""2020-01-01, in seconds since 1970: the date of a package that is made of nothing that has one."""
+"""2020-01-01, in seconds since 1970: the date of a package whose inputs have no date."""
 PLATFORMS: Mapping[str, tuple[str, str]] = {"linux-64": ("linux", "x86_64"), "linux-aarch64": ("linux", "aarch64")}
 _LARGEST = 2**53
 """Above it, numbers are no longer exact in every JSON reader."""
@@ -36,19 +36,19 @@ _MILLISECONDS_FROM = 253402300800
 _NAME_CHARACTERS = 200
 """Name, version and build are parts of one file name, which may have 255 bytes with the names of temporary files."""
 _LINE_CHARACTERS = 4096
-"""Of one text that stands in repodata: requirements with long lists of versions reach 1,000."""
+"""The limit for one string in repodata: requirements with long lists of versions reach 1,000."""
 _LINES = 10_000
-"""Of one list in repodata: meta-packages name some hundreds of packages."""
+"""The limit for one list in repodata: meta-packages name some hundreds of packages."""
 RUN_EXPORT_KINDS = ("weak", "strong", "noarch", "weak_constrains", "strong_constrains")
 ABOUT_FIELDS = ("description", "dev_url", "doc_url", "home", "license", "source_url", "summary")
-"""The fields of about.json that channeldata.json takes."""
+"""The fields of about.json that are copied to channeldata.json."""
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")  # CEP 26
 _BUILD = re.compile(r"[A-Za-z0-9_.+]+")
 _SUBDIR = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _PURL = re.compile(r"pkg:[a-z]+(?:/[A-Za-z0-9._~-]*[A-Za-z0-9])+(?:@[A-Za-z0-9._+~-]+)?")
 _PLAIN = re.compile(r"[^\s/-]+")
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
-"""Clients keep the numbers in versions in 64 bits; which longer ones they take, rattler knows."""
+"""Clients store the numbers in versions in 64 bits; rattler decides on longer ones."""
 _VERSION = re.compile(r"(?:[0-9]+!)?[0-9]+[0-9a-z]*(?:[._][0-9a-z]+)*(?:\+[0-9a-z]+(?:[._][0-9a-z]+)*)?")
 _LITERAL = r"[0-9]+[0-9a-z]*(?:\.[0-9a-z]+)*"
 _CONDITION = rf"(?:(?:>=|<=|==|!=|<|>|=){_LITERAL}|=?{_LITERAL}(?:\.\*|\*)?|\*)"
@@ -57,7 +57,7 @@ _SPEC = re.compile(rf"[a-z0-9_][a-z0-9_.-]*(?: {_CONDITION}(?:[,|]{_CONDITION})*
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMetadata:
-    """Everything about a package that is not its files (CEP 34)."""
+    """Everything about a package except its files (CEP 34)."""
 
     name: str
     version: str
@@ -72,7 +72,7 @@ class PackageMetadata:
     noarch: Literal["python", "generic"] | None = None
     python_site_packages_path: str | None = None
     run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """``weak``, ``strong`` ... to MatchSpecs (CEP 12)."""
+    """MatchSpecs by kind: ``weak``, ``strong`` ... (CEP 12)."""
     entry_points: tuple[str, ...] = ()
     """``command = module:function`` lines of a noarch python package."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class PackageMetadata:
 
 
 def check_index(index: Mapping[str, object], path: Path) -> None:
-    """Raise IntegrityError for a field of index.json that cannot stand in repodata, naming it and its value."""
+    """Raise IntegrityError for a field of index.json that is not valid in repodata, naming it and its value."""
     for key, (check, expected) in _FIELDS.items():
         value = index.get(key)
         if value is None and key not in _REQUIRED:
@@ -119,16 +119,18 @@ def check_index(index: Mapping[str, object], path: Path) -> None:
 
 
 def check_about(about: Mapping[str, object], path: Path) -> None:
-    """Raise IntegrityError for a field of about.json that cannot stand in channeldata.json."""
+    """Raise IntegrityError for a field of about.json that is not valid in channeldata.json."""
     for key in ABOUT_FIELDS:
         value = about.get(key)
         texts = value if isinstance(value, list) else [value]
         if value is not None and not all(isinstance(text, str) for text in texts):
-            raise damaged_package(path, f"its about.json has {key} {_shown(value)}; expected a text or a list of them")
+            raise damaged_package(
+                path, f"its about.json has {key} {_shown(value)}; expected a string or a list of them"
+            )
 
 
 def check_run_exports(exports: Mapping[str, object], path: Path) -> None:
-    """Raise IntegrityError when a kind of run_exports.json is not a list of MatchSpecs."""
+    """Raise IntegrityError if a kind in run_exports.json is not a list of MatchSpecs."""
     for kind in RUN_EXPORT_KINDS:
         value = exports.get(kind) or []
         if not _is_lines(value):
@@ -145,7 +147,7 @@ def _shown(value: object) -> str:
 
 
 def _in_a_line(err: Exception) -> str:
-    """An error of rattler, which quotes what it read, as a part of ours."""
+    """An error of rattler, which quotes its input, as a part of our message."""
     return "".join(character if character.isprintable() else " " for character in str(err))[:200]
 
 
@@ -197,7 +199,7 @@ def _is_number(value: object) -> bool:
 
 
 def is_purls(value: object) -> bool:
-    """Whether it is a list of package URLs: rattler reads none of an index in which something else stands as one."""
+    """Whether it is a list of package URLs: rattler rejects an index that has anything else in that field."""
     return _is_lines(value) and all(map(_is_purl, _texts(value)))
 
 
@@ -210,7 +212,7 @@ def _is_purl(text: str) -> bool:
     index = {"name": "x", "version": "1", "build": "0", "build_number": 0, "depends": [], "purls": [text]}
     try:
         IndexJson.from_str(msgspec.json.encode(index).decode())
-    except IoError:  # what it raises for JSON that does not fit, too
+    except IoError:  # also raised for JSON of the wrong shape
         return False
     return True
 
@@ -231,7 +233,7 @@ _REQUIRED = frozenset({"build", "build_number", "name", "version"})
 _MATCH_SPECS = f"a list of MatchSpecs, at most {_LINES}, each one line of at most {_LINE_CHARACTERS} characters"
 _LINE = f"one line of text of at most {_LINE_CHARACTERS} characters"
 _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "name": (_matches(_NAME), f"a package name in small letters, of at most {_NAME_CHARACTERS}"),
+    "name": (_matches(_NAME), f"a package name in lower case, of at most {_NAME_CHARACTERS} characters"),
     "version": (_matches(_PLAIN), f"a version of at most {_NAME_CHARACTERS} characters"),
     "build": (_matches(_BUILD), f"a build string of at most {_NAME_CHARACTERS} letters, digits, dots, _ and +"),
     "build_number": (_is_number, f"a number from 0 to below {_LARGEST}"),
@@ -240,7 +242,7 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "constrains": (_is_lines, _MATCH_SPECS),
     "timestamp": (_is_time, "milliseconds since 1970, before the end of the year 9999"),
     "noarch": (lambda value: _is_line(value) and value in ("generic", "python"), "generic or python"),
-    "track_features": (lambda value: _is_line(value) or _is_lines(value), "a text or a list of them"),
+    "track_features": (lambda value: _is_line(value) or _is_lines(value), "a string or a list of them"),
     "purls": (is_purls, "a list of package URLs"),
     **dict.fromkeys(
         ("arch", "features", "license", "license_family", "platform", "python_site_packages_path"), (_is_line, _LINE)

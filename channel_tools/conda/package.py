@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a package is named and referred to, from the plan to the mirror.
+"""How packages are identified, from the plan to the mirror.
 
-A file name is unique within a subdir, so a channel knows a package by both: ``linux-64/zlib-1.3-h1_0.conda``. A name
-says nothing about bytes; whoever moves a package from one place to another holds a PackageRef, which does.
+A file name is unique within a subdir, so a channel identifies a package by both: ``linux-64/zlib-1.3-h1_0.conda``. A
+name says nothing about bytes; code that copies a package uses a PackageRef, which does.
 
-A package's attestations lie beside it, as CEP 50 lays them out and rattler's indexer takes them: ``NAME.conda.sigs`` is
-a JSON array of Sigstore bundles. Clients read the same bytes as ``NAME.conda.sigs.SHA256``, a name that they make from
-``attestations_sha256`` of the package's record, so that other attestations get another name.
+A package's attestations are beside it, as defined by CEP 50 and read by rattler's indexer: ``NAME.conda.sigs`` is a
+JSON array of Sigstore bundles. Clients read the same bytes as ``NAME.conda.sigs.SHA256``, a name that they make from
+``attestations_sha256`` of the package's record, so different attestations have different names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOARCH = "noarch"
 PACKAGE_SUFFIX = ".conda"
 OLD_SUFFIX = ".tar.bz2"
-"""Of packages in the format before .conda: installed and mirrored, never built or indexed here."""
+"""The suffix of packages in the older format, which are installed and mirrored, but not built or indexed here."""
 _FILE_NAME = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-(?P<build>[^-]+)(?P<suffix>\.conda|\.tar\.bz2)")
 
 
@@ -41,11 +41,11 @@ class PackageKey:
 
     @classmethod
     def of(cls, path: Path) -> PackageKey:
-        """The key of a package file that lies at ``.../subdir/file name``."""
+        """The key of a package file at ``.../subdir/file name``."""
         return cls(path.parent.name, path.name)
 
     def path_in(self, channel: Path) -> Path:
-        """Where the file lies in a channel's folder."""
+        """The path of the file in a channel's folder."""
         return channel / self.subdir / self.file_name
 
     def ref(self, sha256: str, size_bytes: int, *, foundation: bool = False) -> PackageRef:
@@ -71,10 +71,9 @@ class PackageKey:
 class PackageRef:
     """One package's exact bytes: its key, its sha256 in hexadecimal and its size.
 
-    ``foundation`` says that it was not built from a recipe of ours. Where nothing says so, a package is taken for ours:
-    that is the stricter side, since the audit then excuses only what the recipe declares, and its digest must be new.
-    The fields are flat because this is also its form in JSON between our server and its clients, which may leave
-    ``foundation`` out.
+    ``foundation`` says that it was not built from a recipe of ours. Without it, a package counts as ours, which is
+    stricter: the audit then excuses only what the recipe declares, and its digest must be new. The fields are flat
+    because this is also the JSON between our server and its clients, which may leave ``foundation`` out.
     """
 
     subdir: str
@@ -90,7 +89,7 @@ class PackageRef:
 
 
 def split_file_name(file_name: str, *, old_format: bool = False) -> tuple[str, str, str] | None:
-    """Name, version and build of a ``.conda`` file name (``old_format``: or ``.tar.bz2``); None when it is not one."""
+    """Name, version and build of a ``.conda`` file name (``old_format``: or ``.tar.bz2``); None if it is not one."""
     match = _FILE_NAME.fullmatch(file_name)
     if match is None or not (old_format or match["suffix"] == PACKAGE_SUFFIX):
         return None
@@ -105,7 +104,7 @@ HASHED_NAME = re.compile(r"(?P<package>.+\.conda)\.sigs\.(?P<sha256>[0-9a-f]{64}
 
 
 def sidecar_of(package: Path) -> Path:
-    """The file beside a package that holds its attestations, whether it is there or not."""
+    """The path of the file with a package's attestations, which need not exist."""
     return package.with_name(package.name + SUFFIX)
 
 
@@ -115,29 +114,29 @@ def hashed_name(file_name: str, sha256: str) -> str:
 
 
 def sidecar_sha256(package: Path) -> str | None:
-    """What the package's record says of its attestations, None if there are none."""
+    """The fields on attestations for the package's record, None if it has none."""
     sidecar = sidecar_of(package)
     return sha256_of_file(sidecar) if sidecar.is_file() else None
 
 
 def read_sidecar(path: Path) -> bytes:
-    """The attestations in a file. Raises IntegrityError for one that is larger than clients read."""
+    """The attestations in a file. Raises IntegrityError if it is larger than clients accept."""
     with path.open("rb") as stream:
         content = stream.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
-        raise IntegrityError(f"{path}: larger than the {LIMIT_BYTES >> 20} MiB that clients read of attestations")
+        raise IntegrityError(f"{path}: larger than the {LIMIT_BYTES >> 20} MiB of attestations that clients read")
     return content
 
 
 def write_sidecar(package: Path, content: bytes) -> None:
-    """Give a package these attestations, in place of those it has: the name that clients read first."""
+    """Replace a package's attestations; the file with the name that clients read is written first."""
     sha256 = hashlib.sha256(content).hexdigest()
     for path in (package.with_name(hashed_name(package.name, sha256)), sidecar_of(package)):
         write_bytes_atomically(path, content, durable=False)
 
 
 def link_sidecar(source: Path, destination: Path) -> None:
-    """Give the package ``destination``, whose bytes are new there, the attestations of ``source``, or none."""
+    """Give the new package ``destination`` the attestations of ``source``, or none if it has none."""
     remove_sidecars(destination)
     sidecar = sidecar_of(source)
     if sidecar.is_file():
@@ -146,7 +145,7 @@ def link_sidecar(source: Path, destination: Path) -> None:
 
 
 def remove_sidecars(package: Path) -> None:
-    """Remove the attestations of a package that is removed."""
+    """Remove the attestations of a package that is being removed."""
     sidecar = sidecar_of(package)
     if sidecar.is_file():
         package.with_name(hashed_name(package.name, sha256_of_file(sidecar))).unlink(missing_ok=True)

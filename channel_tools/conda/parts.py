@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The zip around the parts of a ``.conda`` file, opened only when every reader of packages finds the same parts in it.
+"""Opens the zip around the parts of a ``.conda`` file, only if every reader of packages finds the same parts in it.
 
-A zip says things twice, in its directory and before each member, and leaves room for bytes that neither speaks of. Here
-the two must agree and nothing may lie between, before or behind. Members are stored, as the format demands and rattler
-insists on: so what a part may unpack to follows from the size of the file itself, not from what a header claims.
+A zip has the same data twice, in its directory and before each member, and may have bytes that belong to neither. Here,
+both must agree, and no other bytes are allowed. Members must be stored, as the format and rattler require, so the
+unpacked size of a part is limited by the size of the file, not by what a header says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any
 _DIRECTORY_BYTES = 4 << 10
 """The directory of the three members that a package has takes some 300 bytes; zipfile reads all of it into memory."""
 _NEWEST_VERSION = zipfile.ZIP64_VERSION
-"""What zips of stored members need, in tenths: 2.0, or 4.5 for large ones."""
+"""The versions that zips of stored members need, in tenths: 2.0, or 4.5 for large ones."""
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _SIZES_BEHIND = 0x8
 """The flag of members whose sizes were not known when their header was written."""
@@ -29,7 +29,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 
 
 def open_zip(stream: IO[bytes]) -> zipfile.ZipFile:
-    """The zip in a seekable stream. Raises BadZipFile that says what is wrong with it before any member is read."""
+    """The zip in a seekable stream. Raises BadZipFile, saying what is wrong, before any member is read."""
     size_bytes = stream.seek(0, os.SEEK_END)
     directory_end = _check_end(stream, size_bytes)
     archive = zipfile.ZipFile(stream)
@@ -47,13 +47,13 @@ def open_zip(stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _check_end(stream: IO[bytes], size_bytes: int) -> int:
-    """Where the directory ends, once that is the end of the file and the directory a short one."""
+    """The end of the directory, after checking that it is the end of the file and that the directory is short."""
     end_at = size_bytes - _END.size
     if end_at < 0:
         raise zipfile.BadZipFile("it is too short for a zip")
     signature, _disk, _first, _here, _total, directory_bytes, _offset, comment_bytes = _fields(stream, end_at, _END)
     if signature != b"PK\5\6" or comment_bytes:
-        raise zipfile.BadZipFile("it is no zip, is cut short or has bytes behind its end")
+        raise zipfile.BadZipFile("it is not a zip, is truncated or has bytes after its end")
     locator_at = end_at - _END64_LOCATOR.size
     if locator_at >= _END64.size and _fields(stream, locator_at, _END64_LOCATOR)[0] == b"PK\6\7":
         end_at = locator_at - _END64.size
@@ -64,7 +64,7 @@ def _check_end(stream: IO[bytes], size_bytes: int) -> int:
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:
-    """What the directory says of a member."""
+    """Check the directory's entry of a member."""
     shown = repr(entry.orig_filename[:80])
     if entry.orig_filename != entry.filename:
         raise zipfile.BadZipFile(f"its member {shown} has a name that readers cut at different places")
@@ -72,13 +72,13 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         raise zipfile.BadZipFile(f"its member {shown} is encrypted")
     if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
         method = _METHODS.get(entry.compress_type, f"method {entry.compress_type}")
-        raise zipfile.BadZipFile(f"its member {shown} is compressed ({method}); expected it stored, as the format says")
+        raise zipfile.BadZipFile(f"its member {shown} is compressed ({method}); expected it stored, as required")
     if entry.extract_version > _NEWEST_VERSION:
         raise zipfile.BadZipFile(f"its member {shown} needs a reader of zip version {entry.extract_version / 10}")
 
 
 def _check_member(stream: IO[bytes], entry: zipfile.ZipInfo, end: int) -> None:
-    """The header before a member says the same as the directory, and its bytes reach to what comes next."""
+    """Check that the header before a member agrees with the directory, and that its bytes end where the next start."""
     shown = repr(entry.filename[:80])
     header = _fields(stream, entry.header_offset, _LOCAL)
     signature, _version, flags, method, _time, _date, checksum, packed_bytes, _plain, name_bytes, extra_bytes = header
@@ -93,10 +93,10 @@ def _check_member(stream: IO[bytes], entry: zipfile.ZipInfo, end: int) -> None:
         and (later or (checksum == entry.CRC and packed_bytes in {entry.file_size, 0xFFFFFFFF}))
     )
     if not agrees:
-        raise zipfile.BadZipFile(f"the header of its member {shown} is not what its directory says")
+        raise zipfile.BadZipFile(f"the header of its member {shown} does not match its directory")
     behind = end - (entry.header_offset + _LOCAL.size + name_bytes + extra_bytes + entry.file_size)
     if behind and not (later and behind in _DESCRIPTOR_BYTES):
-        raise zipfile.BadZipFile(f"there are bytes between its member {shown} and what follows, or they overlap")
+        raise zipfile.BadZipFile(f"there are bytes between its member {shown} and the next part, or they overlap")
 
 
 def _fields(stream: IO[bytes], at: int, layout: struct.Struct) -> tuple[Any, ...]:

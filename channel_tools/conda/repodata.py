@@ -32,7 +32,7 @@ HASHES = ("md5", "sha256", "attestations_sha256")
 
 
 def encode_json(value: object) -> bytes:
-    """JSON as it is written into a channel: sorted keys, one line, UTF-8."""
+    """Encode JSON as in channels: sorted keys, one line, UTF-8."""
     return msgspec.json.encode(value, order="sorted")
 
 
@@ -41,7 +41,7 @@ def encode_repodata(
 ) -> bytes:
     """repodata.json: ``records`` of ``.conda`` files by file name, ``old`` of those of the old format.
 
-    ``removed`` are file names that are there but not listed.
+    ``removed`` are names of files that exist but are not listed.
     """
     body = {"info": {"subdir": subdir}, "packages": old or {}, "packages.conda": records, "repodata_version": 1}
     hidden = list(removed)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages written again with other metadata, or with all that says when and where they were packed replaced.
+"""Rewrites packages: with other metadata, or without anything that depends on when and where they were packed.
 
-Members are streamed from the old file into the new one, which then takes its place.
+Members are streamed from the old file into the new one, which then replaces it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HAS_PREFIX = "has_prefix"
 
 
 def rewrite_info(path: Path, edit: Edit) -> bool:
-    """Replace those files of info/ that ``edit`` returns; whether there were any.
+    """Replace those files of info/ that ``edit`` returns; returns whether there were any.
 
     ``edit`` is given all files of info/ by their names without ``info/``. The payload is copied byte for byte; names,
     modes and times of what is in info/ stay. The new package appears atomically. Raises IntegrityError for a damaged
@@ -66,13 +66,13 @@ def rewrite_info(path: Path, edit: Edit) -> bool:
 
 
 def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None:
-    """Write a package anew so that neither the hour nor the folder of its build is in it.
+    """Rewrite a package so that neither the time nor the folder of its build is in it.
 
-    Every member gets the time ``date_s`` (seconds since 1970); the prefix of the build becomes one of the same length
-    that is the same for all builds; linkers' build ids, which are hashes over what was stripped, too, are made anew
-    from the file itself, as debugedit does; a wheel's RECORD gets the hashes that its files have then. ``edit`` is as
-    for rewrite_info and sees the files as they are in the end. The bytes are the same for any number of ``threads``
-    from 1 on. Raises IntegrityError for a damaged package.
+    Every member gets the time ``date_s`` (seconds since 1970). The build prefix is replaced by one of the same length
+    that is the same for all builds. Linkers' build IDs, which are hashes that also cover stripped data, are computed
+    again from the file itself, as debugedit does. A wheel's RECORD gets the new hashes of its files. ``edit`` is as for
+    rewrite_info and receives the final files. The bytes are the same for any number of ``threads`` from 1. Raises
+    IntegrityError for a damaged package.
     """
     rows = read_path_rows(content_of(read_info_files(path, frozenset({_PATHS})), _PATHS, path), path)
     members = _info_members(path)
@@ -96,9 +96,9 @@ def settle_package(path: Path, edit: Edit, *, date_s: int, threads: int) -> None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Payload:
-    """What a copied payload has: the ``hashes`` (sha256) of its files, and what its builds' ``prefixes`` became.
+    """What changed in a copied payload: the ``hashes`` (sha256) of its files, and the new ``prefixes`` by the old.
 
-    ``renewed`` are the new hashes by the old ones, for the rows of links, which have those of what they lead to.
+    ``renewed`` are the new hashes by the old ones, for the rows of links, which have the hashes of their targets.
     """
 
     hashes: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class _Payload:
     prefixes: dict[bytes, bytes] = field(default_factory=dict)
 
     def renewed_paths(self, content: bytes) -> bytes:
-        """paths.json as it is to be; two files of the same content may become different ones."""
+        """The new paths.json; two files with the same content may become different ones."""
         value = decode_json(self.with_prefixes(content))
         for row in value["paths"]:
             if (old := row.get("sha256")) is not None:
@@ -114,14 +114,14 @@ class _Payload:
         return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
     def with_prefixes(self, content: bytes) -> bytes:
-        """A text with the prefixes that files have now."""
+        """A text with the new prefixes."""
         for old, new in self.prefixes.items():
             content = content.replace(old, new)
         return content
 
 
 def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow], date_s: int) -> _Payload:
-    """Copy the payload; what is another in the copy."""
+    """Copy the payload; returns what changed in the copy."""
     payload = _Payload()
     hashes: dict[str, str] = {}
     if any(name.endswith(_RECORD) for name in rows):  # they come before the files that they list
@@ -142,7 +142,7 @@ def _copy_payload(path: Path, tar: tarfile.TarFile, rows: Mapping[str, PathRow],
 
 
 def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """The members of the payload, with the prefix and the build id that they get."""
+    """The members of the payload, with the new prefix and build ID."""
     for member, stream in stream_component(path, "pkg"):
         if stream is None:
             yield member, None
@@ -159,7 +159,7 @@ def _settled(path: Path, rows: Mapping[str, PathRow]) -> Iterator[tuple[tarfile.
 
 
 def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str]) -> None:
-    """Give the rows of a wheel's RECORD the hashes that the files have now; the installer wrote them before."""
+    """Update the rows of a wheel's RECORD, which the installer wrote, to the new hashes of the files."""
     folder = posixpath.dirname(posixpath.dirname(name))
 
     def renewed(found: re.Match[bytes]) -> bytes:
@@ -176,7 +176,7 @@ def _renew_record(record: IO[bytes], name: str, hashes: Mapping[str, str]) -> No
 
 
 def _placeholder(prefix: bytes, package: Path) -> bytes:
-    """What stands for a build's prefix: as long as it, as binary files need it."""
+    """The replacement for a build's prefix: of the same length, as binary files require."""
     if not len(PREFIX_PLACEHOLDER) <= len(prefix) <= _LONGEST_PREFIX:
         expected = f"{len(PREFIX_PLACEHOLDER)} to {_LONGEST_PREFIX}"
         raise damaged_package(package, f"its paths.json has a prefix of {len(prefix)} bytes; expected {expected}")
@@ -184,7 +184,7 @@ def _placeholder(prefix: bytes, package: Path) -> bytes:
 
 
 def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes) -> None:
-    """Copy a stream with one text replaced, also where it lies across the border of two chunks."""
+    """Copy a stream with one text replaced, also if it spans two chunks."""
     rest = b""
     while chunk := source.read(_CHUNK_BYTES):
         *before, rest = (rest + chunk).split(old)
@@ -196,7 +196,7 @@ def _copy_replaced(source: IO[bytes], target: IO[bytes], old: bytes, new: bytes)
 
 def _set_time(member: tarfile.TarInfo, date_s: int) -> None:
     member.mtime = date_s
-    member.pax_headers = {}  # one may hold another time; long names are written anew
+    member.pax_headers = {}  # these may have another time; long names are written again
 
 
 def _info_members(path: Path) -> list[Member]:
@@ -212,7 +212,7 @@ def _info_name(member: tarfile.TarInfo) -> str:
 
 
 def _write_info(archive: zipfile.ZipFile, name: str, members: Iterable[Member], changed: Mapping[str, bytes]) -> None:
-    """Compressed in one piece: zstd then prepares for its size, and not for all that a stream may be."""
+    """Compress in one piece: zstd then allocates memory for this size, not for that of any stream."""
     part = io.BytesIO()
     with tarfile.TarFile(fileobj=part, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for member, before in members:

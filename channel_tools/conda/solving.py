@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Solving through py-rattler, for environments and for locks alike, and what its errors mean to a user.
+"""Solves with py-rattler, for environments and locks, and converts its errors to ours.
 
-py-rattler's errors are one class per stage with the cause in the text only, so the text is read: the phrases below were
-seen with py-rattler 0.28 (tests provoke each with real channels). An unknown text keeps its words under a general
-error.
+py-rattler has one error class per stage, with the cause only in the text, so the text is parsed: the phrases below are
+those of py-rattler 0.28 (tests cause each with real channels). An unknown text is kept in a general error.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ UNREACHABLE = re.compile(
 
 
 def parse_spec(spec: str) -> rattler.MatchSpec:
-    """A MatchSpec as conda reads it. Raises UsageError."""
+    """Parse a MatchSpec as conda does. Raises UsageError."""
     try:
-        # not strict, as conda reads specs: the strict form of py-rattler 0.28 refuses ``name=*=build*``
+        # not strict, like conda: the strict parser of py-rattler 0.28 rejects ``name=*=build*``
         return rattler.MatchSpec(spec, strict=False)
     except InvalidMatchSpecError as err:
         raise UsageError(f"{spec}: not a MatchSpec: {err}", hint="write it as conda does: name=1.2=build*") from None
 
 
 def make_gateway(package_cache: Path, client: Client | None = None, *, fresh: bool = False) -> rattler.Gateway:
-    """What reads the channels' indexes through ``client``, with its cache below the package cache.
+    """A gateway that reads channels' indexes through ``client``, with its cache below the package cache.
 
-    ``fresh`` reads them as they are now, even where a server's answer allows to take a kept one for a while.
+    ``fresh`` requests the current indexes, even if the server allows using a cached one for a while.
     """
     config = SourceConfig(cache_action="no-cache") if fresh else None
     return rattler.Gateway(cache_dir=package_cache.absolute() / REPODATA_CACHE, client=client, default_config=config)
@@ -61,9 +60,9 @@ async def solve_specs(
     virtual_packages: Sequence[rattler.GenericVirtualPackage | rattler.VirtualPackage],
     preferred: Sequence[rattler.RepoDataRecord] = (),
 ) -> list[rattler.RepoDataRecord]:
-    """The packages of an environment for ``subdir`` from ``channels`` alone (addresses, in order of priority).
+    """The packages of an environment for ``subdir``, only from ``channels`` (addresses, in order of priority).
 
-    ``preferred`` records are taken wherever the specs allow it. Raises UsageError, SolveError, NetworkError and
+    ``preferred`` records are chosen if the specs allow it. Raises UsageError, SolveError, NetworkError and
     ChannelError (an index that is missing or not an index).
     """
     parsed = [parse_spec(spec) for spec in specs]
@@ -84,17 +83,17 @@ async def solve_specs(
 
 
 def solve_error(err: Exception, *, specs: Sequence[str], channels: Sequence[str]) -> SolveError:
-    """No solution: the solver's own explanation, cut to what a screen holds."""
+    """The error for no solution: the solver's own explanation, cut to what fits on a screen."""
     lines = str(err).removeprefix(_SOLVER_HEADER).strip().splitlines()
     if len(lines) > _MAX_EXPLANATION_LINES:
         left = len(lines) - _MAX_EXPLANATION_LINES
         lines = [*lines[:_MAX_EXPLANATION_LINES], f"({left} more lines)"]
-    message = f"no set of packages in {shown_channels(channels)} meets {', '.join(specs)}:\n" + "\n".join(lines)
-    return SolveError(message, hint="build what is missing first (channel_tools build), or loosen the specs")
+    message = f"no set of packages in {shown_channels(channels)} satisfies {', '.join(specs)}:\n" + "\n".join(lines)
+    return SolveError(message, hint="build the missing packages first (channel_tools build), or relax the specs")
 
 
 def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsError:
-    """A channel's index could not be had: out of reach, absent, or not an index."""
+    """The error for a channel's index that cannot be reached, does not exist, or is not an index."""
     reason = one_line(err)
     where = shown_channels(channels)
     if UNREACHABLE.search(reason):
@@ -102,18 +101,18 @@ def gateway_error(err: Exception, *, channels: Sequence[str]) -> ChannelToolsErr
         again = "then run the same command again"
         if _REFUSED.search(reason):
             return NetworkError(message, hint=f"give an address with a token, https://HOST/t/TOKEN/CHANNEL, {again}")
-        return NetworkError(message, hint=f"check the address and the route to it, {again}")
+        return NetworkError(message, hint=f"check the address and the network, {again}")
     message = f"{where}: the channel's index cannot be read: {reason}"
     return ChannelError(message, hint="make the channel first (channel_tools build) or give another address")
 
 
 def shown_channels(channels: Sequence[str]) -> str:
-    """Channels as they may be shown, without credentials."""
+    """Channels for a message, without credentials."""
     return ", ".join(without_credentials(channel) for channel in channels)
 
 
 def one_line(err: Exception) -> str:
-    """The chain of causes on one line, without the repetitions that wrapped errors bring, and without credentials."""
+    """The chain of causes on one line, without the repetitions of wrapped errors and without credentials."""
     parts: list[str] = []
     for line in str(err).splitlines():
         part = line.strip().removeprefix("Caused by: ")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading a ``tar.zst`` in bounded memory, whatever its bytes say.
+"""Reads a ``tar.zst`` in bounded memory, whatever its content.
 
-The standard tar reader is kept, but made to reject what it would forgive: bytes in the middle that are not a header,
-headers that ask for megabytes of metadata, sizes below zero, sparse files, and bytes after the end.
+Uses the standard library's tar reader, but rejects what it would accept: bytes in the middle that are not a header,
+headers with megabytes of metadata, negative sizes, sparse files, and bytes after the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_BYTES = 64 << 30
 _WINDOW_BYTES = 128 << 20
 """What a zstd frame may ask a reader to keep in memory: as much as zstd's own programs and libraries grant unasked."""
 _LATEST_S = 1 << 40
-"""Times beyond it, in seconds from 1970 on, are no times that a client can give a file."""
+"""Later times, in seconds since 1970, cannot be set by clients."""
 _METADATA_TYPES = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -55,13 +55,13 @@ _END = bytes(tarfile.BLOCKSIZE)
 
 
 class _Member(tarfile.TarInfo):
-    """A header as the standard library reads it, but strictly."""
+    """The standard library's header, read strictly."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
         """The next member, for which this is called once more for each header that only describes the next one.
 
-        Raises ReadError if there are more of those than any member needs.
+        Raises ReadError if there are more of these than any member needs.
         """
         if hasattr(tarfile.TarInfo, "_fromtarfile"):
             return super().fromtarfile(archive)  # which calls that
@@ -70,7 +70,7 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def _fromtarfile(cls, archive: tarfile.TarFile, **how: bool) -> _Member:
-        """As fromtarfile: what Pythons that know ``dircheck`` (see _frombuf) call in its place."""
+        """As fromtarfile: called instead of it by Pythons that have ``dircheck`` (see _frombuf)."""
         with _counted(archive):
             return cast("_Member", super()._fromtarfile(archive, **how))  # type: ignore[misc]
 
@@ -86,9 +86,9 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **how: bool) -> _Member:
-        """As frombuf: what Pythons that tell a header from the one it describes (``dircheck``) call in its place.
+        """As frombuf: called by Pythons that distinguish a header from the one it describes (``dircheck``).
 
-        Seen in Debian 12's 3.11.2, where frombuf alone was passed over; to be dropped when tarfile calls a public name.
+        Seen in Debian 12's 3.11.2, which does not call frombuf. Delete this when tarfile calls a public method.
         """
         if (plain := _plain_header(bytes(buf), cls)) is not None:
             return plain
@@ -99,16 +99,16 @@ class _Member(tarfile.TarInfo):
 
 
 class _Archive(tarfile.TarFile):
-    """``headers`` counts those of the member that is being read."""
+    """An archive; ``headers`` counts those of the member that is being read."""
 
     headers = 0
 
 
 @contextlib.contextmanager
 def _counted(archive: tarfile.TarFile) -> Iterator[None]:
-    """While a header is read, with those that it only describes.
+    """Guards the reading of a member's headers.
 
-    Raises ReadError if there are too many of them, and where tarfile would take a damaged one for the archive's end.
+    Raises ReadError if there are too many of them, or if tarfile would take a damaged one for the archive's end.
     """
     counted = cast("_Archive", archive)
     if counted.headers >= _HEADERS:
@@ -136,7 +136,7 @@ class _Limited:
         self._left = limit_bytes
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises ReadError when there are more than there may be."""
+        """The next bytes. Raises ReadError if there are more than allowed."""
         chunk = self._source.read(size)
         self._left -= len(chunk)
         if self._left < 0:
@@ -149,8 +149,8 @@ def stream_tar(
 ) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     """Every member of a ``tar.zst`` with a stream of its bytes (None for what has none), to be read before the next.
 
-    It may unpack to what its own size allows, and to ``limit_bytes`` where they are fewer. Raises tarfile.TarError and
-    zstandard.ZstdError for what is damaged or excessive, also behind the archive's end.
+    The unpacked size is limited by the packed size, and by ``limit_bytes`` if that is less. Raises tarfile.TarError and
+    zstandard.ZstdError for damaged or excessive data, also after the archive's end.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
     limit = min(_FREE_BYTES + _RATIO * packed_bytes, _MOST_BYTES)
@@ -167,10 +167,10 @@ def stream_tar(
 
 
 def plain_members(archive: bytes) -> list[tuple[tarfile.TarInfo, IO[bytes] | None]] | None:
-    """The members of a small archive of plain files, folders and symbolic links, as tarfile would give them.
+    """The members of a small archive of plain files, folders and symbolic links, as from tarfile.
 
-    None for everything out of the ordinary, which is left to tarfile: that spends most of the time that indexing a
-    channel from nothing takes on headers which all look the same.
+    Returns None for anything unusual, which is left to tarfile. When a channel is indexed from scratch, tarfile would
+    spend most of the time on headers that all look the same.
     """
     members: list[tuple[tarfile.TarInfo, IO[bytes] | None]] = []
     at = 0
@@ -215,7 +215,7 @@ def _text(field: bytes) -> str:
 
 
 def _start(source: _Limited) -> tuple[bytes, bool]:
-    """The first bytes, and whether they are all: small archives are read faster from memory."""
+    """The first bytes, and whether that is everything: small archives are read faster from memory."""
     start = b""
     while len(start) < _SMALL_PLAIN_BYTES:
         if not (chunk := source.read(_SMALL_PLAIN_BYTES)):
@@ -225,7 +225,7 @@ def _start(source: _Limited) -> tuple[bytes, bool]:
 
 
 class _Forward:
-    """What tarfile reads an archive from: ``start``, then ``rest``, in large chunks and never back."""
+    """A forward-only stream for tarfile: ``start``, then ``rest``, read in large chunks."""
 
     def __init__(self, start: bytes, rest: _Limited) -> None:
         self._chunk = start
@@ -234,7 +234,7 @@ class _Forward:
         self._rest = rest
 
     def tell(self) -> int:
-        """The number of bytes that were read."""
+        """The number of bytes read so far."""
         return self._before + self._at
 
     def read(self, size: int) -> bytes:
@@ -257,7 +257,7 @@ class _Forward:
         return b"".join(parts)
 
     def seek(self, position: int) -> None:
-        """Go forward, to the end at most. Raises StreamError for a position that was passed."""
+        """Go forward, at most to the end. Raises StreamError for an earlier position."""
         if position < self.tell():
             raise tarfile.StreamError("an archive is read forward only")
         while (left := position - self.tell()) and self.read(min(left, _CHUNK_BYTES)):
@@ -265,7 +265,7 @@ class _Forward:
 
 
 class _Content:
-    """The bytes of the member whose header was read last."""
+    """A stream of the bytes of the member whose header was read last."""
 
     def __init__(self, source: _Forward, size: int) -> None:
         self._source = source
@@ -273,9 +273,9 @@ class _Content:
         self._end = self._at + size
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises ReadError if the archive ends before, StreamError when another member was read."""
+        """The next bytes. Raises ReadError if the archive ends early, StreamError if another member was read."""
         if self._source.tell() != self._at:
-            raise tarfile.StreamError("a member is read before the next one")
+            raise tarfile.StreamError("a member must be read before the next one")
         left = self._end - self._at
         wanted = left if size < 0 else min(size, left)
         found = self._source.read(wanted)
@@ -301,4 +301,4 @@ def _members(
         yield member, cast("IO[bytes]", _Content(source, member.size)) if member.isreg() else None
     while chunk := source.read(_CHUNK_BYTES):
         if chunk != bytes(len(chunk)):
-            raise tarfile.ReadError("there are bytes behind the archive's end")
+            raise tarfile.ReadError("there are bytes after the archive's end")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writing a ``.conda`` package from a folder.
+"""Writes a ``.conda`` package from a folder.
 
-One pass over the files, never one of them in memory: each is hashed, searched for the prefix placeholder and
-compressed while it is read, and what was learned goes into paths.json, written after the payload. The bytes depend on
-the tree, the metadata and the compression only: members sorted, owners and times fixed.
+There is one pass over the files, without keeping any in memory: each is hashed, searched for the prefix placeholder and
+compressed while it is read; paths.json is written from this, after the payload. The bytes depend only on the tree, the
+metadata and the compression: members are sorted, owners and times are fixed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from channel_tools.conda.metadata import PackageMetadata
 
 WRITER_VERSION = 2
-"""Raised when the bytes written for the same tree and metadata change."""
+"""Has to be increased when the bytes written for the same tree and metadata change."""
 DEFAULT_LEVEL = 6
 """Measured on the largest package (700 MB): level 3 packs 155 MB in 4 s, 6 142 MB in 7 s, 9 136 MB in 13 s."""
 ENGINE_LEVEL = 15
-"""What py-rattler-build packs with unless it is told."""
+"""The default level of py-rattler-build."""
 _PLACEHOLDER_BYTES = PREFIX_PLACEHOLDER.encode()
 _CHUNK_BYTES = 1 << 20
 _TEXT_PROBE_BYTES = 1 << 13
@@ -48,7 +48,7 @@ ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenPackage:
-    """A package as it stands on disk."""
+    """A package file on disk."""
 
     path: Path
     size_bytes: int
@@ -65,12 +65,12 @@ def write_conda_package(
     license_files: Path | None = None,
     level: int = DEFAULT_LEVEL,
 ) -> WrittenPackage:
-    """Pack the folder ``tree`` (it stands for the prefix) into ``destination``, which appears atomically.
+    """Pack the folder ``tree`` (the installation prefix) into ``destination``, which appears atomically.
 
     The files below ``license_files`` become info/licenses.
 
-    Raises IntegrityError for what cannot be installed elsewhere: an absolute link, one that leads out of the prefix, a
-    device or socket.
+    Raises IntegrityError for files that cannot be installed elsewhere: an absolute link, one that points outside the
+    prefix, a device or socket.
     """
     with atomic_path(destination) as temporary:
         with temporary.open("wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
@@ -95,7 +95,7 @@ def write_conda_package(
 
 
 def _members(tree: Path) -> Iterator[Path]:
-    """Every file and link below ``tree``, in the order of their names as bytes; empty folders do not travel."""
+    """Every file and link below ``tree``, in the order of their names as bytes; empty folders are not packed."""
     for path in sorted((entry.path for entry in walk_entries(tree)), key=os.fsencode):
         yield Path(path)
 
@@ -106,7 +106,7 @@ def _add_path(tar: tarfile.TarFile, tree: Path, path: Path, timestamp_ms: int) -
     if stat.S_ISLNK(mode):
         return _add_link(tar, name, path.readlink().as_posix(), timestamp_ms)
     if not stat.S_ISREG(mode):
-        raise IntegrityError(f"{name}: neither a file nor a link; a conda package holds nothing else")
+        raise IntegrityError(f"{name}: not a file or a link; a conda package can contain nothing else")
     member = _tar_info(name, timestamp_ms)
     member.size = path.stat().st_size
     member.mode = 0o775 if mode & 0o100 else 0o664
@@ -126,12 +126,12 @@ def _add_path(tar: tarfile.TarFile, tree: Path, path: Path, timestamp_ms: int) -
 
 def _add_link(tar: tarfile.TarFile, name: str, target: str, timestamp_ms: int) -> dict[str, Any]:
     if target.startswith("/"):
-        raise IntegrityError(f"{name}: the link leads to the absolute path {target}; expected a relative one")
+        raise IntegrityError(f"{name}: the link points to the absolute path {target}; expected a relative one")
     depth = len(PurePosixPath(name).parent.parts)
     for part in PurePosixPath(target).parts:
         depth += -1 if part == ".." else 1
         if depth < 0:
-            raise IntegrityError(f"{name}: the link leads to {target}, out of the prefix")
+            raise IntegrityError(f"{name}: the link points to {target}, outside the prefix")
     member = _tar_info(name, timestamp_ms)
     member.type, member.linkname, member.mode = tarfile.SYMTYPE, target, 0o777
     tar.addfile(member)
@@ -139,7 +139,7 @@ def _add_link(tar: tarfile.TarFile, name: str, target: str, timestamp_ms: int) -
 
 
 def _describe_links(tree: Path, paths: list[dict[str, Any]]) -> None:
-    """Give each link the hash of the file it leads to; what is a folder or another package's keeps that of nothing."""
+    """Give each link the hash of its target; links to folders or other packages' files keep the hash of nothing."""
     root = tree.resolve()
     files = {path["_path"]: path for path in paths if path["path_type"] == "hardlink"}
     for path in paths:
@@ -150,7 +150,7 @@ def _describe_links(tree: Path, paths: list[dict[str, Any]]) -> None:
 
 
 class _Scanner(io.RawIOBase):
-    """Hashes what is read through it and looks for the placeholder, also across the borders of chunks."""
+    """Hashes the data read through it and looks for the placeholder, also across chunks."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.sha256 = hashlib.sha256()
@@ -203,9 +203,9 @@ def _license_files(folder: Path | None) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def open_component(archive: zipfile.ZipFile, name: str, level: int, *, threads: int = 0) -> Iterator[tarfile.TarFile]:
-    """A part of a package to write members to; with ``threads`` the bytes are the same for any number but 0.
+    """A part of a package to write members to; the bytes are the same for any number of ``threads`` except 0.
 
-    It is compressed into a file without a name beside the package first, so that its size is known when its header is
+    It is first compressed into an unnamed file beside the package, so that its size is known when its header is
     written.
     """
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, threads=threads)
@@ -222,9 +222,9 @@ def open_component(archive: zipfile.ZipFile, name: str, level: int, *, threads: 
 
 
 def copy_component(archive: zipfile.ZipFile, name: str, source: IO[bytes], size_bytes: int) -> None:
-    """Write what ``source`` has from here on, ``size_bytes``, as a part of a package.
+    """Write the next ``size_bytes`` of ``source`` as a part of a package.
 
-    The size is given ahead, and so what is below 1.9 GiB gets no zip64 header, whose bytes differ between Python's
+    The size is given in advance, so parts below 1.9 GiB get no zip64 header, whose bytes differ between Python's
     patch releases (3.11.4 changed them, https://github.com/python/cpython/pull/103863). zipfile leaves 5 % for growth.
     """
     entry = zipfile.ZipInfo(name, ZIP_TIME)

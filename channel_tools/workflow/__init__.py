@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stages put together: what one command does from its settings to its result, without printing."""
+"""Combines the stages: what one command does, from its settings to its result, without printing."""

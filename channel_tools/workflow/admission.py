@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A package that was built elsewhere enters the channel: a process beside Snakemake, one per package.
+"""Adds a package that was built elsewhere to the channel: a process started by Snakemake, one per package.
 
 ``python -m channel_tools.workflow.admission BUILDS.json STEM`` takes the channel's lock itself, since a workflow also
-runs without a driver of ours. What it does under the lock is what a build at home does. Builds often end together, and
-each process and each change of the indexes has its cost: so the first one takes in all that wait, and the processes of
-the others find nothing left to do. What it cannot take in it leaves to their own processes, which say why.
+runs without our driver. Under the lock, it does the same as a build on one machine. Builds often end together, and each
+process and each change of the indexes has its cost: so the first process adds all packages that wait, and those of the
+others find nothing left to do. Packages that it cannot add are left to their own processes, which report why.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 _LOCK_WAIT_S = 3600.0
 _TOGETHER_BYTES = 64 << 20
-"""Packages that are taken in with another: no more, since what waits for that one waits for all of their audits."""
+"""The most packages added with another, since whatever waits for that one waits for the audits of all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finished:
-    """A build that ended well and has not entered the channel; ``folder`` is the build's."""
+    """A successful build whose package is not in the channel yet; ``folder`` is the build's."""
 
     stem: str
     folder: Path
@@ -57,15 +57,15 @@ class _Finished:
 
 
 def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
-    """Audit the package and take it into the channel; its ``.admitted`` or ``.failed`` file says how it went.
+    """Audit the package and add it to the channel; its ``.admitted`` or ``.failed`` file has the outcome.
 
-    Others that wait are taken in with it, and have an ``.entered`` file then. False when the build failed or the audit
-    refused what it made; both are tried again by the next run.
+    Others that wait are added with it and get an ``.entered`` file. Returns False if the build failed or the audit
+    rejected the package; the next run tries again.
     """
     builds, results = read_builds(builds_file), results_of(builds_file, stem)
     outcome, progress = read_outcome(results.built), NotesOnly()
     if outcome.failure is None and outcome.package is None and not results.entered.is_file():
-        write_outcome(results.admitted, outcome)  # Snakemake was told to run again what is in the channel
+        write_outcome(results.admitted, outcome)  # Snakemake was asked to rerun a package that is in the channel
         return True
     try:
         if outcome.failure is not None:
@@ -86,7 +86,7 @@ def admit_package(builds_file: Path, stem: str, *, cores: int) -> bool:
 def _take_in(
     builds: RemoteBuilds, builds_file: Path, own: _Finished, cores: int, progress: NotesOnly
 ) -> list[_Finished]:
-    """Take ``own`` and others into the channel, unless another process has done so; those that entered."""
+    """Add ``own`` and others to the channel, unless another process has; returns those that were added."""
     settings = Settings(
         tree=Tree(root=builds.tree), output=builds.output, cache=builds.places.cache, environ=dict(os.environ)
     )
@@ -100,7 +100,7 @@ def _take_in(
         try:
             entered = _enter(writer, own, _others(builds, builds_file, own.stem), gate, progress)
         except ChannelToolsError:
-            (own.folder / FINISHED).unlink()  # what was refused is built anew
+            (own.folder / FINISHED).unlink()  # a rejected package is built again
             raise
         record_usage(channel, {one.stem: one.outcome.usage for one in entered if one.outcome.usage is not None})
         for one in entered:
@@ -117,7 +117,7 @@ def _enter(
     gate: Callable[[Path], PackageInfo | None],
     progress: NotesOnly,
 ) -> list[_Finished]:
-    """Take in ``own``, and of the others those that nothing keeps out; all these. Raises what keeps ``own`` out."""
+    """Add ``own`` and those of the others that can be added; returns these. Raises the error that rejects ``own``."""
     rows = {own.package: admitted_row(own.package, gate)}
     entered = [own]
     for other in others:
@@ -126,21 +126,21 @@ def _enter(
             entered.append(other)
     try:
         enter_packages(writer, rows, progress=progress)
-    except ChannelToolsError:  # of whichever
+    except ChannelToolsError:  # of any of them
         entered = [own]
         enter_packages(writer, {own.package: rows[own.package]}, progress=progress)
     return entered
 
 
 def _others(builds: RemoteBuilds, builds_file: Path, own: str) -> list[_Finished]:
-    """Builds beside ``own`` that ended well and wait for their admission, in the plan's order."""
+    """Other successful builds that wait for their admission, in the plan's order."""
     names = {path.name for path in results_of(builds_file, own).folder.iterdir()}
     found, room_bytes = [], _TOGETHER_BYTES
     for job in (job for job in builds.jobs if job.stem != own):
         results = results_of(builds_file, job.stem)
         if results.built.name not in names or not names.isdisjoint({results.entered.name, results.admitted.name}):
             continue
-        with contextlib.suppress(FileNotFoundError):  # Snakemake removes what a job left that counts as lost
+        with contextlib.suppress(FileNotFoundError):  # Snakemake removes the output of a job that counts as lost
             folder = builds.places.work / job.folder_name
             one = _Finished(stem=job.stem, folder=folder, outcome=read_outcome(results.built))
             if one.outcome.failure is None and (size_bytes := one.package.stat().st_size) <= room_bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signing how packages were built: as they are built, or afterwards for those that lie in a channel."""
+"""Signs attestations of how packages were built: as they are built, or afterwards for packages in a channel."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ENGINE = "py-rattler-build"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttestRequest:
-    """With which key: a file, a folder that holds one, or None for the settings' own, which is made when missing.
+    """The key to sign with: a file, a folder that has one, or None for the settings' own, created if missing.
 
-    ``command`` is what built, as statements say it, empty if that is not known. ``channel`` is the address that
-    packages are published at, where it is known. ``sigstore`` has Sigstore sign as well, afterwards (sign_packages).
+    ``command`` is the build command for the statements, empty if not known. ``channel`` is the address at which
+    packages are published, if known. ``sigstore`` has Sigstore sign as well, afterwards (sign_packages).
     """
 
     signing_key: Path | None = None
@@ -48,14 +48,14 @@ class AttestRequest:
     sigstore: SigstoreRequest | None = None
 
     def as_texts(self) -> dict[str, str]:
-        """The request as plain values, for processes elsewhere that sign."""
+        """The request as plain values, for signing processes on other machines."""
         paths = {"signing_key": self.signing_key, "passphrase_file": self.passphrase_file}
         named = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
         return {"command": shlex.join(self.command), **named}
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> AttestRequest:
-        """The request that as_texts wrote."""
+        """The request from the values of as_texts."""
         key, passphrase = texts.get("signing_key"), texts.get("passphrase_file")
         return cls(
             signing_key=None if key is None else Path(key),
@@ -65,7 +65,7 @@ class AttestRequest:
 
 
 class Attester:
-    """Writes attestations beside packages. The key is read when the first one is signed, or by ``signer``."""
+    """Writes attestations beside packages. The key is read when the first one is signed, or when ``signer`` is used."""
 
     def __init__(self, settings: Settings | None, request: AttestRequest) -> None:
         self._settings = settings
@@ -73,22 +73,22 @@ class Attester:
 
     @cached_property
     def signer(self) -> CryptoSigner:
-        """The key. Raises UsageError for one that cannot be read."""
-        # slow to import, and most builds find nothing to do
+        """The key. Raises UsageError if it cannot be read."""
+        # slow to import, and most builds have nothing to do
         from channel_tools.provenance.trust import ensure_key, open_signer  # noqa: PLC0415
         from channel_tools.system.keys import read_passphrase  # noqa: PLC0415
 
         path = self._request.signing_key
         if path is None:
             if self._settings is None:
-                raise UsageError("no signing key was named", hint="name its file with --signing-key")
+                raise UsageError("no signing key given", hint="name its file with --signing-key")
             path = self._settings.signing_keys
             if path == self._settings.output / "keys":
                 path = ensure_key(path, now=datetime.now(UTC))
         return open_signer(path, passphrase=read_passphrase(self._request.passphrase_file))
 
     def sign(self, package: Path, built: Built) -> None:
-        """Write the attestations of a package beside it. Raises UsageError as ``signer``."""
+        """Write the attestations of a package beside it. Raises UsageError as ``signer`` does."""
         from channel_tools.provenance.attestations import signed_sidecar  # noqa: PLC0415
 
         run = Run(
@@ -100,9 +100,9 @@ class Attester:
         write_sidecar(package, signed_sidecar(statements, self.signer))
 
     def sign_foundation(self, folder: Path) -> list[PackageKey]:
-        """Sign how each of the registry foundation's packages was made that has no attestation; returns those.
+        """Sign those of the registry foundation's packages that have no attestation; returns them.
 
-        What a recipe built was signed when it was built, or is left as it is.
+        Packages built by a recipe were signed when they were built, or are left unsigned.
         """
         signed = []
         for package in read_record(folder).packages:
@@ -123,7 +123,7 @@ class Attester:
         return signed
 
     def attesting(self, admit: Callable[[Path], PackageInfo | None]) -> Callable[[Path], PackageInfo | None]:
-        """``admit``, and what it admits is signed."""
+        """``admit`` wrapped so that the packages it admits are signed."""
 
         def admit_and_sign(package: Path) -> PackageInfo | None:
             info = admit(package)
@@ -134,11 +134,11 @@ class Attester:
 
 
 def sign_packages(settings: Settings | None, request: AttestRequest, target: Path, *, again: bool) -> list[str]:
-    """Sign how packages were built that this program built: one, or all of a channel's folder.
+    """Sign attestations for packages that this program built: one file, or all in a channel's folder.
 
-    Those that have an attestation are left alone unless ``again``; of those that Sigstore is to sign, what it signed. A
-    channel's indexes name the new ones. Returns the packages that were signed. Raises UsageError for a target that is
-    neither, or a package from elsewhere, and as sigstore_signer.
+    Those that have an attestation (by Sigstore, if it is to sign) are skipped unless ``again``. The channel's indexes
+    are updated. Returns the packages that were signed. Raises UsageError for a target that is neither, or a package
+    from elsewhere, and the errors of sigstore_signer.
     """
     attester, target = Attester(settings, request), target.absolute()
     by_sigstore = None if request.sigstore is None else _sigstore_signer(request.sigstore)
@@ -149,12 +149,12 @@ def sign_packages(settings: Settings | None, request: AttestRequest, target: Pat
     elif (target / RECORD_FOLDER).is_dir():
         folder, files = target, sorted(target.glob(f"*/*{PACKAGE_SUFFIX}"))
     else:
-        raise UsageError(f"{target}: neither a .conda file nor the folder of a channel of this program")
+        raise UsageError(f"{target}: not a .conda file, and not the folder of a channel made by channel_tools")
     with channel_writer(open_channel(folder)) as writer:
         keys: list[PackageKey] = []
         try:
             keys.extend(_signed(attester, files, by_sigstore, again=again))
-        finally:  # those before a damaged package are signed
+        finally:  # keep those signed before a damaged package
             show_attestations(writer, keys)
     return [str(key) for key in keys]
 
@@ -169,14 +169,14 @@ def _sigstore_signer(request: SigstoreRequest) -> Callable[[bytes], JsonObject]:
 def _signed(
     attester: Attester, files: Sequence[Path], by_sigstore: Callable[[bytes], JsonObject] | None, *, again: bool
 ) -> Iterator[PackageKey]:
-    """Sign what is to be signed; each package comes before it is, so that one half done is known, too."""
+    """Sign attestations; yields each package before signing it, so that a half-finished one is known, too."""
     for path in files:
         by_key = again or not sidecar_of(path).exists()
         if not by_key and (by_sigstore is None or _has_certificate(path)):
             continue
         built = Built.of(path.name, read_package(path, contents=False))
         if not built.recorded and len(files) == 1:
-            raise UsageError(f"{path}: was not built by channel_tools: nothing is known of how it was built")
+            raise UsageError(f"{path}: was not built by channel_tools: how it was built is not known")
         if not built.recorded:
             continue
         yield PackageKey.of(path)

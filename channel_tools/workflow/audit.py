@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is audited and against what: the gate of builds, and the audit of a package, a channel or an environment."""
+"""Sets up audits: the gate of builds, and the audit of a package, a channel or an environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REPODATA = "repodata.json"
 def package_gate(
     settings: Settings, channel: Channel, *, cores: int, progress: Progress
 ) -> Callable[[Path], PackageInfo | None]:
-    """What every built package has to pass before it enters ``channel``; raises VerificationError with the findings."""
+    """The audit for packages that are added to ``channel``; it raises VerificationError with the findings."""
     remote = channel.foundation.address is not None
     gate = Gate(
         channel=channel.path,
@@ -51,7 +51,7 @@ def package_gate(
     def admit(package: Path) -> PackageInfo | None:
         audit = gate.admit(package)
         if audit.excused:
-            progress.note(f"{package.name}: audited; {len(audit.excused)} findings are declared by its recipe")
+            progress.note(f"{package.name}: audited; its recipe declares {len(audit.excused)} findings")
         return audit.info
 
     return admit
@@ -60,9 +60,9 @@ def package_gate(
 def admit_foundation(
     settings: Settings, channel: Channel, files: Sequence[Path], *, jobs: int, progress: Progress
 ) -> dict[PackageKey, CachedPackage]:
-    """Audit those of the foundation's package files that the channel does not have yet; returns their rows for it.
+    """Audit those of the foundation's package files that the channel does not have; returns their rows for its index.
 
-    Raises VerificationError with the findings; none of ``files`` may enter the channel then.
+    Raises VerificationError with the findings; then none of ``files`` may be added to the channel.
     """
     new = [path for path in files if not (channel.path / path.parent.name / path.name).exists()]
     if not new:
@@ -72,10 +72,8 @@ def admit_foundation(
     audits = audit_packages(new, beside, reader, jobs=jobs, progress=progress, to_enter=True)
     findings = [finding for audit in audits for finding in audit.findings]
     if findings:
-        message = f"{len(findings)} findings of the audit in the foundation, which was not taken into the channel\n"
-        hint = (
-            "correct the table's row or its repair step; what is right as it is belongs into audit/data/foundation.yaml"
-        )
+        message = f"the audit of the foundation has {len(findings)} findings; it was not added to the channel\n"
+        hint = "correct the table's row or its repair step; declare intended findings in audit/data/foundation.yaml"
         raise VerificationError(message + describe_findings(findings), hint=hint)
     infos = {PackageKey(audit.subdir, audit.package): audit.info for audit in audits}
     return {
@@ -88,9 +86,9 @@ def admit_foundation(
 def run_audit(
     settings: Settings | None, target: Path, channels: Sequence[Path], *, jobs: int, progress: Progress
 ) -> AuditReport:
-    """Audit what the target is; ``channels`` are folders that have its run dependencies besides its own.
+    """Audit a package, a channel or an environment; ``channels`` are further folders with its run dependencies.
 
-    Raises UsageError when it is neither a package, a channel nor an environment.
+    Raises UsageError if the target is none of these.
     """
     target = target.absolute()
     reader = Reader(build_paths=machine_paths(settings), processes=jobs)
@@ -104,14 +102,14 @@ def run_audit(
         beside = list(neighbours_in_files(path for folder in channels for path in channel_packages(folder)))
         return audit_channel(target, reader, neighbours=beside, jobs=jobs, progress=progress)
     raise UsageError(
-        f"{target}: neither a .conda file nor a folder", hint="name a .conda file, a channel's folder or an environment"
+        f"{target}: not a .conda file or a folder", hint="name a .conda file, a channel's folder or an environment"
     )
 
 
 def machine_paths(settings: Settings | None) -> tuple[str, ...]:
     """Folders of this machine that no package may name: the tree, results, builds, the cache, our environment."""
     folders = [Path(sys.prefix)]
-    with contextlib.suppress(RuntimeError):  # a user without a home folder
+    with contextlib.suppress(RuntimeError):  # the user has no home folder
         folders.append(Path.home())
     if settings is not None:
         folders += [settings.tree.root, settings.output, settings.cache, settings.work]
@@ -119,7 +117,7 @@ def machine_paths(settings: Settings | None) -> tuple[str, ...]:
 
 
 def _neighbours(settings: Settings | None, channels: Sequence[Path], package: Path) -> Sequence[Neighbour]:
-    """The packages of the channels named, else of the channel it lies in, else of the local channel."""
+    """The packages of ``channels``, else of the channel that the package is in, else of the local channel."""
     folders = list(channels)
     own = package.parents[1]
     if not folders and (package.parent / _REPODATA).is_file():

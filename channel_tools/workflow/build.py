@@ -63,11 +63,11 @@ if TYPE_CHECKING:
 class BuildRequest:
     """What to build and how: the cores that builds share, the caller's environment.
 
-    ``engine`` conda-build is looked for on the PATH of ``environ``. ``foundation`` says how the registry foundation is
-    made first. Its ``jobs`` and ``offline`` hold for the builds as well: packages at once, and whether nothing may be
-    downloaded, so that what is missing is one error before anything is made. ``cluster`` None builds on this machine,
-    ``attest`` None signs nothing. ``compiler_cache`` is looked for on the PATH, too; None compiles everything.
-    ``from_failed`` goes on where builds failed.
+    The ``engine`` conda-build is searched on the PATH of ``environ``. ``foundation`` says how the registry foundation
+    is made first. Its ``jobs`` (packages at once) and ``offline`` (download nothing; everything missing is one error
+    before anything is made) apply to the builds as well. If ``cluster`` is None, builds run on this machine; if
+    ``attest`` is None, nothing is signed. ``compiler_cache`` is searched on the PATH, too; None compiles everything.
+    ``from_failed`` continues failed builds.
     """
 
     plan: PlanRequest
@@ -83,7 +83,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOutcome:
-    """What a build run did: its plan, and one result per package that was not skipped."""
+    """The result of a build run: its plan, and one result per package that was not skipped."""
 
     plan: Plan
     results: tuple[BuildResult, ...]
@@ -92,7 +92,7 @@ class BuildOutcome:
 def check_build(settings: Settings, request: BuildRequest) -> tuple[BuildTools, tuple[str, ...]]:
     """The programs that the request's builds run, and the command of its workflow (see command_for).
 
-    Nothing is made. Raises UsageError for parts that contradict each other, and the error of a program that is missing.
+    Makes nothing. Raises UsageError for parts that contradict each other, and an error for a missing program.
     """
     tools = find_tools(
         request.engine, request.compiler_cache, request.environ, cache=settings.cache, from_failed=request.from_failed
@@ -108,12 +108,12 @@ def build_stacks(
     on_plan: Callable[[Plan], None],
     on_result: Callable[[BuildResult], None],
 ) -> BuildOutcome:
-    """Build what the request asks for into the local channel; the foundation and the channel are made where missing.
+    """Build the request into the local channel; the foundation and the channel are created if missing.
 
-    Offline, all that is missing is one NetworkError before anything is written.
-    Holds the channel's lock from planning to the last package, so that two runs never build the same thing; on a
-    cluster that of the builds' folder. Raises what planning and the foundation raise, and after all others are done
-    the errors of builds that failed, and what check_served raises.
+    If offline, everything that is missing is one NetworkError before anything is written. Holds the channel's lock from
+    planning to the last package, so that two runs never build the same package; on a cluster, the lock of the builds'
+    folder. Raises the errors of planning, the foundation and check_served and, after all other builds, those of builds
+    that failed.
     """
     expansion = expand_request(settings, request.plan)
     tools, command = check_build(settings, request)
@@ -137,7 +137,7 @@ def build_stacks(
             on_plan(plan)
             jobs = _jobs(settings, writer, plan, request, expansion.resources, progress=progress)
             if attester is not None and jobs:
-                _ = attester.signer  # one that cannot be read is an error before hours of building, here or elsewhere
+                _ = attester.signer  # a key that cannot be read is an error before hours of building
             if request.cluster is None:
                 results = _build_here(
                     settings, writer, jobs, request, tools, attester=attester, progress=progress, on_result=told
@@ -146,7 +146,9 @@ def build_stacks(
                 builds = _remote_builds(settings, channel, jobs, request, tools)
                 write_cluster_workflow(settings, request.cluster, builds, force=request.plan.force, note=progress.note)
                 results = []
-        if request.cluster is not None and request.cluster.on is not None and jobs:  # each admission takes the lock
+        if (
+            request.cluster is not None and request.cluster.on is not None and jobs
+        ):  # each admission takes the lock itself
             results = run_on_cluster(
                 command,
                 request.cluster.workflow_folder(settings),
@@ -161,7 +163,7 @@ def build_stacks(
 
 
 def record_result(channel: Channel, result: BuildResult) -> None:
-    """Keep with the channel when a build that gave a package ended, and what it took unless it had been continued."""
+    """Record in the channel when a successful build ended and, unless it was a continued build, what it used."""
     if result.package is not None:
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         seconds = None if result.usage is None else result.seconds
@@ -177,13 +179,13 @@ def _built_pythons(
     on_plan: Callable[[Plan], None],
     on_result: Callable[[BuildResult], None],
 ) -> dict[str, Path]:
-    """The Pythons that the registry foundation is to have beside its own, by minor version, built where missing."""
+    """The further Pythons for the registry foundation, by minor version; built if missing."""
     own = table_summary().default.python
     wanted = {combination.python for combination in expansion.combinations} - {own}
     if not wanted:
         return {}
     plan = PlanRequest(stack=PYTHON_STACK, foundation=expansion.foundation.kind)
-    # a workflow that is only written runs no build: they are made here then, as the foundation is
+    # a workflow that is only written runs no build: then they are built here, like the foundation
     cluster = request.cluster if request.cluster is not None and request.cluster.on is not None else None
     outcome = build_stacks(
         settings, replace(request, plan=plan, cluster=cluster), progress=progress, on_plan=on_plan, on_result=on_result
@@ -202,9 +204,9 @@ def _jobs(
     *,
     progress: Progress,
 ) -> list[BuildJob]:
-    """The plan's builds, their sources complete and their recipes rendered; the channel shows what they solve from."""
+    """The plan's jobs, with sources complete, recipes rendered and the channel's index showing what they solve from."""
     sources = provide_sources(settings, plan, offline=request.foundation.offline, progress=progress)
-    # solves must see the planned builds: one that was made before may be hidden by a newer one
+    # solves must see the planned builds: an earlier build may be hidden by a newer one
     prefer_packages(writer, [str(package.key) for package in plan.packages if package.status == "skip"])
     rendered = settings.rendered if request.cluster is None else request.cluster.rendered(settings)
     jobs = [_job(settings, package, sources, rendered) for package in plan.to_build]
@@ -307,14 +309,14 @@ class _EarlyPlan:
 
 
 def _plan_locked(settings: Settings, expansion: Expansion, early: _EarlyPlan | None) -> Plan:
-    """The plan while no other run can change the channel: an early one, judged by what is in the channel now."""
+    """The plan, made while no other run can change the channel: an early one is updated for the channel's content."""
     if early is None or early.index != _index_digest(settings, expansion):
         return plan_expansion(settings, expansion)
     return judge_again(early.plan, published_by_name(settings), force=expansion.request.force)
 
 
 def _index_digest(settings: Settings, expansion: Expansion) -> str:
-    """The hashes of all that planning reads of a foundation in a folder."""
+    """A hash of everything that planning reads from a foundation in a folder."""
     address = expansion.foundation.address
     folder = settings.foundation if address is None else local_path(address)
     names = [
@@ -327,10 +329,10 @@ def _index_digest(settings: Settings, expansion: Expansion) -> str:
 def _check_offline(
     settings: Settings, expansion: Expansion, request: BuildRequest, *, progress: Progress
 ) -> _EarlyPlan | None:
-    """Raise one NetworkError for all that an offline build lacks, before anything is written; else the plan.
+    """Raise one NetworkError for everything that an offline build lacks, before anything is written; else the plan.
 
-    With a foundation that is up to date these are the sources of the plan's builds. Without one there is no plan yet,
-    so every source of the request counts; a foundation that kept downloads suffice for is made first instead (None).
+    If the foundation is up to date, that is the sources of the plan's builds. Without a foundation there is no plan, so
+    every source of the request counts. Returns None if the foundation has to be made first, from earlier downloads.
     """
     packages: Sequence[RenderedPackage] = expansion.packages
     problem: ChannelToolsError | None = None
@@ -352,16 +354,16 @@ def _check_offline(
 
 
 def _is_foundation_ready(settings: Settings, expansion: Expansion, request: BuildRequest, progress: Progress) -> bool:
-    """Whether there is nothing to do for the foundation; False when it is to be made of what was downloaded before.
+    """Whether the foundation is up to date; False if it has to be made from earlier downloads.
 
-    Raises NetworkError for a foundation that is out of reach.
+    Raises NetworkError for a foundation that cannot be reached or made.
     """
     address = expansion.foundation.address
     if address is None:
         dry = replace(_with_asked(request.foundation, expansion), jobs=1, dry_run=True)
         return not make_registry_foundation(settings, dry, progress=progress).made
     if not address.startswith("file:"):
-        message = f"the foundation {address} is read over the network"
-        hint = "mirror it into a folder and name that with --foundation-channel file:///FOLDER"
+        message = f"the foundation {address} needs the network"
+        hint = "mirror it into a folder and give --foundation-channel file:///FOLDER"
         raise NetworkError(message, hint=hint)
     return True

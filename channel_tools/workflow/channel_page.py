@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A channel's page, with what the tree at hand knows: its stacks, how they were built and validated, and logs."""
+"""Writes a channel's page, with what the local tree knows: stacks, how they were built and validated, and logs."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def write_channel_page(
     with_logs: bool | None = None,
     environ: Mapping[str, str],
 ) -> tuple[str, PageReport]:
-    """Write the page of the channel ``at`` a folder or a bucket's address; returns where it begins, and what was done.
+    """Write the page of the channel ``at`` a folder or a bucket's address; returns its first file and a report.
 
-    ``label`` is one of the channels there. Of the page's address, title and logs None is what was said last; so are the
-    stacks shown without ``settings``. Raises ChannelError if there is no channel, it
-    is in use, or a page of somebody else is in the way; ConfigError for a stacks.yaml or a report that cannot be read,
-    UsageError for an address that is none or has credentials.
+    ``label`` is one of the channels there. For the page's address, title and logs, None means as given last; so do the
+    stacks without ``settings``. Raises ChannelError if there is no channel, it is in use, or another program's page is
+    in the way; ConfigError for a stacks.yaml or a report that cannot be read; UsageError for an address that is not
+    valid or has credentials.
     """
     address = None if address is None else _shown_address(address)
     target = open_target(at, environ=environ)
     if not isinstance(target, ChannelTarget):
-        message = f"{target.address}: its page cannot be written from here"
-        raise UsageError(message, hint="with our server, run channel_tools channel page --at FOLDER where it runs")
+        message = f"{target.address}: its page cannot be written from this machine"
+        raise UsageError(message, hint="run channel_tools channel page --at FOLDER on the server's machine")
     with target.paged(label) as channel:
         known = None if settings is None else _tree_records(settings, _package_names(channel))
         report = add_page(channel, title=title, address=address, with_logs=with_logs, known=known)
@@ -56,9 +56,9 @@ def write_channel_page(
 
 
 def remember_for_page(target: Target, label: str, settings: Settings, file_names: Collection[str]) -> None:
-    """Before packages are published where the channel has a page: keep what the tree knows of them for it.
+    """Before packages are published to a channel with a page: save what the tree knows about them for the page.
 
-    Servers keep what their own owner said. Raises as write_channel_page.
+    Servers keep what their owner gave. Raises as write_channel_page does.
     """
     if isinstance(target, ChannelTarget) and target.has_page(label):
         known = _tree_records(settings, file_names)
@@ -74,15 +74,13 @@ def _package_names(channel: PagedChannel) -> set[str]:
 def _shown_address(address: str) -> str:
     shown = channel_address(address)
     if has_credentials(shown):
-        message = (
-            f"--address {without_credentials(shown)}: it has credentials, which the page would show to all readers"
-        )
-        raise UsageError(message, hint="leave them out; where the channel needs a token, conda's users add /t/TOKEN")
+        message = f"--address {without_credentials(shown)}: has credentials, which the page would show to all readers"
+        raise UsageError(message, hint="leave them out; if the channel needs a token, conda's users add /t/TOKEN")
     return shown
 
 
 def _tree_records(settings: Settings, file_names: Collection[str]) -> TreeRecords:
-    """What the tree's output knows of the packages ``file_names``, and of all its stacks."""
+    """What the tree's output knows about the packages ``file_names``, and about all its stacks."""
     runs = _read_runs(settings.reports)
     stacks = read_stacks(settings.tree.stacks_file).stacks.values()
     logs = {name: settings.logs / f"{name.removesuffix(PACKAGE_SUFFIX)}.log" for name in file_names}
@@ -106,7 +104,7 @@ def _shown_stack(stack: Stack, runs: list[ShownRun]) -> ShownStack:
 
 
 def _read_runs(reports: Path) -> defaultdict[str, list[ShownRun]]:
-    """The runs of each stack that there are reports of. Raises ConfigError for a file that is no report."""
+    """The runs of each stack, by their reports. Raises ConfigError for a file that is not a report."""
     from channel_tools.validate.history import read_run  # noqa: PLC0415 - a quarter of a second, for pages only
 
     found: defaultdict[str, list[ShownRun]] = defaultdict(list)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan's builds on a cluster: written as a Snakemake workflow, and run by Snakemake.
+"""Builds a plan on a cluster: writes it as a Snakemake workflow, and runs Snakemake.
 
 The driver holds the lock of the builds' folder, not the channel's, which each admission takes for itself: a second
-driver is refused, other commands may write to the channel meanwhile.
+driver is rejected, but other commands may write to the channel meanwhile.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NODES = "nodes"
 class ClusterRequest:
     """Where builds run: ``on`` is ``slurm``, ``pbs`` or the folder of a Snakemake profile, None with a ``destination``.
 
-    That is where the workflow is written to, and nothing is run. ``jobs`` is how many jobs may wait or run at once,
-    None what the profile says.
+    Then the workflow is only written to that folder, not run. ``jobs`` is how many jobs may wait or run at once, None
+    for the profile's number.
     """
 
     on: str | None = None
@@ -51,23 +51,23 @@ class ClusterRequest:
     destination: Path | None = None
 
     def workflow_folder(self, settings: Settings) -> Path:
-        """Where the workflow is."""
+        """The folder of the workflow."""
         return settings.output / _WORKFLOW if self.destination is None else self.destination.absolute()
 
     def rendered(self, settings: Settings) -> Path:
-        """Where the recipe folders are that it builds from."""
+        """The folder with the recipe folders that it builds from."""
         return settings.rendered if self.destination is None else self.workflow_folder(settings) / "recipes"
 
 
 def nodes_folder(settings: Settings) -> Path:
-    """Where the builds of a cluster's jobs run."""
+    """The folder in which the builds of a cluster's jobs run."""
     return settings.work / _NODES
 
 
 def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command that will run the workflow, none for one that is only written; nothing is made yet.
+    """The command that will run the workflow, empty for one that is only written; makes nothing.
 
-    Raises the error of a request that could not be run.
+    Raises the error for a request that cannot be run.
     """
     check_workflow_folder(request.workflow_folder(settings))
     check_work_is_shared(settings)
@@ -80,8 +80,8 @@ def command_for(settings: Settings, request: ClusterRequest, environ: Mapping[st
 def check_work_is_shared(settings: Settings) -> None:
     """Raise UsageError if the work folder is neither in the output folder nor in the cache, which machines share."""
     if not any(settings.work.is_relative_to(place) for place in (settings.output, settings.cache)):
-        message = f"{settings.work}: work would be done there, which other machines do not see"
-        hint = "choose with --output a folder that they see, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
+        message = f"{settings.work}: builds would run in this folder, which other machines cannot access"
+        hint = "give --output a folder that they can access, of at most 60 bytes of A-Z a-z 0-9 . _ + @ ~ -"
         raise UsageError(message, hint=hint)
 
 
@@ -93,10 +93,10 @@ def write_cluster_workflow(
     force: bool,
     note: Callable[[str], None],
 ) -> None:
-    """Write the workflow of ``builds`` while the caller holds ``locked_builds``.
+    """Write the workflow of ``builds``; the caller holds ``locked_builds``.
 
-    What earlier builds left is removed, except what was built and only has to enter the channel (unless ``force``).
-    Raises as build_packages does before it starts, and what write_workflow raises.
+    The folders of earlier builds are removed, except finished ones that only have to be added to the channel (unless
+    ``force``). Raises as build_packages does before it starts, and the errors of write_workflow.
     """
     check_order(builds.jobs)
     check_paths(builds.jobs, builds.places)

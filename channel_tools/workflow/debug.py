@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A shell, or a command, where a build failed."""
+"""Runs a shell, or a command, in a failed build."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def debug_build(
 ) -> int:
     """Run ``command``, or a shell, in the work folder and environment of a failed build; returns its exit status.
 
-    No build can begin meanwhile. ``on_found`` hears of the folder first. Raises what find_failed and work_folder_of
-    raise, ChannelError while a build runs.
+    No build can start meanwhile. ``on_found`` is called with the folder first. Raises the errors of find_failed and
+    work_folder_of, and ChannelError while a build runs.
     """
     nodes = nodes_folder(settings)
     with contextlib.ExitStack() as held:
         held.enter_context(locked_builds(settings.work))
         build = find_failed([settings.work, nodes], package)
-        if build.folder.parent == nodes:  # a job that has outlived its driver may build there
+        if build.folder.parent == nodes:  # a job that has outlived its driver may be building there
             what = f"the build folder {build.folder}"
             held.enter_context(exclusive_lock(lock_of(build.folder), what=what))
         folder = work_folder_of(build)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What would carry a stack's data on this machine, in an environment or without one, and beside other hosts."""
+"""Examines what would carry a stack's data on this machine, with or without an environment, and compares hosts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def run_doctor(
     *,
     environ: Mapping[str, str],
 ) -> tuple[Subject, tuple[Finding, ...]]:
-    """What was looked at, and what was found.
+    """The subject that was examined, and the findings.
 
-    ``stack_name`` None: the stack whose packages the environment has, else the default one. ``prefix`` None: the active
-    environment, if there is one. ``hosts_file`` names hosts to compare with each other. Raises as find_stack,
-    activated_environment and read_hosts, and UsageError for a stack without a fabric.
+    If ``stack_name`` is None, the stack is the one whose packages the environment has, else the default one. If
+    ``prefix`` is None, it is the active environment, if any. ``hosts_file`` names hosts to compare with each other.
+    Raises as find_stack, activated_environment and read_hosts do, and UsageError for a stack without a fabric.
     """
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
     given = prefix or (Path(active) if active else None)
@@ -46,7 +46,7 @@ def run_doctor(
         stack.name, stack.validation, stack.install, prefix=prefix, variables=variables, installed=installed
     )
     if not subject.backend:
-        message = f"the stack {stack.name} carries no data between ranks: nothing says what its fabric is"
+        message = f"the stack {stack.name} carries no data between ranks: stacks.yaml defines no fabric for it"
         raise UsageError(message, hint="name another stack: channel_tools list")
     return subject, (*_environment(subject), *examine(subject), *_between_hosts(subject, hosts_file))
 
@@ -60,7 +60,7 @@ def _chosen_stack(loaded: LoadedTree, name: str | None, installed: Mapping[str, 
 
 
 def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
-    """Whether the package of a spec, ``NAME`` or ``NAME VERSION BUILD``, is there in such a build, of any version."""
+    """Whether the package of a spec, ``NAME`` or ``NAME VERSION BUILD``, is installed in that build, of any version."""
     name, _, rest = spec.partition(" ")
     build = installed.get(name, "").partition(" ")[2]
     return bool(build) and fnmatchcase(build, rest.partition(" ")[2] or "*")
@@ -68,11 +68,11 @@ def _is_installed(spec: str, installed: Mapping[str, str]) -> bool:
 
 def _environment(subject: Subject) -> Iterator[Finding]:
     if subject.prefix is None:
-        found = "none is active and none is named: its libraries are not looked at"
+        found = "none is active and none is given: its libraries are not examined"
         fix = f"channel_tools doctor --stack {subject.stack} PREFIX"
         yield Finding(subject="environment", level="warning", found=found, fix=fix)
     else:
-        found = f"{subject.prefix}: {len(subject.installed)} packages, taken for the stack {subject.stack}"
+        found = f"{subject.prefix}: {len(subject.installed)} packages, examined as the stack {subject.stack}"
         yield Finding(subject="environment", level="ok", found=found)
 
 

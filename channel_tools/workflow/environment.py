@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 class InstallRequest:
     """A stack (None: the default one) and the channels it comes from (empty: the local channel and its foundation).
 
-    ``python`` and ``pytorch`` choose among its variants by their versions. With neither, an installation from the local
-    channel is of the default variant, one from other channels of what the solver chooses there.
-    ``trust`` is who has to have signed every package, None if nobody has to.
+    ``python`` and ``pytorch`` choose one of its variants by their versions. With neither, the local channel gives the
+    default variant, and for other channels the solver chooses. ``trust`` says who must have signed every package, None
+    if nobody.
     """
 
     stack: str | None = None
@@ -67,14 +67,15 @@ class InstallRequest:
 
 
 def install_channels(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
-    """The channels of a request, in order of priority. Raises ChannelError when there is no local channel yet."""
+    """The channels of a request, in order of priority. Raises ChannelError if there is no local channel yet."""
     return request.channels or channels_of(open_channel(settings.channel))
 
 
 def install_specs(settings: Settings, request: InstallRequest) -> tuple[str, ...]:
     """The MatchSpecs that an environment of the request is solved for.
 
-    Raises as load_tree, and UsageError for a stack that does not exist, or a Python or PyTorch that it is not for.
+    Raises as load_tree does, and UsageError for a stack that does not exist, or a Python or PyTorch that it does not
+    support.
     """
     return variants_of(settings, request.stack).specs(request)
 
@@ -89,7 +90,7 @@ def install_stack(
 ) -> EnvironmentResult:
     """Install a stack's environment into ``prefix``, or update it there.
 
-    Raises as create_environment, and UsageError for a Python or PyTorch that the stack is not for.
+    Raises as create_environment does, and UsageError for a Python or PyTorch that the stack does not support.
     """
     channels = install_channels(settings, request)
     return create_environment(
@@ -115,18 +116,17 @@ def install_lock(
     virtual_packages: tuple[str, ...] = (),
     trust: Trust | None = None,
 ) -> EnvironmentResult:
-    """Bring ``prefix`` to what the lock ``file`` names for this platform. Works without a tree of recipes.
+    """Give ``prefix`` exactly the packages of the lock ``file`` for this platform. Works without a tree of recipes.
 
-    ``channels`` are where packages are taken from instead of those that the lock names; empty: from these. ``trust`` is
-    as in InstallRequest. Raises as read_lock and create_locked_environment, and UsageError when the lock is for other
-    platforms.
+    ``channels`` replace those of the lock, unless empty. ``trust`` is as in InstallRequest. Raises as read_lock and
+    create_locked_environment do, and UsageError if the lock is for other platforms.
     """
     lock = read_lock(file)
     here = current_platform()
     chosen = [platform for platform in lock.platforms if platform.platform == here]
     if not chosen:
-        message = f"{file}: locked for {', '.join(one.platform for one in lock.platforms)}, this is {here}"
-        raise UsageError(message, hint=f"lock for it as well: channel_tools pins --platform {here}")
+        message = f"{file}: locked for {', '.join(one.platform for one in lock.platforms)}, but this machine is {here}"
+        raise UsageError(message, hint=f"lock for this platform as well: channel_tools pins --platform {here}")
     sources = _sources(lock, channels)
     return create_locked_environment(
         prefix,
@@ -141,7 +141,7 @@ def install_lock(
 
 
 def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
-    """Which given address stands for which channel of the lock: the same but for credentials, else one for all."""
+    """The given address for each channel of the lock: the same except for credentials, else one for all."""
     given = [channel_address(channel) for channel in channels]
     plain = {without_credentials(address): address for address in given}
     locked = sorted({package.channel for platform in lock.platforms for package in platform.packages})
@@ -149,14 +149,14 @@ def _sources(lock: Lock, channels: Sequence[str]) -> dict[str, str]:
         return plain
     if len(given) == 1:
         return dict.fromkeys(locked, given[0])
-    message = f"{len(given)} channels are given, and not all of them are channels of the lock ({', '.join(locked)})"
+    message = f"{len(given)} channels are given, but not all of them are channels of the lock ({', '.join(locked)})"
     hint = "give one channel that has all packages, or the lock's own channels with credentials"
     raise UsageError(message, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackVariants:
-    """The packages of a stack in every variant, and the Pythons and PyTorches that the foundation has as it stands."""
+    """The packages of a stack in every variant, and the Pythons and PyTorches that the foundation has now."""
 
     stack: Stack
     packages: tuple[RenderedPackage, ...]
@@ -164,13 +164,13 @@ class StackVariants:
 
     @property
     def default(self) -> Choice:
-        """The Python and PyTorch of the default variant; none if the stack is for none."""
+        """The Python and PyTorch of the default variant; empty if the stack depends on neither."""
         return next(iter(choices(default_variants(self.packages, self.offered))), ())
 
     def choose(self, request: InstallRequest) -> Choice:
-        """The pair that a request means; none if it leaves it to the solver, or the stack is for none.
+        """The pair that a request means; empty if it leaves the choice to the solver, or the stack depends on neither.
 
-        Raises UsageError when the stack is for no such pair.
+        Raises UsageError if the stack does not support the pair.
         """
         asked = asked_versions(python=request.python, pytorch=request.pytorch)
         if not asked and request.channels:
@@ -182,7 +182,7 @@ class StackVariants:
         return self.stack.install + specs_of(self.choose(request))
 
     def report_name(self, choice: Choice) -> str:
-        """What the report of a validation is called."""
+        """The name of the report of a validation."""
         others = () if choice in ((), self.default) else choice
         return "-".join([self.stack.name, *(f"{key}{version_of(value)}" for key, value in others)])
 
@@ -197,14 +197,14 @@ def variants_of(settings: Settings, stack_name: str | None) -> StackVariants:
 
 
 def specs_of(choice: Choice) -> tuple[str, ...]:
-    """The MatchSpecs that hold an environment to a Python and a PyTorch."""
+    """The MatchSpecs that pin an environment to a Python and a PyTorch."""
     return tuple(f"{key} {value}" if key == "python" else f"{key} {value}.*" for key, value in choice)
 
 
 def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRequest]:
-    """A request for each Python and PyTorch that the local channel has packages of the stack for, the newest first.
+    """A request for each Python and PyTorch for which the local channel has packages of the stack, newest first.
 
-    One request without either for a stack that is for none. Raises ChannelError when there is no local channel yet.
+    One request without either if the stack depends on neither. Raises ChannelError if there is no local channel yet.
     """
     variants = variants_of(settings, stack_name)
     names = {package.name for package in variants.packages}
@@ -227,7 +227,7 @@ def built_requests(settings: Settings, stack_name: str | None) -> list[InstallRe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidateRequest:
-    """What is validated, and how: see ValidationRequest."""
+    """What to validate, and how: see ValidationRequest."""
 
     install: InstallRequest
     ranks: int
@@ -241,7 +241,7 @@ class ValidateRequest:
 
 
 def stack_to_validate(settings: Settings, name: str | None) -> Stack:
-    """The stack of that name, None: the default one. Raises UsageError for one without a ``validate`` block."""
+    """The stack of that name, or the default one for None. Raises UsageError for one without a ``validate`` block."""
     stack = find_stack(load_tree(settings.tree), name)
     if not stack.validation:
         message = f"the stack {stack.name} has no validation: nothing in it carries an allreduce"
@@ -252,13 +252,13 @@ def stack_to_validate(settings: Settings, name: str | None) -> Stack:
 def validate_installed(
     settings: Settings, request: ValidateRequest, *, progress: Progress
 ) -> tuple[ValidationReport, Path]:
-    """Validate a stack and write its report to ``output/report/<stack>.json``, as a page beside it; returns both.
+    """Validate a stack and write its report to ``output/report/<stack>.json`` and as a page; returns report and path.
 
-    A report of another than the default variant has the Python and PyTorch in its name. The one of an earlier run is
-    removed when this run begins, so that none is there after one that broke off; the channel remembers that as failed.
+    The report of a variant other than the default one has the Python and PyTorch in its name. The report of an earlier
+    run is removed when this run starts, so an interrupted run leaves none; the channel records it as failed.
 
-    With ``keeps_history`` it is compared with those in ``output/report/history/<stack>`` and kept there. The report may
-    hold failed checks and drops. Raises as validate_stack and read_history.
+    With ``keeps_history``, the report is compared with those in ``output/report/history/<stack>`` and kept there. It
+    may have failed checks and drops. Raises as validate_stack and read_history do.
     """
     stack = stack_to_validate(settings, request.install.stack)
     variants = variants_of(settings, request.install.stack)
@@ -286,14 +286,14 @@ def validate_installed(
         local_scratch=request.local_scratch,
     )
     check_request(wanted)
-    # an earlier run's would be taken for the result of one that breaks off
+    # an earlier report would be mistaken for the result of an interrupted run
     for written in (path, path.with_suffix(".html")):
         written.unlink(missing_ok=True)
     remembers = not request.install.channels
 
     def broke_off(environment: EnvironmentResult, started: str, seconds: float) -> None:
         if remembers:
-            with contextlib.suppress(OSError):  # the error of the run says more
+            with contextlib.suppress(OSError):  # the error of the run is more important
                 _keep_result(settings, wanted, environment, passed=False, started=started, seconds=seconds)
 
     report = validate_stack(wanted, environ=request.environ, progress=progress, on_broken=broke_off)
@@ -315,7 +315,7 @@ def validate_installed(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise OSError for a folder that no report can be written to, which after the run would lose what it found."""
+    """Raise OSError for a folder that no report can be written to; after the run, the results would be lost."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
@@ -330,7 +330,7 @@ def _keep_result(
     started: str,
     seconds: float,
 ) -> None:
-    """Let the local channel remember how the validation went."""
+    """Record the outcome of the validation in the local channel."""
     versions = {package.name: package.version for package in environment.records}
     record = ValidationRecord(
         stack=request.stack,

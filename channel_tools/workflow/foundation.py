@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def make_registry_foundation(
     settings: Settings, request: FoundationRequest, *, progress: Progress, attester: Attester | None = None
 ) -> FoundationResult:
-    """Make or bring up to date the registry foundation in ``output/foundation`` and index it.
+    """Make or update the registry foundation in ``output/foundation`` and index it.
 
-    With ``dry_run`` nothing is written. ``attester`` signs how each package was made that has no attestation yet.
-    Raises what building it raises, ChannelError when another run is at it.
+    With ``dry_run``, nothing is written. ``attester`` signs packages that have no attestation yet. Raises the errors of
+    building it, and ChannelError while another run works on it.
     """
     subdir = current_platform()
     table = load_table()
@@ -58,14 +58,14 @@ def make_registry_foundation(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundationFiles:
-    """The package files of a foundation: those that it made, and those that recipes built and it was given."""
+    """The package files of a foundation: those that it made, and those that recipes built for it."""
 
     made: tuple[Path, ...]
     given: tuple[Path, ...]
 
 
 def foundation_packages(settings: Settings) -> FoundationFiles:
-    """The package files that the foundation's record names. Raises FoundationError when there is none yet."""
+    """The package files that the foundation's record names. Raises FoundationError if there is none yet."""
     packages = read_record(settings.foundation).packages
     return FoundationFiles(
         made=tuple(item.key.path_in(settings.foundation) for item in packages if not item.is_given),
@@ -74,7 +74,7 @@ def foundation_packages(settings: Settings) -> FoundationFiles:
 
 
 def foundation_rows(settings: Settings) -> list[FoundationRow]:
-    """The table's packages beside what was made of them, where a foundation was made already."""
+    """The table's packages and what was made for each, if a foundation was made already."""
     made = (settings.foundation / RECORD_NAME).is_file()
     return list_foundation(load_table(), read_record(settings.foundation) if made else None)
 
@@ -82,7 +82,7 @@ def foundation_rows(settings: Settings) -> list[FoundationRow]:
 def verify_registry_foundation(
     settings: Settings, *, jobs: int | None, progress: Progress
 ) -> tuple[int, list[Finding]]:
-    """How many packages the foundation has, and every broken promise among them. Raises FoundationError for none."""
+    """The number of packages in the foundation, and all findings. Raises FoundationError if there are no packages."""
     packages = len(read_record(settings.foundation).packages)
     return packages, verify_foundation(
         settings.foundation, progress=progress, jobs=jobs, build_folders=[settings.tree.root]

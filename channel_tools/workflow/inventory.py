@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The packages that a bill of materials or a list of licences is of: a file, a lock, or a stack."""
+"""Collects the packages for a bill of materials or a list of licences: of a file, a lock, or a stack."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def take_inventory(
     channels: tuple[str, ...] = (),
     platform: str | None = None,
 ) -> Inventory:
-    """Read a package's file or a lock (``target``), else a stack. Of packages at no path here, what the lock says.
+    """Read a package file or a lock (``target``), else a stack. For packages that are not local, uses only the lock.
 
-    ``channels`` are folders or addresses that the packages are read from; empty means where the lock says, or the local
-    channel. ``platform`` chooses one of a lock's platforms; None means this machine's. Raises UsageError for a target
-    that is neither a package nor a lock or has another platform, what solving a stack raises, and IntegrityError for a
+    ``channels`` are folders or addresses that the packages are read from; empty means the lock's, or the local channel.
+    ``platform`` chooses one of a lock's platforms; None means this machine's. Raises UsageError for a target that is
+    neither a package nor a lock or has another platform, the errors of solving a stack, and IntegrityError for a
     package that is not the locked one.
     """
     if target is not None and target.name.endswith(PACKAGE_SUFFIX):
@@ -63,7 +63,9 @@ def take_inventory(
 
 def _stack_lock(settings: Settings | None, install: InstallRequest, platform: str | None) -> Lock:
     if settings is None:
-        raise UsageError("neither a package, a lock nor a stack was named", hint="give the path of one, or --root")
+        raise UsageError(
+            "no package, lock or stack given", hint="give the path of a package or a lock, or --root for a stack"
+        )
     platforms = () if platform is None else (platform,)
     pins = PinRequest(
         install=install,
@@ -82,7 +84,7 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
         path = package.ref.key.path_in(folder)
         if path.is_file():
             if (found := sha256_of_file(path)) != package.sha256:
-                message = f"{path}: has sha256 {found}; {package.sha256} is locked"
+                message = f"{path}: has sha256 {found}; the lock has {package.sha256}"
                 raise IntegrityError(message, hint="lock again, or find out who changed the package")
             return read_component(path, sha256=found)
     return Component(
@@ -98,7 +100,7 @@ def _component(package: LockedPackage, folders: list[Path]) -> Component:
 
 
 def make_document(inventory: Inventory, kind: Format, *, made: datetime) -> str:
-    """The bill of materials in a format. Raises CommandError when CycloneDX's library is not installed."""
+    """The bill of materials in a format. Raises CommandError if CycloneDX's library is not installed."""
     if kind == "spdx":
         from channel_tools.provenance.spdx import spdx_document  # noqa: PLC0415
 

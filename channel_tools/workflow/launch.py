@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A user's script as the ranks of a stack: planned from the stack's settings, as a job script, and run."""
+"""Plans, from a stack's settings, how to run a user's script as its ranks, also as a job script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVE_PREFIX_VARIABLE = "CONDA_PREFIX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptRequest:
-    """A script (``words``: with its arguments) and where its ranks run; None: the default, as LaunchRequest has it."""
+    """A script (``words``: with its arguments) and where its ranks run; None means the default as in LaunchRequest."""
 
     stack: str | None
     ranks: int
@@ -39,7 +39,7 @@ class ScriptRequest:
 
 
 def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[str, str]) -> LaunchPlan:
-    """The commands and variables. Raises as plan_launch, and UsageError for a stack that nothing can be started for."""
+    """The commands and variables. Raises as plan_launch does, and UsageError for a stack that has no ranks."""
     stack = launchable_stack(settings, request.stack)
     wanted = {} if request.hosts_file is None else read_hosts(request.hosts_file)
     hosts = spread_ranks(wanted, request.ranks, own_names=own_host_names()) if wanted else ()
@@ -60,10 +60,10 @@ def plan_script(settings: Settings, request: ScriptRequest, *, environ: Mapping[
 
 
 def check_script(request: ScriptRequest) -> None:
-    """Raise UsageError if no such script is here, unless other hosts are named: it may be on those alone."""
+    """Raise UsageError if the script does not exist, unless other hosts are named: it may be only there."""
     script = request.words[0]
     if request.hosts_file is None and not script.startswith("-") and not (request.folder / script).is_file():
-        message = f"{script}: there is no such file in {request.folder}"
+        message = f"{script}: no such file in {request.folder}"
         raise UsageError(message, hint="name the Python script to start, then its own arguments")
 
 
@@ -76,7 +76,7 @@ def write_job(
     time: str,
     environ: Mapping[str, str],
 ) -> str:
-    """The text of a job script that launches the script for ``time``, HH:MM:SS. Raises UsageError for its hosts."""
+    """The text of a job script that launches the script for ``time``, HH:MM:SS. Raises UsageError for ``hosts``."""
     if request.hosts_file is not None:
         raise UsageError("--hosts and --emit together: the scheduler chooses a job's hosts", hint="leave --hosts out")
     stack = launchable_stack(settings, request.stack)
@@ -99,16 +99,18 @@ def write_job(
 
 
 def launchable_stack(settings: Settings, name: str | None) -> Stack:
-    """The stack of that name. Raises UsageError for one whose ``validate`` block says nothing of starting ranks."""
+    """The stack of that name. Raises UsageError for one without a ``validate`` block, which says how ranks start."""
     stack = find_stack(load_tree(settings.tree), name)
     if not stack.validation:
-        message = f"the stack {stack.name} has no validate block: nothing says how ranks of it are started"
+        message = (
+            f"the stack {stack.name} has no validate block in stacks.yaml, which defines how its ranks are started"
+        )
         raise UsageError(message, hint="start them with torchrun or mpiexec of the activated environment")
     return stack
 
 
 def uses_gpus(stack: Stack) -> bool:
-    """Whether each rank of the stack takes a GPU."""
+    """Whether each rank of the stack uses a GPU."""
     return stack.validation.get("device") == "cuda" or stack.validation["method"] == "nccl"
 
 
@@ -118,11 +120,11 @@ def method_options(stack: Stack) -> dict[str, object]:
 
 
 def chosen_prefix(given: Path | None, environ: Mapping[str, str]) -> Path:
-    """The environment named, else the active one. Raises UsageError if there is neither."""
+    """The given environment, else the active one. Raises UsageError if there is neither."""
     from pathlib import Path  # noqa: PLC0415
 
     active = environ.get(ACTIVE_PREFIX_VARIABLE, "")
     if given is None and not active:
-        message = "no environment is active and none is named"
-        raise UsageError(message, hint="activate one, or name it: --prefix DIR (made by: channel_tools env create)")
+        message = "no environment is active and none is given"
+        raise UsageError(message, hint="activate one or give --prefix DIR; channel_tools env create makes one")
     return given or Path(active)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``mirror create`` and ``mirror update``: lock stacks, plan their bundle, say how much it is, fetch, sign."""
+"""``mirror create`` and ``mirror update``: lock stacks, plan their bundle, report its size, download, sign."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ _INPUT = "foundation:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MirrorRequest:
-    """What is to be mirrored to ``destination``: stacks (none: the default one) for platforms (none: this machine's).
+    """What to mirror to ``destination``: stacks (empty: the default one) for platforms (empty: this machine's).
 
     ``python`` and ``pytorch`` choose among their variants as in InstallRequest.
 
-    ``channels`` are addresses or folders in order of priority, ours first (none: the local channel and its
-    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks`` these files say what
-    is mirrored, and nothing is solved. ``since`` is a received.json or the last bundle, which say what the importing
-    site has. ``with_sources`` brings what a rebuild needs, ``tool_pythons`` this program for these Pythons (none:
-    without it). ``bytes_per_s`` limits all downloads together. The keys in the folder ``keys`` sign, encrypted with
-    the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
+    ``channels`` are addresses or folders in order of priority, ours first (empty: the local channel and its
+    foundation). ``virtual_packages`` are assumed as ``[PLATFORM:]NAME=VERSION``. With ``locks``, these files determine
+    what is mirrored, and nothing is solved. ``since`` is a received.json or the last bundle, which say what the
+    importing site has. ``with_sources`` includes what a rebuild needs, ``tool_pythons`` this program for these Pythons
+    (empty: without it). ``bytes_per_s`` limits all downloads together. The bundle is signed with the keys in the folder
+    ``keys``, encrypted with the first line of ``passphrase_file``, for ``expires_days`` (None: as the folder says).
     """
 
     destination: Path
@@ -91,7 +91,7 @@ class MirrorRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MirrorResult:
-    """What was planned, and what was made of it: nothing in a dry run, or when the importing site has everything."""
+    """What was planned, and what was made: nothing in a dry run, or if the importing site has everything."""
 
     plan: BundlePlan
     report: CreateReport | None
@@ -100,7 +100,7 @@ class MirrorResult:
 def make_mirror(
     settings: Settings, request: MirrorRequest, *, environ: Mapping[str, str], progress: Progress
 ) -> MirrorResult:
-    """Make the bundle. Raises as read_since, read_lock, solve_lock, plan_packages, open_signing and create_bundle."""
+    """Make the bundle. Raises as read_since, read_lock, solve_lock, plan_packages, open_signing, create_bundle do."""
     since = None if request.since is None else read_since(request.since)
     client = make_http_client(environ)
     locks = lock_stacks(settings, request)
@@ -132,7 +132,7 @@ def make_mirror(
 def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
     """The locks of the request: those given, else one for every stack, solved now.
 
-    Raises as read_lock and solve_lock, UsageError for a stack that does not exist.
+    Raises as read_lock and solve_lock do, and UsageError for a stack that does not exist.
     """
     if request.locks:
         return [_named(read_lock(path), path) for path in request.locks]
@@ -153,7 +153,7 @@ def lock_stacks(settings: Settings, request: MirrorRequest) -> list[Lock]:
 
 
 def _named(lock: Lock, path: Path) -> Lock:
-    """Formats that do not say which stack it is are named after their file."""
+    """The lock with a name: one whose format does not name the stack is named after its file."""
     return lock if lock.stack else replace(lock, stack=re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip(".-"))
 
 
@@ -167,7 +167,7 @@ def _plan(
     extras: Sequence[ExtraFile],
     tool: ToolWheels | None,
 ) -> BundlePlan:
-    """Everything that goes into the bundle, with sizes; no package is fetched."""
+    """Everything that goes into the bundle, with sizes; no package is downloaded."""
     channels = source_channels(_addresses(settings, request))
     platforms = platforms_of(locks)
     addresses = [channel.address for channel in channels]
@@ -194,9 +194,9 @@ def _plan(
 def _source_files(
     settings: Settings, request: MirrorRequest, locks: Iterable[Lock], progress: Progress
 ) -> list[ExtraFile]:
-    """The tree of recipes, and the sources of the stacks, written into the unfinished bundle; others are fetched.
+    """Write the tree of recipes and the sources of the stacks into the unfinished bundle; missing ones are downloaded.
 
-    Raises as fetch_needed and export_sources.
+    Raises as fetch_needed and export_sources do.
     """
     store = SourceStore(folder=settings.sources)
     entries = set()
@@ -218,8 +218,8 @@ def _build_packages(
 ) -> Iterable[ChannelPackage]:
     """The foundation packages that a rebuild of the stacks needs.
 
-    Of a registry foundation in a local channel all of them; of any other those that the environments of the stacks'
-    builds resolve to here. Raises as plan_request and read_records.
+    From a registry foundation in a local channel, all of them; from any other, those that the environments of the
+    stacks' builds resolve to on this machine. Raises as plan_request and read_records do.
     """
     own = channels[0]
     local = local_path(own.address)
@@ -241,13 +241,13 @@ def _whole_foundation(own: SourceChannel, local: Path, platforms: Sequence[str])
             yield (
                 own.shown,
                 key.ref(file.ref.sha256, file.ref.size_bytes),
-            )  # as locks have it, so that it is needed once
+            )  # in the form of locks, so that a package is included once
 
 
 def _find(
     names: Mapping[str, str], channels: Sequence[SourceChannel], platforms: Sequence[str], client: HttpClient
 ) -> Iterable[ChannelPackage]:
-    """The packages with these hashes (to file names without suffix), wherever a channel lists them."""
+    """The packages with the hashes in ``names`` (hash to file name without suffix), in any of the channels."""
     file_names = {stem + suffix for stem in names.values() for suffix in (PACKAGE_SUFFIX, OLD_SUFFIX)}
     for channel in channels:
         for subdir in (NOARCH, *platforms):
@@ -258,7 +258,7 @@ def _find(
 
 
 def in_words(plan: BundlePlan) -> str:
-    """What a bundle will hold, in one line."""
+    """The planned content of a bundle, in one line."""
     present = len(plan.packages) - len(plan.wanted)
     already = f"; the importing site has {present} packages already" if present else ""
     files = len(plan.wanted) + len(plan.brought) + len(plan.small)
@@ -266,13 +266,15 @@ def in_words(plan: BundlePlan) -> str:
 
 
 def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
-    """The channels with names for their folders, the first one ours. Raises UsageError for one without a name."""
+    """The channels, with names for their folders; the first is ours. Raises UsageError for one without a name."""
     named: dict[str, SourceChannel] = {}
     for number, address in enumerate(dict.fromkeys(channel_address(address) for address in addresses)):
         shown = without_credentials(address)
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", shown.rstrip("/").rpartition("/")[2]).strip(".-")
         if not name:
-            raise UsageError(f"{shown}: the address does not end in a name", hint="give the address of a channel in it")
+            raise UsageError(
+                f"{shown}: the address does not end in a channel's name", hint="give the full address of a channel"
+            )
         while name in named:
             name += "-2"
         named[name] = SourceChannel(name=name, address=address, own=number == 0)
@@ -280,5 +282,5 @@ def source_channels(addresses: Iterable[str]) -> list[SourceChannel]:
 
 
 def _addresses(settings: Settings, request: MirrorRequest) -> tuple[str, ...]:
-    """The channels of the request, else those that stacks are installed from."""
+    """The channels of the request, else the default ones for installations."""
     return request.channels or install_channels(settings, InstallRequest())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A stack's pins, from the channel to the files.
+"""Locks a stack and writes the files.
 
-An earlier conda-lock.yml in the folder stays as it is while the same is asked for: the same specs, channels, platforms
-and assumed virtual packages. Otherwise it is solved again with the earlier packages preferred.
+An earlier conda-lock.yml in the folder is kept if the request is the same: the same specs, channels, platforms and
+assumed virtual packages. Otherwise it is solved again, and the earlier packages are preferred.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class PinRequest:
     """What to pin, and how.
 
-    ``update`` None keeps an earlier lock where it may, () solves all anew, names move these packages and what they
-    need. ``platforms`` and ``published`` empty mean those of the earlier lock, else this machine's and none. ``folder``
-    None means ``output/pins/STACK``. ``offline`` leaves out the check of the ``published`` channels.
+    ``update``: None keeps an earlier lock if possible, () solves everything again, names update these packages and
+    their dependencies. Empty ``platforms`` and ``published`` mean those of the earlier lock, else this machine's and
+    none. ``folder`` None means ``output/pins/STACK``. ``offline`` skips the check of the ``published`` channels.
     """
 
     install: InstallRequest
@@ -52,7 +52,7 @@ class PinRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinResult:
-    """The lock, what changed against the earlier one, and the files; ``local`` are channels only this machine has."""
+    """The lock, its changes from the earlier one, and the files; ``local`` are channels that only this machine has."""
 
     lock: Lock
     folder: Path
@@ -64,7 +64,7 @@ class PinResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
-    """A request with every default filled in; ``published`` gives addresses by local channel."""
+    """A request with all defaults filled in; ``published`` maps local channels to addresses."""
 
     stack: Stack
     specs: tuple[str, ...]
@@ -80,9 +80,9 @@ class _Wanted:
 
 
 def pin_stack(settings: Settings, request: PinRequest) -> PinResult:
-    """Lock a stack and write its files (with ``dry_run``: say only what they would be).
+    """Lock a stack and write its files (with ``dry_run``, only determine what they would be).
 
-    Raises as solve_lock, read_lock and check_published, and UsageError when the folder has the lock of another stack.
+    Raises as solve_lock, read_lock and check_published do, and UsageError if the folder has another stack's lock.
     """
     variants = variants_of(settings, request.install.stack)
     stack = variants.stack
@@ -113,7 +113,7 @@ def _earlier_lock(folder: Path, stack: Stack) -> Lock | None:
     try:
         lock = read_lock(path)
     except (ConfigError, IntegrityError) as err:
-        err.hint = "put the file back as it was written, or delete it and run the same command again"
+        err.hint = "restore the file, or delete it and run the same command again"
         raise
     if lock.stack not in {"", stack.name}:
         message = f"{path}: the lock of the stack {lock.stack}, not of {stack.name}"
@@ -136,7 +136,7 @@ def _fill_in(settings: Settings, request: PinRequest, variants: StackVariants, e
 
 
 def _published_before(channels: tuple[str, ...], earlier: Lock | None) -> dict[str, str]:
-    """The addresses that an earlier lock of the same channels has in place of local ones."""
+    """The addresses that an earlier lock of the same channels has in place of local paths."""
     if earlier is None or len(earlier.channels) != len(channels):
         return {}
     pairs = [(now, before) for now, before in zip(channels, earlier.channels, strict=True) if now != before]
@@ -144,7 +144,7 @@ def _published_before(channels: tuple[str, ...], earlier: Lock | None) -> dict[s
 
 
 def _holds(lock: Lock, wanted: _Wanted) -> bool:
-    """Whether the lock is the answer to the same question."""
+    """Whether the lock was made for the same request."""
     return (
         lock.stack == wanted.stack.name
         and lock.specs == wanted.specs
@@ -155,7 +155,7 @@ def _holds(lock: Lock, wanted: _Wanted) -> bool:
 
 def _solve(settings: Settings, request: PinRequest, wanted: _Wanted, earlier: Lock | None) -> Lock:
     if request.update and earlier is None:
-        message = f"{', '.join(request.update)}: there is no earlier lock to update"
+        message = f"{', '.join(request.update)}: no earlier lock to update"
         raise UsageError(message, hint="run the command without --update first, or name its folder with -o")
     lock = solve_lock(
         wanted.stack.name,

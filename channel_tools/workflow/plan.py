@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a tree offers, and what of it would be built into the local channel.
+"""The stacks and packages of a tree, and the plan for building them into the local channel.
 
-A command expands a request once; all that it says or makes of the packages follows from that one Expansion.
+A command expands a request once; everything it prints or builds follows from that one Expansion.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 _CONDA_FORGE = "conda-forge"
 PYTHON_STACK = "python"
-"""The stack that builds the Pythons which the registry foundation does not take from Debian."""
+"""The stack that builds the Pythons that the registry foundation does not get from Debian."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
-    """What to plan, as a user asks for it.
+    """What to plan, as requested by a user.
 
-    ``stack`` None is the default one, ``packages`` empty all of it; ``foundation`` None is the channel's own, and
-    ``address`` says where a conda-forge foundation is. ``all_variants`` is for every Python and PyTorch; else it is the
-    default variant, or the one for the versions in ``python`` and ``pytorch``. ``force`` builds what is in the channel
-    already.
+    ``stack`` None means the default one, empty ``packages`` all of its packages, ``foundation`` None the channel's own;
+    ``address`` is that of a conda-forge foundation. ``all_variants`` means every Python and PyTorch; otherwise it is
+    the default variant, or the one for the versions in ``python`` and ``pytorch``. ``force`` also builds packages that
+    are already in the channel.
     """
 
     stack: str | None = None
@@ -65,27 +65,27 @@ class PlanRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expansion:
-    """A request with its foundation and stacks found, and every package and variant of these for this machine."""
+    """A request with its foundation and stacks, and every package and variant of these for this machine."""
 
     request: PlanRequest
     foundation: Foundation
     stacks: tuple[Stack, ...]
     packages: tuple[RenderedPackage, ...]
     resources: Mapping[str, BuildResources]
-    """What builds may use, by recipe, as stacks.yaml says."""
+    """The resources of builds by recipe, from stacks.yaml."""
     makes_pythons: bool
     """Whether the tree has the stack that builds Pythons for the registry foundation."""
 
     @property
     def optional_packages(self) -> frozenset[str]:
-        """What the registry foundation makes only when asked, and recipes or environments of the stacks name."""
+        """The optional packages of the registry foundation that recipes or environments of the stacks name."""
         recipes = (package.requirement_names() for package in self.packages)
         installed = (requirement_name(spec) for stack in self.stacks for spec in stack.install)
         return table_summary().optional & frozenset(installed).union(*recipes)
 
     @property
     def combinations(self) -> tuple[Combination, ...]:
-        """The Pythons and PyTorches that the registry foundation makes only when asked, and variants are for."""
+        """The optional pairs of Python and PyTorch of the registry foundation that variants need."""
         wanted = choices(self.packages)
         default = table_summary().default
         return tuple(
@@ -101,10 +101,10 @@ def _is_for(choice: Choice, combination: Combination) -> bool:
 
 
 def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
-    """Read the tree and render what the request asks for; the foundation is named, not opened.
+    """Read the tree and render the recipes of the request; the foundation is not opened.
 
-    Raises ConfigError for the tree, UsageError for names it does not have and for a stack without any package for this
-    platform, FoundationError when the local channel was made with another foundation.
+    Raises ConfigError for faults in the tree, UsageError for names it does not have and for a stack without any package
+    for this platform, FoundationError if the local channel was made with another foundation.
     """
     loaded = load_tree(settings.tree)
     foundation = _choose_foundation(settings, kind=request.foundation, address=request.address)
@@ -115,11 +115,11 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
     )
     if not packages and not request.every_stack:
         message = f"the stack {stacks[0].name!r} has no package for {platform}: its recipes skip every variant there"
-        raise UsageError(message, hint="build.skip in the recipes says why; build on another platform or foundation")
+        raise UsageError(message, hint="see build.skip in the recipes; build on another platform or foundation")
     asked = asked_versions(python=request.python, pytorch=request.pytorch)
     if request.all_variants and asked:
-        message = "--all-variants with --python or --pytorch"
-        raise UsageError(message, hint="leave one out: all variants, or the one for these versions")
+        message = "--all-variants with --python or --pytorch: they contradict each other"
+        raise UsageError(message, hint="leave one out: build all variants, or the one for these versions")
     if not request.all_variants:
         packages = variants_for(packages, asked, offered_versions(foundation.kind))
     return Expansion(
@@ -133,12 +133,12 @@ def expand_request(settings: Settings, request: PlanRequest) -> Expansion:
 
 
 def asked_versions(*, python: str | None, pytorch: str | None) -> dict[str, str]:
-    """The versions of the keys that a user asks for."""
+    """The requested versions, by variant key."""
     return {key: version for key, version in (("pytorch", pytorch), ("python", python)) if version}
 
 
 def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
-    """The Pythons and PyTorches that a foundation has without building one; no key: any."""
+    """The Pythons and PyTorches that a foundation has without building one; any, if a key is absent."""
     if kind == "conda-forge":
         return {}
     default = table_summary().default
@@ -146,10 +146,10 @@ def offered_versions(kind: FoundationKind) -> Mapping[str, Sequence[str]]:
 
 
 def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, address: str | None) -> Foundation:
-    """The foundation asked for, else the one that the local channel was made with, else the registry's."""
+    """The requested foundation, else the one that the local channel was made with, else the registry's."""
     if address is not None and kind != "conda-forge":
-        message = f"--foundation-channel {address} goes with --foundation conda-forge"
-        raise UsageError(message, hint="the registry foundation is made here and has no address")
+        message = f"--foundation-channel {address} needs --foundation conda-forge"
+        raise UsageError(message, hint="the registry foundation is made on this machine and has no address")
     asked = None
     if kind is not None:
         found = None if kind == "registry" else channel_address(_CONDA_FORGE if address is None else address)
@@ -160,9 +160,9 @@ def _choose_foundation(settings: Settings, *, kind: FoundationKind | None, addre
 
 
 def plan_request(settings: Settings, request: PlanRequest) -> Plan:
-    """Plan against the foundation's index and what the local channel holds; nothing is written.
+    """Plan by the foundation's index and the local channel's content; writes nothing.
 
-    Raises what expand_request and plan_expansion raise.
+    Raises the errors of expand_request and plan_expansion.
     """
     return plan_expansion(settings, expand_request(settings, request))
 
@@ -170,8 +170,8 @@ def plan_request(settings: Settings, request: PlanRequest) -> Plan:
 def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
     """Plan the packages of an expanded request.
 
-    Raises ConfigError for a cycle or a recipe that names missing files, FoundationError when the foundation has not
-    been made, NetworkError when it cannot be reached.
+    Raises ConfigError for a cycle or a recipe that names missing files, FoundationError if the foundation has not been
+    made, NetworkError if it cannot be reached.
     """
     kind, address = expansion.foundation.kind, expansion.foundation.address
     index = open_foundation(
@@ -192,7 +192,7 @@ def plan_expansion(settings: Settings, expansion: Expansion) -> Plan:
 
 
 def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
-    """The plan; of a variant for a combination that the foundation was not asked for yet, that is the reason."""
+    """The plan, in which variants for a pair that was not yet requested of the foundation have that as the reason."""
     if not plan.unsatisfiable:
         return plan
     recorded = (settings.foundation / RECORD_NAME).is_file()
@@ -210,15 +210,15 @@ def _with_unmade(settings: Settings, expansion: Expansion, plan: Plan) -> Plan:
 
 
 def request_in_words(request: PlanRequest) -> str:
-    """What is asked for, as a message says it."""
+    """The request as words for a message."""
     stacks = "all stacks" if request.every_stack else f"stack {request.stack}" if request.stack else "the default stack"
     return f"{', '.join(request.packages)} of {stacks}" if request.packages else stacks
 
 
 def check_served(plan: Plan, request: PlanRequest) -> None:
-    """Raise SolveError for a package of the request that the foundation serves in no variant.
+    """Raise SolveError for a package of the request that the foundation cannot serve in any variant.
 
-    Of all stacks some may be for another foundation: only where nothing at all is served, that is an error.
+    If all stacks are requested, some may be for another foundation: then it is an error only if nothing is served.
     """
     served = {package.name for package in plan.packages}
     if request.every_stack and served:
@@ -226,12 +226,12 @@ def check_served(plan: Plan, request: PlanRequest) -> None:
     missing = {item.rendered.name: item.reason for item in plan.unsatisfiable if item.rendered.name not in served}
     if missing:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
-        message = f"{request_in_words(request)}: not servable in any variant asked for: {reasons}"
-        raise SolveError(message, hint="correct the recipe, or take a foundation that has it: channel_tools plan --why")
+        message = f"{request_in_words(request)}: cannot be built in any requested variant: {reasons}"
+        raise SolveError(message, hint="correct the recipe or choose another foundation; see channel_tools plan --why")
 
 
 def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:
-    """What was built before and is in the local channel, by file name."""
+    """The earlier builds in the local channel, by file name."""
     if not settings.channel.exists():
         return {}
     return {
@@ -245,18 +245,18 @@ def published_by_name(settings: Settings) -> dict[str, PublishedPackage]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedStack:
-    """A stack, and its packages in every variant; of which foundation, is not asked."""
+    """A stack and its packages in every variant."""
 
     stack: Stack
     packages: tuple[RenderedPackage, ...]
     default: frozenset[int]
-    """The places in ``packages`` of those that belong to the default variant."""
+    """The indices in ``packages`` of those that belong to the default variant."""
 
 
 def list_stacks(settings: Settings, *, stack: str | None, kind: FoundationKind) -> list[ListedStack]:
-    """Every stack, or one, as a foundation of this kind has its packages built; no foundation is looked at.
+    """Every stack, or one, with its packages on a foundation of this kind; no foundation is read.
 
-    Raises ConfigError for the tree, UsageError for a stack it does not have.
+    Raises ConfigError for faults in the tree, UsageError for a stack it does not have.
     """
     loaded = load_tree(settings.tree)
     stacks = list(loaded.stacks.values()) if stack is None else [find_stack(loaded, stack)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From the local channel to a set that can be published."""
+"""Selects a set of packages of the local channel for publishing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHOWN = 5
 
 
 def package_set(settings: Settings, request: PlanRequest) -> PackageSet:
-    """The packages that the plan of the request names, as the local channel holds them.
+    """The packages in the request's plan, from the local channel.
 
-    With the registry foundation, the foundation's packages belong to the set. Raises what planning and check_served
-    raise, and ChannelError naming the packages that are not built yet.
+    The registry foundation's packages belong to the set. Raises the errors of planning and check_served, and
+    ChannelError naming the packages that are not built yet.
     """
     plan = plan_request(settings, request)
     check_served(plan, request)
@@ -51,6 +51,6 @@ def _not_built(missing: tuple[PlannedPackage, ...], request: PlanRequest) -> Cha
 
 
 def options_of(request: PlanRequest) -> tuple[str, ...]:
-    """The options of ``build`` that ask for the packages of a request."""
+    """The options of ``build`` that request the same packages."""
     stacks = ("--all",) if request.every_stack else ("--variant", request.stack) if request.stack else ()
     return (*stacks, *(word for name in request.packages for word in ("--package", name)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Building a published package again from the recipe that it carries, in the environments that it records.
+"""Builds a published package again from the recipe inside it, in the environments that it records.
 
 The channel is only read. The recorded packages are linked into a small channel of their own, so that the engine solves
 for exactly these; sources come from the source store.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _ENGINE = "py-rattler-build"
 _DIFFOSCOPE = "diffoscope"
 _DIFFOSCOPE_ENDS = (0, 1)
-"""Without and with differences; it writes a report of the latter."""
+"""Exit statuses without and with differences; with differences, it writes a report."""
 _DOWNLOADS_AT_ONCE = 4
 
 
@@ -57,8 +57,8 @@ _DOWNLOADS_AT_ONCE = 4
 class RebuildRequest:
     """What to build again: a package's file in a channel's folder, or its name in the local channel.
 
-    The new package goes to ``destination``, below its subdir. ``environ`` is the caller's; with ``offline`` nothing is
-    downloaded.
+    The new package is written to ``destination``, below its subdir. ``environ`` is the caller's; with ``offline``,
+    nothing is downloaded.
     """
 
     package: str
@@ -70,7 +70,7 @@ class RebuildRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rebuilt:
-    """The published package, the one built from its recipe, and what is to be known of how."""
+    """The published package, the one built from its recipe, and notes on differences in how it was built."""
 
     published: Path
     published_sha256: str
@@ -81,7 +81,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """How two packages differ."""
+    """The differences of two packages."""
 
     verdict: Verdict
     differences: tuple[Difference, ...]
@@ -96,9 +96,9 @@ def compare_packages(rebuilt: Rebuilt) -> Comparison:
 
 
 def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """What diffoscope says of the two packages' files, written beside the new one; None if there is no diffoscope.
+    """Diffoscope's report on the two packages' files, written beside the new package; None without diffoscope.
 
-    ``program`` is the one to take, else it is looked for on the PATH of ``environ``. Raises CommandError when it fails.
+    ``program`` is diffoscope, else it is searched on the PATH of ``environ``. Raises CommandError if it fails.
     """
     found = str(program.absolute()) if program is not None else shutil.which(_DIFFOSCOPE, path=environ.get("PATH", ""))
     if found is None:
@@ -116,7 +116,7 @@ def show_in_depth(rebuilt: Rebuilt, program: Path | None, environ: Mapping[str, 
 
 
 def _unpack(package: Path, folder: Path) -> None:
-    """A package's files as they lie in it, the metadata in info/."""
+    """Unpack a package's files, with the metadata in info/."""
     parts: tuple[Component, ...] = ("pkg", "info")
     writer = TreeWriter(folder, package)
     folder.mkdir()
@@ -128,13 +128,13 @@ def _unpack(package: Path, folder: Path) -> None:
 
 
 def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Progress) -> Rebuilt:
-    """Build a published package again; the channel stays as it is.
+    """Build a published package again; the channel is not changed.
 
-    Raises UsageError for a package that is not there or was not built by this program, FoundationError when what it was
-    built with is no longer in the channel, NetworkError for sources that are missing, and what building raises.
+    Raises UsageError for a package that does not exist or was not built by this program, FoundationError if packages it
+    was built with are no longer in the channel, NetworkError for missing sources, and the errors of building.
     """
     if (request.destination / RECORD_FOLDER).is_dir():
-        message = f"{request.destination}: the folder of a channel; what is built again enters none"
+        message = f"{request.destination}: is the folder of a channel; rebuilt packages are not added to channels"
         raise UsageError(message, hint="name another folder with --output-dir")
     path = find_package(settings, request.package)
     channel = open_channel(path.parents[1])
@@ -164,12 +164,12 @@ def rebuild_package(settings: Settings, request: RebuildRequest, *, progress: Pr
 def find_package(settings: Settings, text: str) -> Path:
     """The file of a package by its path, its file name, or its name if the local channel shows one build of it.
 
-    Raises UsageError if there is none or more than one, ChannelError when there is no local channel.
+    Raises UsageError if there is none or more than one, ChannelError if there is no local channel.
     """
     path = Path(text).absolute()
     if path.name.endswith(PACKAGE_SUFFIX) and path.is_file():
         if not (path.parents[1] / RECORD_FOLDER).is_dir():
-            message = f"{path}: does not lie in the folder of a channel of this program"
+            message = f"{path}: is not in the folder of a channel made by channel_tools"
             raise UsageError(
                 message, hint="name it as CHANNEL/SUBDIR/NAME.conda, in a copy of its channel (mirror import)"
             )
@@ -179,16 +179,16 @@ def find_package(settings: Settings, text: str) -> Path:
     found = [file for file in own if text in {file.ref.file_name, str(file.ref.key)}]
     found = found or [file for file in own if file.row.name == text and file.hidden is None]
     if not found:
-        hint = nearest_names_hint(text, {file.row.name for file in own}, what="package of ours in the channel")
-        raise UsageError(f"{channel.path}: has no package {text} that was built from a recipe", hint=hint)
+        hint = nearest_names_hint(text, {file.row.name for file in own}, what="package built from a recipe")
+        raise UsageError(f"{channel.path}: has no package {text!r} that was built from a recipe", hint=hint)
     if len(found) > 1:
         names = ", ".join(sorted(file.ref.file_name for file in found))
-        raise UsageError(f"{text}: the channel has {len(found)} builds of it", hint=f"name one: {names}")
+        raise UsageError(f"{text}: the channel has {len(found)} builds of it", hint=f"name one of them: {names}")
     return found[0].path
 
 
 def _provide(settings: Settings, recorded: RecordedBuild, request: RebuildRequest, progress: Progress) -> SourceStore:
-    """The store with the package's sources in it, which are fetched where they are missing."""
+    """The store with the package's sources; missing ones are downloaded."""
     store = SourceStore(folder=settings.sources)
     needs = recorded.sources(store)
     missing = [need for need in needs if store.find(need) is None]
@@ -232,7 +232,7 @@ def _build(
 
 
 def _with_recorded(info: Mapping[str, bytes], channels: Iterable[EnvironmentChannel]) -> dict[str, bytes]:
-    """The files of info/ with the names that the published package has for its channels."""
+    """The files of info/ with the channel names of the published package."""
     renewed = dict(info)
     for one in channels:
         for old, new in ((f"{one.folder.as_uri()}/", one.recorded), (one.folder.as_uri(), one.recorded.rstrip("/"))):
@@ -241,6 +241,6 @@ def _with_recorded(info: Mapping[str, bytes], channels: Iterable[EnvironmentChan
 
 
 def _engine_note(recorded: RecordedBuild) -> tuple[str, ...]:
-    """That another version of the engine built the package, which may write other metadata."""
+    """A note if another version of the engine, which may write different metadata, built the package."""
     here = importlib.metadata.version(_ENGINE)
-    return () if recorded.engine == here else (f"it was built by rattler-build {recorded.engine}; here is {here}",)
+    return () if recorded.engine == here else (f"it was built by rattler-build {recorded.engine}; this is {here}",)

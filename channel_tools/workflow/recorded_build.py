@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a package says of its own build: the recipe below ``info/recipe`` as a folder to build from again, and the
-packages that it was built with as channels that hold these and no others, so that the engine solves for exactly them.
+"""What a package records about its own build: the recipe in ``info/recipe`` as a folder to build from again, and the
+packages it was built with as channels that have only these, so that the engine solves for exactly them.
 
-The recipe is the rendered folder that the package was built from, but for two things: sources have upstream's addresses
-there, where the build took them from the source store, and the engine leaves out files whose names begin with a dot.
+The recipe is the rendered folder that the package was built from, except for two things: sources have upstream's
+addresses, though the build took them from the source store, and the engine leaves out files whose names start with a
+dot.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ if TYPE_CHECKING:
 _DOWNLOADS_AT_ONCE = 4
 _FOLDER = "recipe/"
 _OF_ENGINE = frozenset({"rendered_recipe.yaml", "variant_config.yaml"})
-"""What the engine adds to the folder that it was given."""
+"""Files that the engine adds to the recipe's folder."""
 _MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentChannel:
-    """A channel in ``folder``, in the place of the one that the package records as ``recorded``."""
+    """A channel in ``folder`` that replaces the one that the package records as ``recorded``."""
 
     folder: Path
     recorded: str
@@ -61,7 +62,7 @@ class EnvironmentChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedBuild:
-    """The recipe that a package carries, its text and its values, and the same as the engine ``rendered`` it."""
+    """The recipe inside a package, as text and as values, and as ``rendered`` by the engine."""
 
     package: Path
     info: PackageInfo
@@ -71,7 +72,7 @@ class RecordedBuild:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """What its digest is over."""
+        """The inputs of its digest."""
         return {str(key): str(value) for key, value in recorded_in(self.info.about)["inputs"].items()}
 
     @property
@@ -85,9 +86,9 @@ class RecordedBuild:
         return tuple(need for _entry, need in self._sources(store))
 
     def write_recipe(self, folder: Path, store: SourceStore) -> tuple[str, ...]:
-        """Write the folder to build from, which takes its sources from ``store``; returns what it lacks, as notes.
+        """Write the folder to build from, with sources from ``store``; returns notes on files that it lacks.
 
-        Raises IntegrityError for a source that the store does not hold, and for a damaged package.
+        Raises IntegrityError for a source that is not in the store, and for a damaged package.
         """
         writer = TreeWriter(folder, self.package)
         folder.mkdir()
@@ -100,7 +101,7 @@ class RecordedBuild:
         (folder / RECIPE_FILE).write_text(self.recipe_text(folder, store), encoding="utf-8")
         files = {key: value for key, value in self.inputs.items() if key.startswith("file:")}
         lacking = [key.removeprefix("file:") for key, value in files.items() if value.split(" ")[0] not in hashes]
-        return tuple(f"the recipe that it carries lacks {name}" for name in sorted(lacking))
+        return tuple(f"its recipe lacks {name}" for name in sorted(lacking))
 
     def recipe_text(self, folder: Path, store: SourceStore) -> str:
         """The recipe.yaml to build from in ``folder``, which has the other files."""
@@ -111,7 +112,7 @@ class RecordedBuild:
         recipe = dict(self.recipe)
         if supplied:
             recipe["source"] = [supplied.get(id(entry), entry) for entry in _entries(recipe)]
-        if date_s is None:  # built before packages had a date of their own
+        if date_s is None:  # built by a version that set no date
             build, made_ms = recipe.get("build") or {}, self.info.index.get("timestamp")
             files = {path.name for path in folder.iterdir()}
             made_s = made_ms // _MS if isinstance(made_ms, int) else 0
@@ -120,7 +121,7 @@ class RecordedBuild:
         return "".join(header) + dump_yaml(recipe)
 
     def _sources(self, store: SourceStore) -> Iterator[tuple[Mapping[str, Any], NeededSource]]:
-        """Each entry of the recipe that was taken from the store, with what the store knows it by."""
+        """Each entry of the recipe that came from the store, with its identity in the store."""
         taken = [entry for entry in _entries(self.recipe) if "path" not in entry]
         origins = recorded_in(self.info.about).get("sources") or ()
         for entry, origin in zip(taken, origins, strict=True):
@@ -132,9 +133,9 @@ class RecordedBuild:
     def link_environment(
         self, channel: Channel, holder: Path, *, environ: Mapping[str, str], offline: bool, progress: Progress
     ) -> tuple[EnvironmentChannel, ...]:
-        """Make the channels in ``holder``, of ``channel`` and of the foundation that it has at another address.
+        """Create the channels in ``holder``: from ``channel``, and from its foundation if that has an address.
 
-        Raises FoundationError for packages that are no longer there, NetworkError for one out of reach.
+        Raises FoundationError for packages that no longer exist, NetworkError for a foundation that cannot be reached.
         """
         files = indexed_files(channel, subdirs_of(channel.path)).values()
         known = {file.ref.sha256: file for file in files}
@@ -150,13 +151,13 @@ class RecordedBuild:
         remote = [] if address is None else list(self._remote(address, set(missing.values())))
         if lost := set(missing.values()) - {file.sha256 for file in remote}:
             lines = "\n".join(f"{name} {identity}" for name, identity in missing.items() if identity in lost)
-            hint = "rebuild it where the channel kept these packages, or in a mirror of it"
-            message = f"{channel.path}: no longer has what {self.package.name} was built with:\n{lines}"
+            hint = "rebuild it with a copy or a mirror of the channel that still has these packages"
+            message = f"{channel.path}: no longer has these packages that {self.package.name} was built with:\n{lines}"
             raise FoundationError(message, hint=hint)
         if address is None:
             return (own,)
         if offline and not address.startswith("file:"):
-            raise NetworkError(f"the foundation {address} is read over the network", hint="leave out --offline")
+            raise NetworkError(f"the foundation {address} needs the network", hint="leave out --offline")
         other = EnvironmentChannel(folder=holder / "foundation" / _last_part(names[-1]), recorded=names[-1])
         options = FetchOptions(client=make_http_client(environ), jobs=_DOWNLOADS_AT_ONCE)
         fetch_files(remote, other.folder, options=options, progress=progress)
@@ -171,7 +172,7 @@ class RecordedBuild:
                 yield name, value.split(" ")[-1]
 
     def _remote(self, address: str, hashes: set[str]) -> Iterator[RemoteFile]:
-        """Where those of the foundation's packages are that have one of ``hashes``, as far as the package says it."""
+        """The addresses of the foundation's packages with ``hashes``, as far as the package records them."""
         dependencies = self.rendered.get("finalized_dependencies") or {}
         records = [one for part in ("build", "host") for one in (dependencies.get(part) or {}).get("resolved") or ()]
         for sha256, record in {one.get("sha256"): one for one in records}.items():
@@ -184,15 +185,15 @@ class RecordedBuild:
 
 
 def read_recorded(package: Path) -> RecordedBuild:
-    """What the package says of its build. Raises UsageError if it says nothing, IntegrityError if damaged."""
+    """Read a package's record of its build. Raises UsageError if it has none, IntegrityError if it is damaged."""
     info = read_package(package, contents=False)
     if not isinstance(recorded_in(info.about).get("inputs"), dict):
-        hint = "only packages that channel_tools build made can be built again; not those of a foundation"
-        raise UsageError(f"{package}: carries no record of what it was built from", hint=hint)
+        hint = "only packages made by channel_tools build can be built again, not those of a foundation"
+        raise UsageError(f"{package}: has no record of what it was built from", hint=hint)
     files = read_info_files(package, frozenset({_FOLDER + RECIPE_FILE, RENDERED_RECIPE}))
     content = files.get(_FOLDER + RECIPE_FILE)
     if content is None:
-        raise UsageError(f"{package}: carries no recipe", hint="only packages that channel_tools build made do")
+        raise UsageError(f"{package}: has no recipe", hint="only packages made by channel_tools build have one")
     rendered = load_plain_yaml(files.get(RENDERED_RECIPE, b""))
     return RecordedBuild(
         package=package,

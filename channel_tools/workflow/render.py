@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recipes of the tree for others to build: as a plan's recipe folders, or as feedstocks."""
+"""Writes recipes of the tree for other programs to build: as a plan's recipe folders, or as feedstocks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from channel_tools.workflow.plan import PlanRequest
 
 _OWN_PINS = frozenset({"pytorch"})
-"""Keys of pins.yaml for which conda-forge has one value and we build several."""
+"""Keys of pins.yaml for which conda-forge has one value but we build several."""
 
 
 def render_stacks(settings: Settings, request: PlanRequest, *, destination: Path) -> tuple[Plan, list[Path]]:
-    """Write a folder for every package that the foundation can serve; what is in the channel already is written too.
+    """Write a folder for every package that the foundation can serve, including those already in the channel.
 
-    Raises what planning raises, UsageError when ``destination`` will not do.
+    Raises the errors of planning, and UsageError if ``destination`` cannot be used.
     """
     plan = plan_request(settings, request)
     return plan, [render_folder(package, destination, tree=settings.tree) for package in plan.packages]
@@ -41,8 +41,8 @@ def export_feedstock(
 ) -> Feedstock:
     """Write the feedstock of ``package``, with the variants of ``stack`` or else of every stack that has it.
 
-    Variants are those on conda-forge, for every supported platform. Raises ConfigError for the tree, UsageError for
-    names it does not have and what write_feedstock raises.
+    Variants are those on conda-forge, for every supported platform. Raises ConfigError for faults in the tree,
+    UsageError for names it does not have, and the errors of write_feedstock.
     """
     loaded = load_tree(settings.tree)
     chosen = [find_stack(loaded, stack)] if stack is not None else list(loaded.stacks.values())
@@ -58,14 +58,14 @@ def export_feedstock(
 
 
 def _conda_forge_values(loaded: LoadedTree) -> dict[str, tuple[VariantScalar, ...]]:
-    """What our variant files take over from conda-forge's pins, before any stack's own file."""
+    """The values in our variant files that come from conda-forge's pins, without any stack's own file."""
     names = (PINS_FILE, foundation_file("conda-forge"))
     files = [loaded.variant_files[name] for name in names if name in loaded.variant_files]
     return {key: values for file in files for key, values in file.values.items() if key not in _OWN_PINS}
 
 
 def _requirement_keys(rendered: Sequence[RenderedPackage]) -> set[str]:
-    """The packages in its environments, as variant keys are spelled."""
+    """The packages in the environments, spelled like variant keys."""
     return {name.replace("-", "_") for package in rendered for name in package.requirement_names()}
 
 

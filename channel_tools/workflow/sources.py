@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The source store on behalf of a tree: what its recipes need, and filling, checking and carrying the store."""
+"""The source store for a tree: what its recipes need, and how the store is filled, checked, exported and imported."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 _DOWNLOADS_AT_ONCE = 4
 _KEPT_KEYS = frozenset({"file_name", "patches", "target_directory"})
-"""What a source entry says beside where the bytes are."""
+"""The keys of a source entry that do not say where to get the bytes."""
 _LATER_SUITE = "trixie"
-"""Has tarballs that are newer than the foundation's packages: the one of recipes/python."""
+"""The suite with tarballs newer than the foundation's packages: the one of recipes/python."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRow:
-    """A source that recipes need, and what the store holds of it."""
+    """A source that recipes need, and its state in the store."""
 
     need: NeededSource
     stored: StoredSource | None
@@ -66,10 +66,10 @@ class SourceRow:
 
 
 def needed_by_tree(settings: Settings, request: PlanRequest, progress: Progress) -> tuple[NeededSource, ...]:
-    """The sources that recipes name in every variant, on the request's foundation or (None) on any; none is looked at.
+    """The sources that recipes name in any variant, on the request's foundation or (None) on any; none is read.
 
-    Those of every stack include recipes that no stack names, as far as these render with the shared variant files
-    alone. Raises what loading and expanding a tree raises.
+    If every stack is requested, this includes recipes that no stack names, provided they render with only the shared
+    variant files. Raises the errors of loading and expanding a tree.
     """
     loaded = load_tree(settings.tree)
     kinds = get_args(FoundationKind) if request.foundation is None else (request.foundation,)
@@ -102,7 +102,7 @@ def _without_stack(
 
 
 def list_sources(settings: Settings, request: PlanRequest, progress: Progress) -> list[SourceRow]:
-    """A row per needed source; a damaged entry's origin is what can be read of it."""
+    """A row per needed source; the origin of a damaged entry is what can still be read."""
     store = SourceStore(folder=settings.sources)
     rows = []
     for need in needed_by_tree(settings, request, progress):
@@ -114,10 +114,10 @@ def list_sources(settings: Settings, request: PlanRequest, progress: Progress) -
 def add_sources(
     settings: Settings, paths: Sequence[Path], *, dry_run: bool, progress: Progress
 ) -> list[tuple[NeededSource, Path]]:
-    """Take files and clones of git repositories into the store; what was, or would be, added and where it is.
+    """Add files and clones of git repositories to the store; returns what was, or would be, added and where it is.
 
     Raises UsageError for a path that does not exist, IntegrityError for a file whose sha256 no recipe names, a
-    repository without a commit that a recipe names, and for damaged ones. Nothing is added before all paths are known.
+    repository without a commit that a recipe names, and for damaged ones. All paths are checked before any is added.
     """
     store = SourceStore(folder=settings.sources)
     needs = needed_by_tree(settings, PlanRequest(every_stack=True), progress)
@@ -139,7 +139,10 @@ def add_sources(
 def fetch_needed(
     settings: Settings, request: PlanRequest, *, dry_run: bool, jobs: int, progress: Progress
 ) -> list[NeededSource]:
-    """Fetch what the store lacks of the request's sources; what was, or would be, fetched. Raises as fetch_sources."""
+    """Download the request's sources that the store lacks; returns what was, or would be, downloaded.
+
+    Raises as fetch_sources does.
+    """
     store = SourceStore(folder=settings.sources)
     missing = [need for need in needed_by_tree(settings, request, progress) if store.find(need) is None]
     if not dry_run:
@@ -148,7 +151,7 @@ def fetch_needed(
 
 
 def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: int, progress: Progress) -> None:
-    """Fetch sources into the user's store, with the user's proxies and credentials. Raises as fetch_sources."""
+    """Download sources into the user's store, with the user's proxies and credentials. Raises as fetch_sources does."""
     fetch_sources(
         missing,
         SourceStore(folder=settings.sources),
@@ -160,7 +163,7 @@ def fetch_missing(settings: Settings, missing: Sequence[NeededSource], *, jobs: 
 
 
 def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
-    """Debian's source packages of the registry foundation's suite and of the next, each with a state folder."""
+    """Debian's source packages in the registry foundation's suite and in the next, each with a state folder."""
     return tuple(
         DebianSources(
             state=settings.downloads / "apt" / f"{suite}-source",
@@ -174,9 +177,9 @@ def debian_sources(settings: Settings) -> tuple[DebianSources, ...]:
 def export_sources(
     settings: Settings, destination: Path, request: PlanRequest | None, *, dry_run: bool, progress: Progress
 ) -> tuple[Path, list[Path]]:
-    """Write the whole store, or with a request what it needs, to one file; the file and the entries in it.
+    """Write the whole store, or with a request what it needs, to one file; returns the file and the entries in it.
 
-    Raises NetworkError that lists what the request needs and the store lacks, and as export_entries.
+    Raises NetworkError listing what the request needs and the store lacks, and as export_entries does.
     """
     store = SourceStore(folder=settings.sources)
     if request is None:
@@ -187,25 +190,25 @@ def export_sources(
             raise missing_error(missing, store)
         entries = sorted({store.entry(need) for need in needs})
     if not entries:
-        message = f"{store.folder}: there is nothing to export"
-        raise UsageError(message, hint="channel_tools sources fetch, or sources add FILE, fills the store")
+        message = f"{store.folder}: the store is empty, so there is nothing to export"
+        raise UsageError(message, hint="fill it with channel_tools sources fetch, or sources add FILE")
     target = destination / DEFAULT_NAME if destination.is_dir() else destination
     return (target if dry_run else export_entries(store, entries, target, progress)), entries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuppliedSources:
-    """The store as the sources of a build: checked, complete for the plan it was made for."""
+    """The store as the sources of builds: checked, and complete for the plan."""
 
     store: SourceStore
 
     def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
-        """The package's sources in the recipe's order; what a store can hold is taken from it."""
+        """The package's sources in the recipe's order; those that a store can have are taken from it."""
         excludes = source_excludes(package.rendered.recipe)
         return [self._entry(source, excludes) for source in package.rendered.sources]
 
     def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
-        """What ``extra.channel_tools.sources`` says: what each source is, and upstream's addresses of it."""
+        """The value of ``extra.channel_tools.sources``: each source's identity and upstream's addresses."""
         origins: list[YamlValue] = []
         for source in package.rendered.sources:
             if source.kind != "path":
@@ -227,10 +230,10 @@ class SuppliedSources:
 
 
 def provide_sources(settings: Settings, plan: Plan, *, offline: bool, progress: Progress) -> SuppliedSources:
-    """The store as the sources of what the plan builds: complete, hashed, and the recipes' patches fit them.
+    """The store as the sources of the plan's builds: complete, hashed, and with patches that apply.
 
-    What is missing is fetched unless ``offline``; then one NetworkError lists all of it. Raises what fetch_sources and
-    check_patches raise; nothing was built until then.
+    Missing sources are downloaded; if ``offline``, one NetworkError lists all of them. Raises the errors of
+    fetch_sources and check_patches, before anything is built.
     """
     store = SourceStore(folder=settings.sources)
     needs = needed_sources(package.rendered for package in plan.to_build)
@@ -260,7 +263,7 @@ def _check_patches(store: SourceStore, plan: Plan) -> None:
 
 
 def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> bool:
-    """Whether the store holds the source undamaged; a damaged one is moved aside and counts as missing."""
+    """Whether the store has the source undamaged; a damaged one is moved aside and counts as missing."""
     if store.find(need) is None:
         return False
     try:
@@ -272,7 +275,7 @@ def _is_sound(store: SourceStore, need: NeededSource, progress: Progress) -> boo
 
 
 def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> NetworkError:
-    """The one error for all sources that are missing, with the ways to supply them."""
+    """The error for all missing sources, with the ways to supply them."""
     lines = "\n".join(in_words(need) for need in missing)
     message = f"not in the source store {store.folder}, but needed ({len(missing)}):\n{lines}"
     return NetworkError(message, hint=SUPPLY_HINT)
@@ -280,7 +283,7 @@ def missing_error(missing: Sequence[NeededSource], store: SourceStore) -> Networ
 
 def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
     if not path.is_file():
-        raise UsageError(f"{path}: there is no such file or folder", hint="name a file, or the folder of a clone")
+        raise UsageError(f"{path}: no such file or folder", hint="name a file, or the folder of a clone")
     sha256 = sha256_of_file(path)
     known = [need for need in needs if need.kind == "url"]
     found = next((need for need in known if need.identity == sha256), None)
@@ -288,14 +291,14 @@ def _need_of_file(path: Path, needs: Iterable[NeededSource]) -> NeededSource:
         return found
     wanted = "\n".join(in_words(need) for need in known) or "  no recipe has a source with a sha256"
     message = f"{path}: no recipe of the tree names its sha256 {sha256}; recipes name:\n{wanted}"
-    hint = "it is cut short, changed or another release: fetch it again, or correct the recipe's sha256"
+    hint = "it is truncated, changed or another release: download it again, or correct the recipe's sha256"
     raise IntegrityError(message, hint=hint)
 
 
 def _repository_at(path: Path) -> GitRepository:
     found = open_repository(path)
     if found is None:
-        raise UsageError(f"{path}: is a folder, but no git repository", hint="name a clone, bare or not, or a file")
+        raise UsageError(f"{path}: is a folder, but not a git repository", hint="name a clone, bare or not, or a file")
     return found
 
 
@@ -306,7 +309,7 @@ def _check_repositories(
         wanted = "\n".join(in_words(need) for need in needs if need.kind == "git") or "  no recipe has a git source"
         places = ", ".join(str(item.folder) for item in repositories)
         raise IntegrityError(
-            f"{places}: holds no commit that a recipe of the tree names; recipes name:\n{wanted}",
+            f"{places}: has no commit that a recipe of the tree names; recipes name:\n{wanted}",
             hint="fetch the commit there: git fetch <address> <commit>",
         )
 
@@ -316,7 +319,7 @@ def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRe
         found = next((repository for repository in searched if repository.holds(commit)), None)
         if found is None:
             message = f"{need.urls[0]} at {need.identity}: its submodule {path} ({url}) is at {commit}, which is absent"
-            hint = "name a clone that has it, too: channel_tools sources add REPOSITORY SUBMODULE_REPOSITORY"
+            hint = "also name a clone that has it: channel_tools sources add REPOSITORY SUBMODULE_REPOSITORY"
             raise IntegrityError(message, hint=hint)
         return found
 
@@ -324,5 +327,5 @@ def _add_commit(store: SourceStore, need: NeededSource, searched: Sequence[GitRe
 
 
 def in_words(need: NeededSource) -> str:
-    """A source in one line of an error."""
+    """A source as one line of an error message."""
     return f"  {need.word} {need.identity}  {need.urls[0]}  for {', '.join(need.packages)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Variants of a stack validated in turn, here or within a scheduler's job: a result of each, and the worst of them."""
+"""Validates variants of a stack in turn, here or within a scheduler's job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(IntEnum):
-    """How a variant's validation ended, the worst last."""
+    """The outcome of a variant's validation, the worst last."""
 
     PASSED = 0
     DROPPED = 1
@@ -32,15 +32,15 @@ class Verdict(IntEnum):
 
     @property
     def words(self) -> str:
-        """For a table."""
+        """The outcome as words for a table."""
         return self.name.replace("_", " ") if self else "ok"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantResult:
-    """The validation of one variant: its report and where that is, and the error if it did not pass.
+    """The validation of one variant: its report and the report's path, and the error if it did not pass.
 
-    There is no report if it did not come to its end.
+    There is no report if the run was not completed.
     """
 
     install: InstallRequest
@@ -50,13 +50,13 @@ class VariantResult:
 
     @property
     def name(self) -> str:
-        """The variant by its versions."""
+        """The versions of the variant, as words."""
         asked = asked_versions(python=self.install.python, pytorch=self.install.pytorch)
         return ", ".join(f"{key} {version}" for key, version in asked.items()) or "the only variant"
 
     @property
     def verdict(self) -> Verdict:
-        """How it ended."""
+        """The outcome of the validation."""
         if self.error is None:
             return Verdict.PASSED
         if self.report is None:
@@ -72,9 +72,9 @@ def validate_variants(
     fails_on_drop: bool,
     progress: Progress,
 ) -> list[VariantResult]:
-    """Validate each of ``installs`` in turn, in place of the request's own; what fails one does not stop the others.
+    """Validate each of ``installs`` in turn, in place of the request's own; a failure does not stop the others.
 
-    With ``fails_on_drop`` a bandwidth that has dropped beyond the noise of earlier runs is an error of the variant.
+    With ``fails_on_drop``, a bandwidth that has dropped by more than the noise of earlier runs is an error.
     """
     results = []
     for install in installs:
@@ -91,7 +91,7 @@ def validate_variants(
 
 
 def raise_worst(results: Sequence[VariantResult]) -> None:
-    """Raise the error of the variant that fared worst, with what is said of every one that did not pass."""
+    """Raise the error of the worst variant, with the errors of all that did not pass."""
     worst_first = sorted(results, key=lambda one: -one.verdict)
     errors = [(one.name, one.error) for one in worst_first if one.error is not None]
     if not errors:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A validation on the nodes of a cluster: the same command as a scheduler's job, and the job's hosts for its ranks.
+"""Validates on the nodes of a cluster: runs the same command as a scheduler's job, with ranks on the job's hosts.
 
-The job runs ``validate --on job`` on its first node. What it prints, its report and its exit code are those of a
-validation on one machine; the command that submitted it hands them on.
+The job runs ``validate --on job`` on its first node. Its output, report and exit code are those of a validation on one
+machine; the command that submitted the job passes them on.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _OF_SCHEDULERS = re.compile(r"(SLURM|PBS_).*|PATH")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationJob:
-    """What a scheduler is asked for, and what the job runs.
+    """What is requested from the scheduler, and what the job runs.
 
-    ``words`` are the options of ``validate`` that the job's own command gets, beside those of places and ranks;
-    ``folder`` is where it runs. ``timeout_s`` is what is asked for the run after the installation, None the default.
-    ``time`` is the job's limit, HH:MM:SS, None twenty minutes and the run for each variant, at least half an hour: of
-    those that the channel has with ``all_variants``, else of the one. ``submit_options`` are words of sbatch or qsub.
+    ``words`` are the options of ``validate`` for the job's own command, except those for folders and ranks; ``folder``
+    is the folder it runs in. ``timeout_s`` is the limit for the run after the installation, None for the default.
+    ``time`` is the job's limit, HH:MM:SS; None means twenty minutes plus the run for each variant (all that the channel
+    has with ``all_variants``, else one), at least half an hour. ``submit_options`` are options of sbatch or qsub.
     """
 
     scheduler: SchedulerName
@@ -75,12 +75,12 @@ class ValidationJob:
 
     @property
     def ranks(self) -> int:
-        """In all."""
+        """The number of ranks on all nodes."""
         return self.nodes * self.ranks_per_node
 
 
 def write_validation_job(settings: Settings, job: ValidationJob) -> str:
-    """The text of a job script, whose output goes where the scheduler puts it. Raises as run_validation_job."""
+    """The text of a job script, whose output file the scheduler chooses. Raises as run_validation_job does."""
     options, command = _options_and_command(settings, job)
     return job_script(options, command, asked=job.submit_options)
 
@@ -88,10 +88,10 @@ def write_validation_job(settings: Settings, job: ValidationJob) -> str:
 def run_validation_job(
     settings: Settings, job: ValidationJob, *, environ: Mapping[str, str], listener: Listener
 ) -> int:
-    """Submit the validation, hand on what it says; returns its exit code. Its files stay in ``output/jobs``.
+    """Submit the validation and pass on its output; returns its exit code. Its files stay in ``output/jobs``.
 
-    Raises UsageError for a stack without validation, a time of another form or in which the run cannot end, and a work
-    folder that nodes do not see; and what run_job_script raises.
+    Raises UsageError for a stack without validation, a time that is not valid or too short for the run, and a work
+    folder that nodes cannot access; and the errors of run_job_script.
     """
     options, command = _options_and_command(settings, job)
     parent = settings.output / _JOBS
@@ -133,26 +133,28 @@ def _options_and_command(settings: Settings, job: ValidationJob) -> tuple[JobOpt
 
 
 def _time_for_the_run(settings: Settings, job: ValidationJob) -> str:
-    """The job's time limit. Raises UsageError for one that is over before the run's."""
+    """The job's time limit. Raises UsageError for one that ends before the run's limit."""
     if job.time is not None:
         limit_s = seconds_of(job.time)
         if job.timeout_s is not None and job.timeout_s >= limit_s:
             message = f"--time {job.time} ends the job before its run's --timeout of {job.timeout_s:g} s"
             raise UsageError(
-                message, hint="give a longer --time: the run begins after the installation; or leave it out"
+                message, hint="give a longer --time (the run starts after the installation), or leave it out"
             )
         return job.time
     timeout_s = DEFAULT_TIMEOUT_S if job.timeout_s is None else job.timeout_s
     variants = len(built_requests(settings, job.stack)) if job.all_variants else 1
     if variants * (timeout_s + _INSTALL_MINUTES * 60) > seconds_of(LONGEST_TIME):
         each = f" for all {variants} variants" if job.all_variants else ""
-        raise UsageError(f"--timeout {timeout_s:g}: a job has at most {LONGEST_TIME}{each}", hint="give a shorter one")
+        raise UsageError(
+            f"--timeout {timeout_s:g}: a job may take at most {LONGEST_TIME}{each}", hint="give a shorter one"
+        )
     minutes = variants * max(_LEAST_MINUTES, _INSTALL_MINUTES + math.ceil(timeout_s / 60))
     return f"{minutes // 60:02}:{minutes % 60:02}:00"
 
 
 def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:
-    """The folder that ``--local-scratch`` means in this job: a path, or ``$NAME`` and ``${NAME}`` of the job in it.
+    """The folder that ``--local-scratch`` means in this job: a path, with ``$NAME`` and ``${NAME}`` expanded.
 
     Raises UsageError for a variable that is not set, and for a path that depends on the current folder.
     """
@@ -161,31 +163,33 @@ def local_scratch_of(text: str, environ: Mapping[str, str]) -> Path:
         name = match[1] or match[2]
         if not environ.get(name):
             message = f"--local-scratch {text}: {name} is not set in this job"
-            raise UsageError(message, hint="name the nodes' own disk as the site's documentation does, such as /local")
+            raise UsageError(message, hint="name the nodes' own disk as in the site's documentation, such as /local")
         return environ[name]
 
     folder = Path(_VARIABLE.sub(value, text))
     if not folder.is_absolute():
-        raise UsageError(f"--local-scratch {text}: {folder} is no absolute path", hint="nodes have none in common")
+        raise UsageError(
+            f"--local-scratch {text}: {folder} is not an absolute path", hint="give an absolute path, such as /local"
+        )
     return folder
 
 
 def hosts_of_this_job(
     settings: Settings, stack: str | None, *, nodes: int, ranks_per_node: int, environ: Mapping[str, str]
 ) -> RankHosts | None:
-    """The hosts of the job that this runs in; None for a job of one node, whose loopback network will do.
+    """The hosts of the job that this runs in; None for a job of one node, for which the loopback network suffices.
 
-    Raises UsageError outside of a job and in one of another number of nodes, NetworkError for a node without a route.
+    Raises UsageError outside a job and in one with another number of nodes, NetworkError for a node without a route.
     """
     found = stack_to_validate(settings, stack)
     hosts = hosts_of_the_job(nodes * ranks_per_node, environ=environ)
     if not hosts:
-        message = "--on job: this runs in no job of Slurm or PBS (no SLURM_JOB_ID, no PBS_NODEFILE)"
+        message = "--on job: this is not running in a job of Slurm or PBS (no SLURM_JOB_ID, no PBS_NODEFILE)"
         raise UsageError(message, hint="submit one: --on slurm or --on pbs")
     if len(hosts) != nodes:
         names = ", ".join(host.name for host in hosts)
         message = f"the job has {len(hosts)} nodes ({names}), expected {nodes}"
-        raise UsageError(message, hint=f"give --nodes {len(hosts)}, or ask the scheduler for {nodes}")
+        raise UsageError(message, hint=f"give --nodes {len(hosts)}, or request {nodes} nodes from the scheduler")
     if nodes == 1:
         return None
     own = str(method_options(found).get("launcher", "torchrun"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checking packages against their attestations: files, or what is about to be installed."""
+"""Checks packages against their attestations: files, or packages about to be installed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNATTESTED_HINT = "ask those who build it for an attestation (channel_tools atte
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What is known of one package: who signed it, or what is wrong."""
+    """The result for one package: who signed it, or what is wrong."""
 
     package: str
     verified: Verified | None = None
@@ -52,30 +52,30 @@ class Verdict:
 def trusted_keys(settings: Settings | None, files: Sequence[Path]) -> list[TrustedKey]:
     """The public keys in ``files``, else those beside the local channel's own signing key.
 
-    Raises UsageError if there is none, and as read_trusted_keys.
+    Raises UsageError if there is none, and as read_trusted_keys does.
     """
     if not files and settings is not None:
         own = settings.signing_keys if settings.signing_keys.is_dir() else settings.signing_keys.parent
         files = [own] if own.is_dir() else []
     if not files:
-        hint = "--trusted-key FILE names the attestation-KEYID.json of those who build the channel"
-        raise UsageError("no key is trusted here, so no attestation can be checked", hint=hint)
+        hint = "give --trusted-key with the attestation-KEYID.json of those who build the channel"
+        raise UsageError("no trusted key, so no attestation can be checked", hint=hint)
     from channel_tools.provenance.trust import read_trusted_keys  # noqa: PLC0415 - slow to import
 
     return read_trusted_keys(files)
 
 
 def verify_target(target: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
-    """Check what lies at an address or in a folder. Raises as verify_address and verify_folder."""
+    """Check the packages at an address or in a folder. Raises as verify_address and verify_folder do."""
     return verify_address(target, trust, environ) if "://" in target else verify_folder(Path(target), trust)
 
 
 def verify_address(address: str, trust: Trust, environ: Mapping[str, str]) -> list[Verdict]:
     """Check the packages that the channel at an address lists for this machine, or the one package at an address.
 
-    None is fetched: attestations are compared with the hashes in the channel's index, as clients compare what they
-    fetch. Those of the old format, which have no attestations, are not verified. ``environ`` is as for
-    make_http_client. Raises UsageError if nothing is listed, and as read_records.
+    No package is downloaded: attestations are compared with the hashes in the channel's index, which clients compare
+    with what they download. Packages in the old format, which have no attestations, fail. ``environ`` is as for
+    make_http_client. Raises UsageError if nothing is listed, and as read_records does.
     """
     client, now = make_http_client(environ), datetime.now(UTC)
     channel, names, subdirs = channel_address(address).rstrip("/"), None, [current_platform(), NOARCH]
@@ -117,7 +117,7 @@ def verify_folder(target: Path, trust: Trust) -> list[Verdict]:
         found = target.glob("*/*") if target.is_dir() else ()
         files = sorted(path for path in found if path.name.endswith((PACKAGE_SUFFIX, OLD_SUFFIX)))
     if not files:
-        message = f"{target}: neither a .conda file nor a channel's folder with packages"
+        message = f"{target}: not a .conda file or a channel's folder with packages"
         raise UsageError(message, hint="for example output/channel, or output/channel/linux-64/toy-1.0-0.conda")
     now = datetime.now(UTC)
     return [_verdict(path, trust, now) for path in files]
@@ -140,10 +140,10 @@ def _verdict(path: Path, trust: Trust, now: datetime) -> Verdict:
 def attestation_check(
     trust: Trust | None, channels: Sequence[str], environ: Mapping[str, str]
 ) -> Callable[[Sequence[RepoDataRecord]], None] | None:
-    """What raises where one of the records to be installed is not of a package that ``trust`` signed.
+    """A function that raises an error if one of the records to install is of a package that ``trust`` has not signed.
 
     ``channels`` are addresses with any credentials, ``environ`` is as for make_http_client. None without ``trust``.
-    The check raises VerificationError and IntegrityError as verify_sidecar, and NetworkError.
+    The function raises VerificationError and IntegrityError as verify_sidecar does, and NetworkError.
     """
     if trust is None:
         return None
@@ -171,12 +171,14 @@ def attestation_check(
 def _check_record(
     record: RepoDataRecord, trust: Trust, plain: Mapping[str, str], client: HttpClient, now: datetime
 ) -> None:
-    """``plain`` gives channels' addresses with credentials by those without."""
+    """Check a record; ``plain`` maps channels' addresses without credentials to those with them."""
     url = without_credentials(record.url)
     channel = next((address for address in plain if url.startswith(f"{address}/")), None)
     address = url if channel is None else plain[channel] + url.removeprefix(channel)
     if record.sha256 is None:
-        raise VerificationError(f"{record.file_name}: the channel lists it without a hash", hint="index it again")
+        raise VerificationError(
+            f"{record.file_name}: the channel lists it without a hash", hint="index the channel again"
+        )
     subject = Subject(file_name=record.file_name, sha256=record.sha256.hex())
     listed = record.attestations_sha256
     _verify_at(address, listed.hex() if listed else None, subject, trust, client, now)
@@ -185,7 +187,7 @@ def _check_record(
 def _verify_at(
     address: str, listed: str | None, subject: Subject, trust: Trust, client: HttpClient, now: datetime
 ) -> Verified:
-    """Check the attestations beside a package's address, those with the hash that its record lists (None: any)."""
+    """Check the attestations at a package's address, which must have the hash ``listed`` in its record (None: any)."""
     from channel_tools.provenance.attestations import verify_sidecar  # noqa: PLC0415 - slow to import
 
     url = address + SUFFIX + (f".{listed}" if listed else "")
@@ -196,7 +198,7 @@ def _verify_at(
 
 
 def _read_at(url: str, client: HttpClient) -> bytes | None:
-    """The attestations at an address, None if there are none."""
+    """The attestations at an address; None if there are none."""
     path = local_path(url)
     try:
         return client.read(url, limit_bytes=LIMIT_BYTES) if path is None else read_sidecar(path)

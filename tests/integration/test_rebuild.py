@@ -200,9 +200,9 @@ def test_what_differs_is_named_file_by_file(built: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "code", "message"),
     [
-        ("toi", 2, "has no package toi that was built from a recipe"),
-        ("ELSEWHERE", 2, "does not lie in the folder of a channel of this program"),
-        ("toy", 2, "the folder of a channel; what is built again enters none"),
+        ("toi", 2, "has no package 'toi' that was built from a recipe"),
+        ("ELSEWHERE", 2, "is not in the folder of a channel made by channel_tools"),
+        ("toy", 2, "is the folder of a channel; rebuilt packages are not added to channels"),
     ],
 )
 def test_what_cannot_be_built_again_is_an_error(

@@ -202,7 +202,7 @@ def test_a_foundation_over_the_network_is_refused_offline(toys: Toys) -> None:
         "build", "--offline", "--foundation", "conda-forge", "--foundation-channel", "https://upstream.invalid/forge"
     )
     assert result.returncode == 5, result.stderr
-    assert "https://upstream.invalid/forge is read over the network" in result.stderr
+    assert "https://upstream.invalid/forge needs the network" in result.stderr
 
 
 def test_a_filled_store_builds_what_was_added_by_hand_and_says_where_it_is_from(toys: Toys) -> None:

@@ -34,7 +34,7 @@ def test_the_foundations_packages_are_known_from_the_builds_own_cache(tmp_path: 
     package = NEEDY.write(tmp_path / "made")
     channel = tmp_path / "channel"
     channel.mkdir()
-    with pytest.raises(VerificationError, match="not known: nothing in the channel meets 'lower 1"):
+    with pytest.raises(VerificationError, match="not known: nothing in the channel satisfies 'lower 1"):
         Gate(channel=channel, build_paths=()).admit(package)
     Gate(channel=channel, build_paths=(), cache=tmp_path / "pkgs").admit(package)
 
@@ -47,7 +47,7 @@ def test_only_what_a_closure_holds_is_around_a_package(tmp_path: Path) -> None:
     around = Known(neighbours_in_cache(tmp_path)).dependencies_of(facts)
     assert around.files == {"lib/liblower.so.2"}
     assert around.versions == {"toy": ("None",), "lower": ("2.0",)}
-    assert around.unresolved == ("nothing in the channel meets 'gone'; there is no package of that name",)
+    assert around.unresolved == ("nothing in the channel satisfies 'gone'; it has no package of that name",)
 
 
 def test_the_gate_sees_what_entered_since_it_was_made(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_list_prints_a_table_and_json(tree: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["plan", "--variant", "tyo"], 2, "'tyo' is not a stack"),
-        (["plan", "--foundation-channel", "http://127.0.0.1:9/x"], 2, "goes with --foundation conda-forge"),
+        (["plan", "--foundation-channel", "http://127.0.0.1:9/x"], 2, "needs --foundation conda-forge"),
         (["plan"], 4, "foundation"),
         (["env", "create", "x"], 8, "output/channel"),
         (["channel", "index"], 8, "output/channel"),

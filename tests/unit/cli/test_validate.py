@@ -97,7 +97,7 @@ def test_a_job_has_time_for_its_run(root: Path, words: tuple[str, ...], limit: s
             ("--timeout", "3600", "--time", "01:00:00"),
             "--time 01:00:00 ends the job before its run's --timeout of 3600 s",
         ),
-        (("--timeout", "inf"), "--timeout inf: a job has at most 999:59:59"),
+        (("--timeout", "inf"), "--timeout inf: a job may take at most 999:59:59"),
         (("--timeout", "3600", "--time", "90"), "--time: found '90', expected HH:MM:SS"),
     ],
     ids=["shorter", "endless", "another form"],
@@ -114,7 +114,7 @@ def test_a_job_runs_this_program_whatever_lies_in_the_folder(root: Path, tmp_pat
     (tmp_path / "channel_tools.py").write_text("raise SystemExit('of the folder')\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PBS"))}
     done = subprocess.run(["bash", "-c", written.stdout], env=environ, capture_output=True, text=True, check=False)
-    assert "this runs in no job of Slurm or PBS" in done.stderr
+    assert "this is not running in a job of Slurm or PBS" in done.stderr
 
 
 @pytest.mark.parametrize(("scheduler", "directive"), [("slurm", "#SBATCH"), ("pbs", "#PBS")])

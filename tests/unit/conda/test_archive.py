@@ -192,7 +192,7 @@ def test_bytes_behind_the_end_and_damaged_headers_are_refused(tmp_path: Path, pa
     sound = gnu_tar(tarfile.TarInfo("info/empty"), b"") if part == "info" else b""
     for junk in (b"hidden", b"\0" * 5000 + b"hidden"):
         path = packed_as(make_conda(tmp_path, "toy", files={}, paths=[]), part, sound + junk + filler)
-        with pytest.raises(IntegrityError, match=r"behind the archive's end|damaged header"):
+        with pytest.raises(IntegrityError, match=r"after the archive's end|damaged header"):
             read_package(path, contents=True)
 
 
@@ -205,7 +205,7 @@ def test_a_compressed_zip_is_refused(tmp_path: Path, method: int) -> None:
 
 @pytest.mark.parametrize("missing", ["info/index.json", "info/paths.json"])
 def test_required_metadata_must_be_there(tmp_path: Path, missing: str) -> None:
-    with pytest.raises(IntegrityError, match=f"{missing} is missing"):
+    with pytest.raises(IntegrityError, match=f"it has no {missing}"):
         read_package(make_conda(tmp_path, "toy", without=(missing,)), contents=True)
 
 

@@ -51,6 +51,6 @@ def test_what_nothing_meets_is_a_problem_of_the_package_that_asks() -> None:
     assert [one.name for one in closures.of(top)] == ["top"]
     assert [package for package, _words in closures.problems] == [top, top, top]
     words = [words for _package, words in closures.problems]
-    assert "nothing in the channel meets 'lower >=2'; there is lower-1.0-0.conda" in words
-    assert "nothing in the channel meets 'gone'; there is no package of that name" in words
+    assert "nothing in the channel satisfies 'lower >=2'; it has lower-1.0-0.conda" in words
+    assert "nothing in the channel satisfies 'gone'; it has no package of that name" in words
     assert any(word.startswith("'lower >=' is not a valid MatchSpec") for word in words)

@@ -150,7 +150,7 @@ def test_another_reader_of_the_format_agrees(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [("/usr/lib/libz.so", "absolute path"), ("../../etc/passwd", "out of the prefix")],
+    [("/usr/lib/libz.so", "absolute path"), ("../../etc/passwd", "outside the prefix")],
     ids=["absolute", "climbing"],
 )
 def test_a_link_that_leaves_the_prefix_is_refused(tmp_path: Path, target: str, expected: str) -> None:
@@ -168,7 +168,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tree)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("door")
-        with pytest.raises(IntegrityError, match="door: neither a file nor a link"):
+        with pytest.raises(IntegrityError, match="door: not a file or a link"):
             write_conda_package(tree, METADATA, tmp_path / METADATA.file_name)
 
 

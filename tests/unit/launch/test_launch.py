@@ -121,7 +121,7 @@ def test_mpiexec_gets_the_hosts_by_name(site: Site) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("nosuch.py", "train.py"), 2, "nosuch.py: there is no such file in "),
+        (("nosuch.py", "train.py"), 2, "nosuch.py: no such file in "),
         (("--hosts", "{far}", "train.py"), 5, "cannot start ranks on far: ssh: connect to host far port 22"),
         (("--hosts", "{odd}", "train.py"), 3, "hosts:1: found 'two words here', expected NAME, NAME:RANKS"),
         (("--hosts", "{one}", "--ranks", "3", "train.py"), 2, "the hosts have room for 1 ranks, 3 are asked for"),

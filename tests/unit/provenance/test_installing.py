@@ -120,7 +120,7 @@ def test_an_attestation_of_other_bytes_than_a_channel_lists_is_found(
 
 
 def test_without_any_key_nothing_can_be_checked() -> None:
-    with pytest.raises(UsageError, match="no key is trusted here"):
+    with pytest.raises(UsageError, match="no trusted key"):
         trusted_keys(None, [])
     assert attestation_check(None, [], {}) is None
 

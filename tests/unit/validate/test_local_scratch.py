@@ -102,7 +102,7 @@ def test_a_folder_may_be_a_variable_of_the_job(text: str, found: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("$SLURM_TMPDIR", "SLURM_TMPDIR is not set in this job"), ("local", "local is no absolute path")],
+    [("$SLURM_TMPDIR", "SLURM_TMPDIR is not set in this job"), ("local", "local is not an absolute path")],
 )
 def test_a_folder_that_nodes_do_not_have_in_common_is_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):

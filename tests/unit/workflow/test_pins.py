@@ -98,7 +98,7 @@ class TestFirstTime:
         assert not pin.folder.exists()
 
     def test_there_is_nothing_to_update(self, pin: Pinner) -> None:
-        with pytest.raises(UsageError, match="libtoy: there is no earlier lock to update"):
+        with pytest.raises(UsageError, match="libtoy: no earlier lock to update"):
             pin(update=("libtoy",))
         assert pin(update=()).lock.platforms
 
@@ -258,10 +258,10 @@ class TestInstallingTheLock:
 
     def test_two_channels_that_the_lock_does_not_know(self, pin: Pinner) -> None:
         pin()
-        with pytest.raises(UsageError, match="2 channels are given, and not all of them are channels of the lock"):
+        with pytest.raises(UsageError, match="2 channels are given, but not all of them are channels of the lock"):
             self.install(pin, "https://a.example", "https://b.example")
 
     def test_for_another_platform(self, pin: Pinner) -> None:
         pin(platforms=("linux-aarch64",))
-        with pytest.raises(UsageError, match="locked for linux-aarch64, this is linux-64"):
+        with pytest.raises(UsageError, match="locked for linux-aarch64, but this machine is linux-64"):
             self.install(pin)

@@ -59,11 +59,11 @@ def test_a_package_without_a_servable_variant_is_an_error_unless_all_stacks_were
     write_foundation(settings.foundation, [record for record in FOUNDATION if record[0] != "torch"])
     plan = plan_request(settings, one)
     assert {package.name for package in plan.packages} == {"libtoy", "toy-switch"}
-    with pytest.raises(SolveError, match=r"stack udp: not servable .*: toy-plugin \(torch: .*; toy-meta \("):
+    with pytest.raises(SolveError, match=r"stack udp: cannot be built .*: toy-plugin \(torch: .*; toy-meta \("):
         check_served(plan, one)
     check_served(plan, every)
     write_foundation(settings.foundation, [])
-    with pytest.raises(SolveError, match="all stacks: not servable in any variant"):
+    with pytest.raises(SolveError, match="all stacks: cannot be built in any requested variant"):
         check_served(plan_request(settings, every), every)
 
 

@@ -47,7 +47,7 @@ def test_packages_that_the_channel_no_longer_has_are_named(tmp_path: Path) -> No
 def test_a_foundation_on_the_network_is_out_of_reach_offline(tmp_path: Path) -> None:
     channel = create_channel(tmp_path / "channel", Foundation(kind="conda-forge", address="https://forge.example"))
 
-    with pytest.raises(NetworkError, match=r"forge\.example is read over the network"):
+    with pytest.raises(NetworkError, match=r"forge\.example needs the network"):
         _recorded({}).link_environment(channel, tmp_path, environ={}, offline=True, progress=SilentProgress())
 
 
