@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The feedstock stage: one recipe of the tree as a repository of its own, in the form that conda-smithy takes."""
+"""The feedstock stage: writes a recipe of the tree as its own repository, in the form that conda-smithy needs."""
 
 from channel_tools.feedstock.write import Feedstock, FeedstockRequest, write_feedstock
 

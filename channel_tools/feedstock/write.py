@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writing a feedstock: ``recipe/``, its ``conda_build_config.yaml`` and ``conda-forge.yml``.
+"""Writes a feedstock: ``recipe/``, its ``conda_build_config.yaml`` and ``conda-forge.yml``.
 
-Everything else of a feedstock (CI files, README) is what conda-smithy makes of these three. The recipe is the tree's
-own text: only the scalars that have to change are changed, at their place, so templates, comments and order stay as
-their authors wrote them.
+conda-smithy generates everything else of a feedstock (CI files, README) from these three. The recipe is the tree's own
+text: only the scalars that have to change are replaced, so templates, comments and order are kept.
 
-conda-smithy lays a feedstock's conda_build_config.yaml over conda-forge's pinning file, so what conda-forge decides for
-all its packages (compilers, the oldest glibc, python, gRPC ...) stays out where the stacks agree with it: repeated here
-it would stop following the migrations. Such keys are never zipped with ours, since conda-forge zips them among
-themselves and a key can be in one group only. What varies of our own is written out combination by combination in one
-group, unless it is the full product.
+conda-smithy overlays a feedstock's conda_build_config.yaml on conda-forge's pinning file. Keys conda-forge sets for
+all its packages (compilers, the oldest glibc, python, gRPC ...) are left out if the stacks agree with it: otherwise,
+they would no longer follow migrations. Such keys are never zipped with ours, since conda-forge zips some of them and a
+key can be in only one group. The combinations of our own keys are listed in one group, unless that is all of them.
 """
 
 from __future__ import annotations
@@ -37,29 +35,29 @@ if TYPE_CHECKING:
     from channel_tools.system.settings import Tree
 
 _PROVIDER = "azure"
-"""What conda-smithy takes for linux-64 when nothing else is said; said here so that aarch64 gets it too."""
+"""conda-smithy's default for linux-64, written explicitly so that aarch64 gets it too."""
 _NOT_OURS = ("osx_64", "win_64")
 """Platforms that conda-smithy builds for unless they are excluded."""
 _RECIPE = "recipe"
 _INDENT = "  "
 Edit = tuple[int, int, str]
-"""Replace the text between two offsets."""
+"""A replacement for the text between two offsets."""
 _ENGINE_DECIDES = frozenset({"target_platform", "build_platform", "host_platform"})
 COMPILER_KEYS = frozenset(
     f"{language}_{part}"
     for language in ("c", "cxx", "fortran", "cuda")
     for part in ("compiler", "compiler_version", "stdlib", "stdlib_version")
 )
-"""Keys that ``compiler()`` and ``stdlib()`` read, all of them conda-forge's to pin."""
+"""Keys that ``compiler()`` and ``stdlib()`` read, all of them pinned by conda-forge."""
 _CUDA_GROUP = ("c_compiler_version", "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeedstockRequest:
-    """What a feedstock has that the tree does not say.
+    """The data of a feedstock that is not in the tree.
 
-    ``maintainers`` are GitHub names, ``homepage`` is for recipes that name none, ``channels`` are where its
-    environments are solved from, in order of priority; conda-forge stands for itself.
+    ``maintainers`` are GitHub names, ``homepage`` is for recipes that name none, ``channels`` are those that its
+    environments are solved from, in order of priority; ``conda-forge`` is that channel's name.
     """
 
     maintainers: tuple[str, ...]
@@ -85,17 +83,16 @@ def write_feedstock(
     pinned: frozenset[str],
     base: Mapping[str, Sequence[VariantScalar]],
 ) -> Feedstock:
-    """Write the feedstock of one recipe, of which ``rendered`` has every variant on every platform, to ``folder``.
+    """Write the feedstock of one recipe to ``folder``; ``rendered`` has its every variant on every platform.
 
-    ``pinned`` and ``base`` are as feedstock_variants takes them. Raises UsageError when ``folder`` exists, when a
-    maintainer is missing, when the recipe has no homepage and none is given, and when its stacks disagree; nothing is
-    written then.
+    ``pinned`` and ``base`` are as for feedstock_variants. Raises UsageError, without writing anything, if ``folder``
+    exists, no maintainer is given, the recipe has no homepage and none is given, or its stacks disagree.
     """
     if os.path.lexists(folder):
-        message = f"{folder}: exists; a feedstock is written to a new folder"
-        raise UsageError(message, hint="name another one; conda-smithy rerender updates one that is there")
+        message = f"{folder}: exists; expected a new folder for the feedstock"
+        raise UsageError(message, hint="give another folder; conda-smithy rerender updates an existing feedstock")
     if not request.maintainers:
-        raise UsageError("a feedstock needs a maintainer", hint="give --maintainer GITHUB_NAME, repeated for several")
+        raise UsageError("a feedstock needs a maintainer", hint="give --maintainer GITHUB_NAME; it may be repeated")
     recipe_file = rendered[0].recipe_file
     text = feedstock_recipe(recipe_file, tree.root, maintainers=request.maintainers, homepage=request.homepage)
     keys, zipped = feedstock_variants(rendered, pinned=pinned, base=base)
@@ -149,7 +146,7 @@ def feedstock_recipe(recipe_file: RecipeFile, root: Path, *, maintainers: Sequen
     """The text of ``recipe/recipe.yaml``.
 
     A path that leaves the recipe's folder becomes ``OUTSIDE_FOLDER/<path in the tree>``. ``homepage`` and
-    ``maintainers`` are added where the recipe names none. Raises UsageError when the recipe has no homepage and none is
+    ``maintainers`` are added if the recipe names none. Raises UsageError if the recipe has no homepage and none is
     given.
     """
     text = recipe_file.path.read_text(encoding="utf-8")
@@ -173,7 +170,7 @@ def _mapping(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
 
 
 def _paths(sections: dict[str, tuple[yaml.Node, yaml.Node]]) -> Iterator[yaml.ScalarNode]:
-    """Every scalar that can name a file: all of ``source``, and ``license_file`` of ``about``."""
+    """Every scalar that can be a file's path: all of ``source``, and ``license_file`` of ``about``."""
     if "source" in sections:
         yield from _scalars(sections["source"][1])
     about = _mapping(sections["about"][1]) if "about" in sections else {}
@@ -193,7 +190,7 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 
 
 def _inside(text: str, folder: str) -> str:
-    """``../../LICENSE`` seen from ``recipes/x`` is LICENSE of the tree; templates in it are kept as they are."""
+    """The path in the tree: ``../../LICENSE`` in ``recipes/x`` is ``LICENSE``; templates in it are kept unchanged."""
     return posixpath.join(OUTSIDE_FOLDER, posixpath.normpath(posixpath.join(folder, text)))
 
 
@@ -230,7 +227,7 @@ def _maintainers_edit(
 
 
 def _first_in(section: yaml.Node, line: str) -> Edit:
-    """Put ``line`` before what a section begins with, in the style it is written in."""
+    """Insert ``line`` at the start of a section, in the section's style."""
     start = section.start_mark.index
     if isinstance(section, yaml.MappingNode) and section.flow_style:
         return start + 1, start + 1, f"{line}, " if section.value else line
@@ -246,10 +243,10 @@ def _apply(text: str, edits: Sequence[Edit]) -> str:
 def feedstock_variants(
     rendered: Sequence[RenderedPackage], *, pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
 ) -> tuple[dict[str, tuple[VariantScalar, ...]], tuple[str, ...]]:
-    """The keys with their values, and the keys that move together (none when every combination is there).
+    """The keys with their values, and the keys that move together (none if all combinations exist).
 
-    ``pinned`` are the keys that conda-forge decides, ``base`` the values it gives them. Raises UsageError when stacks
-    want different values of such a key and none of them conda-forge's.
+    ``pinned`` are the keys that conda-forge sets, ``base`` its values. Raises UsageError if stacks need different
+    values of such a key and none of them is conda-forge's.
     """
     rows = _distinct(
         [
@@ -273,7 +270,7 @@ def feedstock_variants(
 def _overrides(
     rendered: Sequence[RenderedPackage], pinned: frozenset[str], base: Mapping[str, Sequence[VariantScalar]]
 ) -> dict[str, tuple[VariantScalar, ...]]:
-    """The keys of conda-forge for which every stack has other values than conda-forge."""
+    """The keys of conda-forge for which every stack has values that differ from conda-forge's."""
     overrides = {}
     for key in sorted(pinned & {key for package in rendered for key in package.variant}):
         by_stack: dict[str, dict[VariantScalar, None]] = {}
@@ -291,16 +288,16 @@ def _overrides(
 
 def _disagreement(key: str, by_stack: Mapping[str, Sequence[VariantScalar]]) -> UsageError:
     found = "; ".join(f"{stack}: {', '.join(map(str, values))}" for stack, values in by_stack.items())
-    message = f"the stacks build it with different values of {key} ({found}), and one feedstock has one list"
+    message = f"the stacks build it with different values of {key} ({found}), but a feedstock can have only one list"
     return UsageError(message, hint=f"give --variant with one of {', '.join(by_stack)}")
 
 
 def _cuda_group(
     rendered: Sequence[RenderedPackage], base: Mapping[str, Sequence[VariantScalar]]
 ) -> dict[str, tuple[VariantScalar, ...]]:
-    """What moves with CUDA's compiler, with an entry for each combination.
+    """The keys that move with CUDA's compiler, with an entry for each combination.
 
-    conda-forge's pins zip these keys for recipes that use CUDA, and conda-smithy takes an override of one only with
+    conda-forge's pins zip these keys for recipes that use CUDA, and conda-smithy accepts an override of one only with
     all of them.
     """
     rows = _distinct(
@@ -314,7 +311,7 @@ def _cuda_group(
 
 
 def _with_companions(overrides: dict[str, tuple[VariantScalar, ...]]) -> dict[str, tuple[VariantScalar, ...]]:
-    """Add what conda-forge's pins zip with a key: the lists of a group are equally long."""
+    """Add the keys that conda-forge's pins zip with a key: the lists of a group have equal lengths."""
     if "c_compiler_version" in overrides:
         overrides["fortran_compiler_version"] = overrides["c_compiler_version"]
     if "python" in overrides:

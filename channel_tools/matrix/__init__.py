@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From variant files and recipes to one evaluated recipe per package and variant: files in, values out."""
+"""Turns variant files and recipes into one evaluated recipe per package and variant: files in, values out."""
 
 from channel_tools.matrix.expand import expand_stacks
 from channel_tools.matrix.load import find_stack, load_tree

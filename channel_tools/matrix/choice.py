@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The default variant of a stack: of the Pythons and PyTorches that it is built for, the one that most users take.
+"""The default variant of a stack: of the Pythons and PyTorches that it is built for, the pair that most users need.
 
-Other keys say what a package is (a transport, an MPI, a CUDA), and every value of theirs is built; these two say what
-it stands beside, and each value multiplies the builds and the environments to validate.
+Other keys define what a package is (a transport, an MPI, a CUDA), and all their values are built. These two only say
+what it is installed with, and each value multiplies the builds and the environments to validate.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from channel_tools.matrix.model import RenderedPackage, VariantScalar
 
 CHOSEN_KEYS = ("pytorch", "python")
-"""In the order in which values are chosen: not every PyTorch exists for every Python."""
+"""The keys in the order in which values are chosen: not every PyTorch exists for every Python."""
 _LEADING_VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 Choice = tuple[tuple[str, str], ...]
-"""Keys of CHOSEN_KEYS with the value of each, as the variant files have them."""
+"""Keys of CHOSEN_KEYS with their values as in the variant files."""
 
 
 def default_variants(
@@ -32,8 +32,8 @@ def default_variants(
 ) -> list[RenderedPackage]:
     """Those of ``packages`` that belong to the default variant of their stack.
 
-    ``offered`` are the versions of a key that a foundation has as it stands, without a key: any. The default is the
-    newest value among them, or the newest of all where a stack is for none of them.
+    ``offered`` are the versions of a key that a foundation has now; any, if a key is absent. The default is the newest
+    value among them, or the newest of all if the stack supports none of them.
     """
     by_stack: dict[str, list[RenderedPackage]] = {}
     for package in packages:
@@ -44,15 +44,15 @@ def default_variants(
 def variants_for(
     packages: Sequence[RenderedPackage], asked: Mapping[str, str], offered: Mapping[str, Sequence[str]]
 ) -> list[RenderedPackage]:
-    """Those of ``packages`` for the versions ``asked`` of the keys; of keys not asked, as in default_variants.
+    """Those of ``packages`` for the versions ``asked`` of the keys; for other keys, as in default_variants.
 
-    Raises UsageError for a version that no package is for.
+    Raises UsageError for a version that no package supports.
     """
     remaining = list(packages)
     for key, version in asked.items():
         known = {version_of(package.variant[key]) for package in remaining if key in package.variant}
         if not any(fits(value, version) for value in known):
-            message = f"no package is for {key} {version}"
+            message = f"no package is built for {key} {version}"
             found = ", ".join(sorted(known, key=Version)) or "none"
             raise UsageError(message, hint=f"{key} in the variants of these packages: {found}")
         remaining = [
@@ -78,7 +78,7 @@ def _newest(values: Iterable[str], offered: Sequence[str] | None) -> str:
 
 
 def version_of(value: VariantScalar) -> str:
-    """The version that a variant's value begins with: ``3.13`` of ``3.13.* *_cp313``; ``0`` if there is none."""
+    """The version that a variant's value starts with: ``3.13`` of ``3.13.* *_cp313``; ``0`` if there is none."""
     match = _LEADING_VERSION.match(str(value))
     return match[0] if match else "0"
 
@@ -89,7 +89,7 @@ def fits(value: VariantScalar, version: str) -> bool:
 
 
 def choices(packages: Iterable[RenderedPackage]) -> list[Choice]:
-    """What the packages stand beside, each pair once, the newest first; nothing if no package names a Python."""
+    """The Pythons and PyTorches of the packages, each pair once, newest first; none if no package names a Python."""
     found = {
         tuple((key, str(package.variant[key])) for key in CHOSEN_KEYS)
         for package in packages

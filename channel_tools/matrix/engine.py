@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Evaluating recipes with the engine: text in, evaluated recipes out, its errors made ours.
+"""Evaluates recipes with the engine: text in, evaluated recipes out; the engine's errors are converted to ours.
 
-The engine ignores ``build.skip`` when it is driven from Python and leaves it out of the evaluated recipe, and what
-stands in ``extra`` is nothing to it. So the conditions of ``build.skip`` and ``extra.impossible`` go into a recipe of
-their own, rendered for the one combination.
+The engine ignores ``build.skip`` when it is called from Python and leaves it out of the evaluated recipe, and it does
+not evaluate ``extra``. So the conditions of ``build.skip`` and ``extra.impossible`` are put into a recipe of their own,
+which is rendered for the one combination.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RENDER_LINE = re.compile(r"start: Some\(Marker \{[^}]*\bline: (\d+)")
 _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|: (\S+)$|template: ([^)]+)\)")
 _MAX_MESSAGE = 300
 _WORTH_A_COPY = 32
-"""Combinations from which on a copy of this process is worth its making: each takes the engine 2 ms."""
+"""From this number of combinations, forking this process is worthwhile: each takes the engine 2 ms."""
 _Evaluation = tuple["RecipeFile", "VariantMatrix"]
 _Place = tuple[str, str]
 """A recipe, and the values of all keys that it can use."""
@@ -45,7 +45,7 @@ IMPOSSIBLE_KEY = "impossible"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedRecipe:
-    """One output of a recipe for one combination: the engine's evaluated mapping, the keys used and their hash."""
+    """One output of a recipe for one combination: the engine's evaluated mapping, the used keys and their hash."""
 
     recipe: Mapping[str, YamlValue]
     variant: Mapping[str, VariantScalar]
@@ -55,9 +55,8 @@ class EvaluatedRecipe:
 class RecipeEngine:
     """Evaluates recipes for one platform.
 
-    Stacks share most recipes and values, so an evaluation of a recipe or of conditions is remembered with the values of
-    all keys that its text can use, and only while the engine used none beside these. ``folder`` is an empty one for its
-    own use.
+    Stacks share most recipes and values, so the evaluation of a recipe or of conditions is cached by the values of all
+    keys that its text can use, unless the engine used others. ``folder`` is an empty folder for its own use.
     """
 
     def __init__(self, platform: str, folder: Path) -> None:
@@ -68,10 +67,10 @@ class RecipeEngine:
         self._true: dict[tuple[str, str], list[int]] = {}
 
     def evaluate(self, recipe_file: RecipeFile, matrix: VariantMatrix) -> list[EvaluatedRecipe]:
-        """Evaluate a recipe for every combination of the keys it uses, in the engine's order, skipped ones left out.
+        """Evaluate a recipe for every combination of the keys it uses, in the engine's order, without skipped ones.
 
-        Raises ConfigError (file, and line where it can be found) when the recipe does not parse or render, and for a
-        combination that the recipe's ``extra.impossible`` rules out.
+        Raises ConfigError (file, and line if known) if the recipe does not parse or render, and for a combination that
+        the recipe's ``extra.impossible`` rules out.
         """
         place = _place(recipe_file, matrix)
         if place in self._evaluated:
@@ -94,10 +93,10 @@ class RecipeEngine:
         return results
 
     def evaluate_ahead(self, wanted: Iterable[_Evaluation]) -> None:
-        """Evaluate what is wanted in two processes, so that evaluate finds it: the engine holds the interpreter's lock.
+        """Fill the cache of ``evaluate`` with two processes, since the engine holds the interpreter lock.
 
-        What cannot be evaluated is left out, and evaluate raises its error in its turn; a few combinations are left to
-        it as well. Where ``may_fork``.
+        Recipes that cannot be evaluated are left out, and ``evaluate`` raises their errors later; so are a few
+        combinations. Does nothing unless ``may_fork``.
         """
         distinct = {_place(*item): item for item in wanted}
         if sum(_combinations(*item) for item in distinct.values()) < _WORTH_A_COPY:
@@ -115,11 +114,11 @@ class RecipeEngine:
         return self._evaluated
 
     def _is_built(self, recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> bool:
-        """Whether ``build.skip`` leaves a combination in.
+        """Whether a combination is not skipped by ``build.skip``.
 
         Raises ConfigError for one that the recipe's ``extra.impossible`` says cannot exist. That section is a list of
-        ``{if: CONDITION, then: REASON}``, like a recipe's other conditions; they may name the variant keys that the
-        recipe uses.
+        ``{if: CONDITION, then: REASON}``, like other conditions in recipes; conditions may use the recipe's variant
+        keys.
         """
         entries = _impossible_entries(recipe_file)
         impossible = [entry["if"] for entry in entries]
@@ -147,7 +146,7 @@ class RecipeEngine:
                 "run": [{"if": _as_expression(item), "then": f"true-{index}"} for index, item in enumerate(conditions)]
             },
         }
-        text = json.dumps(probe)  # which is YAML, and written sooner
+        text = json.dumps(probe)  # JSON is valid YAML, and faster to write
         if text not in self._probes:
             recipe = Stage0Recipe.from_yaml(text, recipe_dir=self._folder)
             self._probes[text] = (recipe, find_used_keys(cast("YamlValue", probe)) | ENGINE_KEYS)
@@ -172,21 +171,21 @@ def _place(recipe_file: RecipeFile, matrix: VariantMatrix) -> _Place:
 def _decisive(
     recipe_file: RecipeFile, matrix: VariantMatrix
 ) -> tuple[dict[str, tuple[VariantScalar, ...]], list[list[str]]]:
-    """The keys that the recipe can use, with their values, and those of them that move together."""
+    """The keys that the recipe can use, with their values, and the groups of keys that move together."""
     possible = recipe_file.used_keys | ENGINE_KEYS
     values = {key: items for key, items in matrix.values.items() if key in possible}
     return values, [[key for key in group if key in possible] for group in matrix.zip_keys]
 
 
 def _combinations(recipe_file: RecipeFile, matrix: VariantMatrix) -> int:
-    """How many the engine evaluates; where the recipe does not use what it can, fewer."""
+    """The most combinations that the engine evaluates; fewer if the recipe does not use all keys that it can."""
     values, groups = _decisive(recipe_file, matrix)
     followers = {key for group in groups for key in group[1:]}
     return math.prod(len(items) for key, items in values.items() if key not in followers)
 
 
 def _halves(wanted: Iterable[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
-    """Two parts of about as many combinations; a recipe's stand together, for it shares its conditions."""
+    """Split into two parts of similar size; the combinations of a recipe share its conditions and stay together."""
     by_recipe: dict[str, list[_Evaluation]] = {}
     for item in wanted:
         by_recipe.setdefault(item[0].name, []).append(item)
@@ -201,10 +200,10 @@ def _halves(wanted: Iterable[_Evaluation]) -> tuple[list[_Evaluation], list[_Eva
 
 
 def _evaluated(recipe_file: RecipeFile, variant: RenderedVariant) -> EvaluatedRecipe:
-    recipe = variant.recipe  # each access copies it
+    recipe = variant.recipe  # each access makes a copy
     if recipe.staging_caches or recipe.inherits_from:
         message = "staging outputs (shared build caches between outputs) are not supported"
-        hint = "make one recipe with a build script per package, or outputs that select their files"
+        hint = "write one recipe with a build script per package, or outputs that select their files"
         raise recipe_file.document.error(message, "outputs", hint=hint)
     return EvaluatedRecipe(
         recipe=cast("dict[str, YamlValue]", recipe.to_dict()),
@@ -244,7 +243,7 @@ def _condense(message: str) -> str:
 
 
 def _line_of_bad_template(recipe_file: RecipeFile, folder: Path) -> int | None:
-    """The line of the first text that does not parse as a template; the engine says only that there is one."""
+    """The line of the first string that does not parse as a template; the engine says only that there is one."""
     for key_path, text in _texts_with_paths(recipe_file.document.value, ()):
         if "${{" not in text:
             continue
@@ -266,7 +265,7 @@ def _texts_with_paths(value: YamlValue, key_path: KeyPath) -> Iterator[tuple[Key
 
 
 def _line_holding_quoted(path: Path, message: str) -> int | None:
-    """The line of what the engine quotes, when exactly one line of the recipe holds it."""
+    """The line of the text that the engine quotes, if exactly one line of the recipe contains it."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for groups in _QUOTED.findall(message):
         quoted = next(group for group in groups if group)
@@ -283,14 +282,14 @@ def _impossible_entries(recipe_file: RecipeFile) -> list[Mapping[str, YamlValue]
     items = entries if isinstance(entries, list) else [] if entries is None else [entries]
     for index, item in enumerate(items):
         if not isinstance(item, dict) or set(item) != {"if", "then"}:
-            message = "an entry of extra.impossible has two keys, if and then"
-            hint = 'write  - if: a == "1" and b == "2"  and below it  then: why that cannot be'
+            message = "an entry of extra.impossible must have two keys, if and then"
+            hint = 'write  - if: a == "1" and b == "2"  and below it  then: why that is impossible'
             raise recipe_file.document.error(message, "extra", IMPOSSIBLE_KEY, index, hint=hint)
     return cast("list[Mapping[str, YamlValue]]", items)
 
 
 def _skip_conditions(recipe_file: RecipeFile, evaluated: EvaluatedRecipe) -> list[YamlValue]:
-    """What ``build.skip`` says: of the recipe, and of the output that was evaluated."""
+    """The conditions of ``build.skip``, of the recipe and of the evaluated output."""
     package = cast("Mapping[str, str]", evaluated.recipe["package"])["name"]
     value = recipe_file.document.value
     sections: list[YamlValue] = [value]

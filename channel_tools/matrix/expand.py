@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A stack on a foundation becomes its packages: one value per recipe output and combination of the keys it uses."""
+"""Expands a stack on a foundation to its packages: one per recipe output and combination of the keys it uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def expand_stacks(
 ) -> list[RenderedPackage]:
     """Render the recipes of each stack for every variant, in the stack's order of packages.
 
-    ``packages`` (names of packages or recipe folders) leaves only those and their dependencies in the stack; none: all.
+    ``packages`` (names of packages or recipe folders) limits the stack to these and their dependencies, unless empty.
     Raises ConfigError (file, line) for a recipe that does not render or whose version has a dash, UsageError for a
     package that a stack does not have.
     """
@@ -68,9 +68,10 @@ def expand_stacks(
 
 
 def _select(rendered: Iterable[RenderedPackage], stack: Stack, wanted: Sequence[str]) -> list[RenderedPackage]:
-    """Those asked for, and their dependencies among the others: to build, to run and to be tested.
+    """The requested packages, and their dependencies for building, running and testing among the others.
 
-    Recipes may skip every variant here: of one, its folder's name is still known; of all, any name may be a package's.
+    Recipes may skip every variant on this platform: then only the recipe folder's name is known. If all do, any name
+    may be that of a package.
     """
     by_name: dict[str, list[RenderedPackage]] = {}
     for package in rendered:
@@ -101,8 +102,8 @@ def _make_package(stack: Stack, recipe_file: RecipeFile, evaluated: EvaluatedRec
     if "-" in (version := str(package["version"])):
         message = f"the version {version} has a '-', which separates name, version and build string in file names"
         raise recipe_file.document.error(message, "package", "version", hint=f"write {version.replace('-', '.')}")
-    # for an exact pin between outputs the engine adds a variant key with the build string that it gives the other one;
-    # ours differs, so the key says only which build is meant
+    # for an exact pin between outputs, the engine adds a variant key with the build string that it gives the other one;
+    # our build string differs, so the key only identifies the build
     outputs = {name.replace("-", "_"): name for name in _output_names(recipe_file.document.value)}
     return RenderedPackage(
         stack=stack.name,
@@ -136,7 +137,7 @@ def _output_names(recipe: YamlValue) -> Iterator[str]:
 
 
 def read_requirements(items: YamlValue) -> tuple[Requirement, ...]:
-    """A list of requirements of an evaluated recipe; nothing for anything else."""
+    """A list of requirements in an evaluated recipe; empty for anything else."""
     return tuple(_requirement(item) for item in items) if isinstance(items, list) else ()
 
 
@@ -145,7 +146,7 @@ def _requirement(item: YamlValue) -> Requirement:
 
 
 def read_pin(item: Mapping[str, YamlValue]) -> Pin:
-    """The Pin that an evaluated recipe's ``{pin_compatible: ...}`` or ``{pin_subpackage: ...}`` stands for."""
+    """The Pin for ``{pin_compatible: ...}`` or ``{pin_subpackage: ...}`` in an evaluated recipe."""
     function = next(name for name in _PIN_FUNCTIONS if name in item)
     arguments = _mapping(item[function])
     return Pin(
@@ -159,7 +160,7 @@ def read_pin(item: Mapping[str, YamlValue]) -> Pin:
 
 
 def is_pin(item: YamlValue) -> bool:
-    """Whether a node of an evaluated recipe stands for a Pin."""
+    """Whether a node of an evaluated recipe is a Pin."""
     return isinstance(item, dict) and len(item) == 1 and next(iter(item)) in _PIN_FUNCTIONS
 
 
@@ -179,8 +180,8 @@ def _mapping(value: YamlValue) -> Mapping[str, YamlValue]:
 def read_sources(recipe: Mapping[str, YamlValue], recipe_file: RecipeFile) -> tuple[Source, ...]:
     """The sources in the recipe's order.
 
-    Raises ConfigError (file, line) for a url without sha256 and for git without a full commit: neither would be the
-    same bytes tomorrow.
+    Raises ConfigError (file, line) for a url without sha256 and for git without a full commit: the bytes of either may
+    change.
     """
     entries = recipe.get("source")
     items = entries if isinstance(entries, list) else [] if entries is None else [entries]
@@ -212,7 +213,7 @@ def _read_source(entry: Mapping[str, YamlValue], recipe_file: RecipeFile) -> Sou
 
 
 def _unnamed(recipe_file: RecipeFile, message: str, hint: str) -> ConfigError:
-    return recipe_file.document.error(f"{message}, so what it gives may change", "source", hint=hint)
+    return recipe_file.document.error(f"{message}, so its content may change", "source", hint=hint)
 
 
 def _text(value: YamlValue) -> str | None:

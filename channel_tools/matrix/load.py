@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading a tree: every file is read once and checked before anything is planned.
+"""Reads a tree: every file is read once and checked before anything is planned.
 
-All stacks are checked, not only the one asked for: a mistake in a shared file concerns every stack, and whoever made it
-should hear of it first. The settings of a stack's validation method are checked by the validate stage, which comes
-later in the flow.
+All stacks are checked, not only the requested one: a mistake in a shared file affects every stack, and its author
+should see it first. The settings of a stack's validation method are checked by the validate stage, which comes later in
+the flow.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 
 
 def foundation_file(kind: FoundationKind) -> str:
-    """The name of the variant file that holds what differs in a foundation of this kind."""
+    """The name of the variant file with the values specific to this kind of foundation."""
     return f"foundation-{kind}.yaml"
 
 
@@ -54,10 +54,10 @@ def variant_file_names(stack: Stack, kind: FoundationKind) -> tuple[str, ...]:
 
 
 def load_tree(tree: Tree) -> LoadedTree:
-    """Read and check stacks, variant files and recipes; nothing is rendered yet.
+    """Read and check stacks, variant files and recipes, without rendering.
 
-    Raises ConfigError (file, line, nearest names) for: invalid YAML, a key twice, a value other than a list, zip_keys
-    that do not fit, a key that no recipe uses, a stack that names a recipe or variant file which does not exist.
+    Raises ConfigError (file, line, nearest names) for invalid YAML, duplicate keys, values other than lists, zip_keys
+    of unequal length, a key that no recipe uses, and a stack that names a recipe or variant file that does not exist.
     """
     file = read_stacks(tree.stacks_file)
     document, stacks = file.document, file.stacks
@@ -90,7 +90,7 @@ def _read_recipes(folder: Path) -> Iterator[RecipeFile]:
     for path in sorted(folder.glob(f"*/{RECIPE_FILE}")):
         document = read_yaml(path)
         if not isinstance(document.value, dict):
-            message = "a recipe is a mapping with the keys package, build, requirements ..."
+            message = "a recipe must be a mapping with the keys package, build, requirements ..."
             raise ConfigError(message, path=path, line=1, hint="see the other recipes of the tree")
         keys = find_used_keys(document.value)
         yield RecipeFile(name=path.parent.name, path=path, document=document, used_keys=keys)
@@ -133,12 +133,12 @@ def _check_packages(file: StacksFile, recipes: Mapping[str, RecipeFile]) -> None
 
 
 class _Model(BaseModel):
-    # descriptions are for editors; as docstrings of attributes they would be parsed from this file by every command
+    # descriptions are for editors; if they were docstrings of attributes, every command would parse this file for them
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class _ValidationModel(BaseModel):
-    """``method`` and that method's own settings: plain values, lists of text, text by name, lists of such mappings."""
+    """``method`` and its own settings: plain values, lists of strings, mappings of strings, lists of such mappings."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, title="Validation", defer_build=True)
     __pydantic_extra__: dict[str, _Setting]
@@ -155,17 +155,17 @@ class _StackModel(_Model):
 
     description: str = Field(description="One line for ``channel_tools list``.")
     variants: list[str] = Field(
-        default=[], description="Variant files in this folder, beside those that hold for every stack."
+        default=[], description="Variant files in this folder, in addition to those that apply to every stack."
     )
     packages: list[_Name] = Field(min_length=1, description="The recipes to build.")
-    install: list[str] = Field(min_length=1, description="MatchSpecs of what a user of the stack installs.")
+    install: list[str] = Field(min_length=1, description="MatchSpecs that a user of the stack installs.")
     validate_: _ValidationModel | None = Field(
         alias="validate", default=None, description="How to validate it; without this key it cannot be validated."
     )
 
 
 class _ResourcesModel(_Model):
-    """What a build may use; what is not said comes from earlier builds, else from the scheduler's profile."""
+    """What a build may use; other values come from earlier builds, else from the scheduler's profile."""
 
     model_config = ConfigDict(title="Resources")
 
@@ -179,10 +179,10 @@ class _StacksModel(_Model):
 
     model_config = ConfigDict(title="Stacks")
 
-    default_stack: _Name = Field(description="The stack that commands take where no ``--variant`` is given.")
+    default_stack: _Name = Field(description="The stack that commands use without ``--variant``.")
     stacks: dict[_Name, _StackModel] = Field(min_length=1, description="Stacks by name.")
     resources: dict[_Name, _ResourcesModel] = Field(
-        default={}, description="What jobs of a cluster may use, by the recipe that they build."
+        default={}, description="The resources of a cluster's jobs, by the recipe that they build."
     )
 
 
@@ -192,7 +192,7 @@ def stacks_schema() -> dict[str, Any]:
 
 
 def read_stacks(path: Path) -> StacksFile:
-    """Read the file; the stacks stay in its order.
+    """Read the file; the stacks keep their order.
 
     Raises ConfigError (file, line) for a wrong shape, a MatchSpec that does not parse, or an unknown default stack.
     """
@@ -225,7 +225,7 @@ def _make_stack(document: YamlDocument, name: str, model: _StackModel) -> Stack:
 
 
 def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | int, ...]) -> str:
-    """The command line's form (``libtoy=*=udp*``) becomes the one that every client takes (``libtoy * udp*``)."""
+    """Convert the command line's form (``libtoy=*=udp*``) to the one that every client accepts (``libtoy * udp*``)."""
     try:
         return str(MatchSpec(spec))
     except InvalidMatchSpecError as err:
@@ -236,7 +236,7 @@ def _normalised_spec(document: YamlDocument, spec: str, key_path: tuple[str | in
 def _shape_error(document: YamlDocument, detail: ErrorDetails) -> ConfigError:
     location = detail["loc"]
     name = ".".join(str(part) for part in location)
-    hint = "the keys of this file stand in docs/reference/variants.md"
+    hint = "docs/reference/variants.md lists the keys of this file"
     if detail["type"] == "extra_forbidden":
         return document.error(f"unknown key {name}", *location, hint=hint)
     if detail["type"] == "missing":
@@ -246,7 +246,7 @@ def _shape_error(document: YamlDocument, detail: ErrorDetails) -> ConfigError:
 
 
 def find_stack(loaded: LoadedTree, name: str | None) -> Stack:
-    """The stack called ``name``, the default one for None. Raises UsageError with the nearest names."""
+    """The stack ``name``, the default one for None. Raises UsageError with the nearest names."""
     wanted = loaded.default_stack if name is None else name
     if (stack := loaded.stacks.get(wanted)) is not None:
         return stack

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The values of the matrix stage: what a tree says, and what its recipes become for one stack.
+"""The values of the matrix stage: the content of a tree, and its recipes rendered for a stack.
 
-An evaluated recipe stays the engine's own mapping (a recipe.yaml without templates): every later stage needs other
-parts of it, and its bytes decide the digest.
+An evaluated recipe is kept as the engine's own mapping (a recipe.yaml without templates): each later stage needs
+different parts of it, and its bytes determine the digest.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class VariantFile:
 
     @property
     def path(self) -> Path:
-        """Where the file stands."""
+        """The path of the file."""
         return self.document.path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantMatrix:
-    """Variant files merged in order: of a key that stands in several, the last file's values count."""
+    """Variant files merged in order: for a key in several files, the last file's values count."""
 
     files: tuple[VariantFile, ...]
     values: Mapping[str, tuple[VariantScalar, ...]]
@@ -66,18 +66,18 @@ class RecipeFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stack:
-    """What ``--variant NAME`` names."""
+    """A stack, which ``--variant NAME`` names."""
 
     name: str
     description: str
     variants: tuple[str, ...]
     """Files under ``variants/``, applied in this order after the shared pins and the foundation's file."""
     packages: tuple[str, ...]
-    """Recipe folders."""
+    """Names of recipe folders."""
     install: tuple[str, ...]
-    """MatchSpecs of the environment that users install, in the form with spaces."""
+    """MatchSpecs of the environment that users install, with spaces between their parts."""
     validation: Mapping[str, YamlValue]
-    """``method`` and that method's own settings, which the validate stage checks; empty: there is nothing to run."""
+    """``method`` and its own settings, which the validate stage checks; empty if there is nothing to run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,20 +92,20 @@ class StacksFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedTree:
-    """Every file of a tree that decides what is built, read and checked."""
+    """Every file of a tree that determines what is built, read and checked."""
 
     tree: Tree
     stacks: Mapping[str, Stack]
     default_stack: str
     resources: Mapping[str, BuildResources]
-    """What builds may use, by recipe."""
+    """The resources of builds, by recipe."""
     recipes: Mapping[str, RecipeFile]
     variant_files: Mapping[str, VariantFile]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """A requirement that is known only when its environment is: ``pin_compatible`` or ``pin_subpackage``.
+    """A requirement that depends on a solved environment: ``pin_compatible`` or ``pin_subpackage``.
 
     Bounds are ``x.x`` expressions or versions, None for no bound.
     """
@@ -123,7 +123,7 @@ Requirement = str | Pin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TestRequirements:
-    """What a recipe's test asks for: tools of its own, and packages beside the one under test."""
+    """The requirements of a recipe's test: its own tools, and packages installed with the one under test."""
 
     build: tuple[Requirement, ...]
     run: tuple[Requirement, ...]
@@ -131,7 +131,7 @@ class TestRequirements:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where a recipe takes files from: ``location`` is the first address of a tarball or repository, or a path."""
+    """A source of a recipe: ``location`` is the first address of a tarball or repository, or a path."""
 
     kind: SourceKind
     location: str
@@ -154,10 +154,10 @@ class RenderedPackage:
     version: str
     build_number: int
     engine_build_string: str
-    """The build string that conda-build and rattler-build give: its hash covers the used variant only."""
+    """The build string of conda-build and rattler-build, whose hash covers only the used variant."""
     engine_hash: str
     subdir: str
-    """``noarch``, or the platform that was rendered for."""
+    """``noarch``, or the platform of the rendering."""
     platform: str
     recipe: Mapping[str, YamlValue]
     recipe_file: RecipeFile
@@ -170,7 +170,7 @@ class RenderedPackage:
     host: tuple[Requirement, ...]
     run: tuple[Requirement, ...]
     tests: tuple[TestRequirements, ...]
-    """The tests that have requirements of their own."""
+    """The tests that have their own requirements."""
 
     def requirement_names(self) -> frozenset[str]:
         """The packages named by any of its environments."""

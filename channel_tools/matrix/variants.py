@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Variant configuration files, and which of their keys a recipe can use.
+"""Variant configuration files, and the keys that a recipe can use.
 
-Only plain keys with lists of values are accepted, the part that conda-build and rattler-build share. Selectors,
-templates and conditions are errors: with them a file would mean different things to the two tools. So is what YAML 1.1
-reads as another value than it spells: an unquoted 3.10 is 3.1, 010 is 8, yes is true.
+Only plain keys with lists of values are accepted, the part that conda-build and rattler-build have in common.
+Selectors, templates and conditions are errors, since the two tools would read them differently. So are values that
+YAML 1.1 reads differently from how they are written: an unquoted 3.10 is 3.1, 010 is 8, yes is true.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _TOOLCHAIN = re.compile(r"\b(compiler|stdlib)\(\s*['\"]([A-Za-z0-9_-]+)['\"]\s*\
 _CONDITION_KEYS = frozenset({"if", "skip"})
 _PINNED_GROUPS = frozenset({"build", "host"})
 _MAX_BITS = 63
-"""Of numbers that the engine takes."""
+"""The largest number that the engine accepts."""
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def read_variant_file(path: Path) -> VariantFile:
     """Read one file.
 
-    Raises ConfigError (file, line) when it is not valid YAML, or has a key twice or a value other than a list.
+    Raises ConfigError (file, line) if it is not valid YAML, or has duplicate keys or a value other than a list.
     """
     document = read_yaml(path)
     value = document.value
@@ -48,7 +48,7 @@ def read_variant_file(path: Path) -> VariantFile:
         value = {}
     if not isinstance(value, dict):
         raise document.error(
-            f"a variant file is a mapping of keys to lists of values, this one is a {_kind(value)}",
+            f"a variant file must be a mapping of keys to lists of values, found a {_kind(value)}",
             hint="write for example:  python: ['3.11.*']",
         )
     values = {key: _read_values(document, key, item) for key, item in value.items() if key != ZIP_KEYS}
@@ -59,13 +59,13 @@ def read_variant_file(path: Path) -> VariantFile:
 def _read_values(document: YamlDocument, key: str, value: YamlValue) -> tuple[VariantScalar, ...]:
     if key in _OLD_FORMAT_KEYS:
         message = f"key {key!r} has no meaning for v1 recipes"
-        raise document.error(message, key, hint=f"remove {key}; requirements say their pins in the recipe")
+        raise document.error(message, key, hint=f"remove {key}, and write pins into the requirements of the recipe")
     if not isinstance(value, list):
         found = f"the {_kind(value)} {value!r}" if isinstance(value, str | int | float) else f"a {_kind(value)}"
         hint = f"write  {key}: [{value!r}]" if isinstance(value, str | int) else f"write  {key}: [...]"
         raise document.error(f"the value of {key!r} must be a list, found {found}", key, hint=hint)
     if not value:
-        raise document.error(f"the list of {key!r} is empty: no variant would be left", key, hint="give it a value")
+        raise document.error(f"the list of {key!r} is empty, so there would be no variant", key, hint="give it a value")
     return tuple(_read_scalar(document, key, index, item) for index, item in enumerate(value))
 
 
@@ -73,7 +73,7 @@ def _read_scalar(document: YamlDocument, key: str, index: int, item: YamlValue) 
     spelled = document.spellings.get((key, index))
     if isinstance(item, float) or spelled is not None:
         text = spelled or str(item)
-        message = f"{key!r} has {text}, which is {item} to some readers of YAML and text to others"
+        message = f"{key!r} has {text}, which some YAML parsers read as {item} and others as text"
         raise document.error(message, key, index, hint=f"quote it: '{text}'")
     if isinstance(item, int) and item.bit_length() > _MAX_BITS:
         message = f"{key!r} has the number {item}, which is too large"
@@ -99,9 +99,9 @@ def _read_zip_keys(document: YamlDocument, value: YamlValue) -> tuple[tuple[str,
 
 
 def merge_variant_files(files: Sequence[VariantFile]) -> VariantMatrix:
-    """Merge as both engines do: a later file replaces the values of a key, and the zip_keys as a whole.
+    """Merge as both engines do: a later file replaces the values of a key, and all zip_keys.
 
-    Raises ConfigError (file, line) when zip_keys names a key without values or keys of unequal length.
+    Raises ConfigError (file, line) if zip_keys names a key without values or keys of unequal length.
     """
     values: dict[str, tuple[VariantScalar, ...]] = {}
     zipping: VariantFile | None = None
@@ -130,8 +130,8 @@ def _check_zip_group(
             raise document.error(message, ZIP_KEYS, index, position, hint=hint)
     if len({len(values[key]) for key in group}) > 1:
         counts = ", ".join(f"{key} has {len(values[key])} ({_origin(key, files)})" for key in group)
-        message = f"keys in one group of zip_keys must have equally many values: {counts}"
-        raise document.error(message, ZIP_KEYS, index, hint="give every key of the group as many values")
+        message = f"keys in one group of zip_keys must have the same number of values: {counts}"
+        raise document.error(message, ZIP_KEYS, index, hint="give every key of the group the same number of values")
 
 
 def _origin(key: str, files: Sequence[VariantFile]) -> str:
@@ -140,7 +140,7 @@ def _origin(key: str, files: Sequence[VariantFile]) -> str:
 
 
 def check_keys_are_used(files: Iterable[VariantFile], used_keys: frozenset[str]) -> None:
-    """Raise ConfigError (file, line, nearest names) for the first key that no recipe can use: most are mistyped."""
+    """Raise ConfigError (file, line, nearest names) for the first key that no recipe can use; most are misspelled."""
     for file in files:
         for key in file.values:
             if key not in used_keys and key not in ENGINE_KEYS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which packages are built, in which order, under which names, and why; and the recipe folders they are built from."""
+"""Determines which packages are built, in which order, under which names and why; and writes their recipe folders."""
 
 from channel_tools.plan.foundation import Foundation, not_asked_for, open_foundation
 from channel_tools.plan.model import (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Solving the environments of a build against the foundation and against own packages that may not exist yet.
+"""Solves the environments of a build with the foundation and with own packages that may not exist yet.
 
-Own packages stand before a conda-forge foundation with strict priority, as the channel does when they are built; with
-the registry foundation they are in one channel with its packages, and compete with them. A set of requirements without
-a solution is an answer here, not an error: the variant is unsatisfiable, for a reason that can be read.
+Own packages have strict priority over a conda-forge foundation, as the channel has when they are built; with the
+registry foundation, they are in one channel with its packages and compete with them. A set of requirements without a
+solution is a result here, not an error: the variant is unsatisfiable, for a readable reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from channel_tools.plan.foundation import Foundation, RunExports
 
 _SolveKey = tuple[tuple[str, ...], tuple[str, ...]]
-"""What an environment asks for, and what lies beneath."""
+"""The requirements of an environment, and those that are their cause."""
 _OWN_CHANNEL = "file:///own-packages-being-planned"
 _SOLVER_HEADER = "Cannot solve the request because of: "
 _MAX_REASON = 400
@@ -56,12 +56,12 @@ _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.]+")
 
 
 class UnsatisfiableError(Exception):
-    """The foundation cannot serve an environment; the text is the reason for a reader."""
+    """The foundation cannot serve an environment; the text is the reason for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
-    """A package in a solved environment; ``digest`` is given for own packages only."""
+    """A package in a solved environment; only own packages have a ``digest``."""
 
     name: str
     version: str
@@ -72,12 +72,12 @@ class Resolved:
     digest: str | None
     run_exports: RunExports | None
     date_s: int
-    """What index.json has as the time it was made, in seconds since 1970."""
+    """The timestamp of its index.json, in seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnPackage:
-    """An own package whose name and requirements are known, built or not."""
+    """An own package whose name and requirements are known, whether built or not."""
 
     name: str
     version: str
@@ -89,7 +89,7 @@ class OwnPackage:
     run_exports: RunExports
     date_s: int = UNDATED_S
     track_features: tuple[str, ...] = ()
-    """Not empty: solvers prefer any other build of the name."""
+    """If not empty, solvers prefer any other build of the name."""
 
     @property
     def file_name(self) -> str:
@@ -98,32 +98,32 @@ class OwnPackage:
 
 
 class OwnRecords:
-    """Repodata of own packages in memory, filled while planning goes from the leaves upward (RepoDataSource)."""
+    """Repodata of own packages in memory, filled while planning proceeds from the leaves upward (RepoDataSource)."""
 
     def __init__(self) -> None:
         self.packages: dict[str, OwnPackage] = {}
         self.unsatisfiable: dict[str, str] = {}
-        """Reasons of own packages without any record, by name."""
+        """The reasons why own packages have no record, by name."""
         self._by_name: dict[str, list[OwnPackage]] = {}
 
     def add(self, package: OwnPackage) -> None:
-        """Let later solves see ``package``."""
+        """Make ``package`` visible to later solves."""
         self._by_name.setdefault(package.name, []).append(package)
         self.packages[package.file_name] = package
 
     def remove(self, package: OwnPackage) -> None:
-        """Take back what turned out to be unsatisfiable."""
+        """Remove a package that turned out to be unsatisfiable."""
         del self.packages[package.file_name]
         self._by_name[package.name].remove(package)
 
     def requirements(self, name: str) -> frozenset[str]:
         """The names that packages called ``name`` require."""
-        if name not in self._by_name:  # as most are not
+        if name not in self._by_name:  # most are not
             return frozenset()
         return frozenset(requirement_name(item) for package in self._by_name[name] for item in package.depends)
 
     def among(self, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
-        """The files of packages with these names, by name, in the order in which they came."""
+        """The files of packages with these names, by name, in the order in which they were added."""
         return {
             name: tuple(package.file_name for package in found)
             for name, found in self._by_name.items()
@@ -131,11 +131,11 @@ class OwnRecords:
         }
 
     async def fetch_package_records(self, platform: Subdir, name: PackageName) -> list[RepoDataRecord]:
-        """The records of a name, as the gateway asks for them."""
+        """The records of a name, as the gateway requests them."""
         return [record for record in self.records(name.normalized) if record.subdir == str(platform)]
 
     def package_names(self, platform: Subdir) -> list[str]:
-        """The names this source knows for a platform."""
+        """The names in this source for a platform."""
         wanted = str(platform)
         return sorted(name for name, found in self._by_name.items() if any(item.subdir == wanted for item in found))
 
@@ -160,7 +160,7 @@ def _record(package: OwnPackage) -> RepoDataRecord:
 
 
 def _repodata(package: OwnPackage) -> dict[str, object]:
-    """The same as an entry of repodata.json."""
+    """The package as an entry of repodata.json."""
     return {
         "name": package.name,
         "version": package.version,
@@ -174,18 +174,18 @@ def _repodata(package: OwnPackage) -> dict[str, object]:
 
 
 def _index(subdir: str, packages: Sequence[OwnPackage]) -> SparseRepoData:
-    """Own packages of a subdir as repodata that the solver reads without asking Python for each name."""
+    """Own packages of a subdir as repodata that the solver reads without calling Python for each name."""
     records = {package.file_name: _repodata(package) for package in packages}
     content = json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records})
     with os.fdopen(os.memfd_create("repodata.json"), "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
-        # which maps it: the descriptor may go
+        # the solver maps the file, so the descriptor may be closed
         return SparseRepoData(Channel(_OWN_CHANNEL), subdir, f"/proc/self/fd/{file.fileno()}")
 
 
 class _RecordingSource:
-    """Own records, and the names that one solve asked them for: its result follows from these and the foundation."""
+    """Own records, and the names that one solve requested: its result depends only on these and the foundation."""
 
     def __init__(self, own: OwnRecords) -> None:
         self._own = own
@@ -203,10 +203,10 @@ class _RecordingSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Solved:
-    """The result of a solve, and all that it depends on beside its requirements and the foundation.
+    """The result of a solve, and everything that it depends on besides its requirements and the foundation.
 
-    ``names`` are all that it can have looked up, ``files`` the own packages among them, ``unsatisfiable`` the reasons
-    why own packages that it names have no record.
+    ``names`` are all names that it may have looked up, ``files`` the own packages among them, ``unsatisfiable`` the
+    reasons why own packages that it names have no record.
     """
 
     names: frozenset[str]
@@ -216,14 +216,14 @@ class _Solved:
     reason: str | None
 
     def holds_for(self, own: OwnRecords) -> bool:
-        """Whether the same solve would give the same now; own packages of one file name have one content."""
+        """Whether the same solve would have the same result now; own packages with one file name have one content."""
         return own.among(self.names) == self.files and all(
             own.unsatisfiable.get(name) == reason for name, reason in self.unsatisfiable.items()
         )
 
 
 class SolveCache:
-    """Solves already made for one foundation, platform and machine: stacks share most environments."""
+    """A cache of solves for one foundation, platform and machine: stacks share most environments."""
 
     def __init__(self) -> None:
         self._solved: dict[_SolveKey, list[_Solved]] = {}
@@ -232,19 +232,19 @@ class SolveCache:
         self._resolved: dict[str, Resolved] = {}
 
     def lock(self, key: _SolveKey) -> asyncio.Lock:
-        """To be held while this is looked up and solved, so that stacks planned at once solve it once."""
+        """The lock for looking up and solving these requirements, so that parallel plans solve them once."""
         return self._locks.setdefault(key, asyncio.Lock())
 
     def get(self, key: _SolveKey, own: OwnRecords) -> _Solved | None:
-        """An earlier solve of the same requirements that saw the same own packages."""
+        """An earlier solve of the same requirements with the same own packages."""
         return next((solved for solved in self._solved.get(key, ()) if solved.holds_for(own)), None)
 
     def put(self, key: _SolveKey, solved: _Solved) -> None:
-        """Remember a solve that depends on nothing but what ``solved`` says."""
+        """Add a solve that depends only on what ``solved`` says."""
         self._solved.setdefault(key, []).append(solved)
 
     def indexes(self, packages: Sequence[OwnPackage]) -> list[SparseRepoData]:
-        """Repodata of own packages; those of one file name have one content."""
+        """Repodata of own packages; those with one file name have one content."""
         place = tuple(package.file_name for package in packages)
         if place not in self._indexes:
             subdirs: dict[str, list[OwnPackage]] = {}
@@ -254,7 +254,7 @@ class SolveCache:
         return self._indexes[place]
 
     def resolved(self, address: str, make: Callable[[], Resolved]) -> Resolved:
-        """What ``make`` gives for the package at an address; asked once, since records answer slowly."""
+        """What ``make`` returns for the package at an address; cached, since records are slow to read."""
         found = self._resolved.get(address)
         if found is None:
             found = self._resolved[address] = make()
@@ -262,7 +262,7 @@ class SolveCache:
 
 
 class EnvironmentSolver:
-    """Solves for one platform; ``own`` grows while it is used."""
+    """Solves environments for one platform; ``own`` grows while it is used."""
 
     def __init__(
         self,
@@ -286,8 +286,8 @@ class EnvironmentSolver:
     async def solve(self, specs: Sequence[str], *, beneath: Sequence[str] = ()) -> list[Resolved]:
         """The packages of an environment with ``specs``, sorted by name.
 
-        ``beneath`` are requirements of ``specs`` themselves, where a reason is looked for first. Raises
-        UnsatisfiableError when there is no solution, NetworkError when the foundation's index cannot be reached.
+        ``beneath`` are requirements that ``specs`` come from, in which a reason is searched first. Raises
+        UnsatisfiableError if there is no solution, NetworkError if the foundation's index cannot be reached.
         """
         if not specs:
             return []
@@ -319,12 +319,12 @@ class EnvironmentSolver:
             packages=tuple(sorted((self._resolved(record) for record in records), key=lambda item: item.name)),
             reason=reason,
         )
-        if not source.listed:  # else it may depend on any of them
+        if not source.listed:  # otherwise it may depend on any of them
             self._cache.put(key, solved)
         return solved
 
     async def _solve_files(self, specs: Sequence[MatchSpec], reach: frozenset[str]) -> list[RepoDataRecord]:
-        """Solve against indexes on disk and the own packages with names in ``reach``."""
+        """Solve with indexes on disk and the own packages with names in ``reach``."""
         own = [self.own.packages[file] for files in self.own.among(reach).values() for file in files]
         try:
             return await solve_with_sparse_repodata(
@@ -333,7 +333,7 @@ class EnvironmentSolver:
                 virtual_packages=self._virtual_packages,
                 channel_priority=self._priority,
             )
-        except OSError as err:  # a record that cannot be parsed, too
+        except OSError as err:  # also raised for a record that cannot be parsed
             raise self._unreadable(err) from None
 
     async def _solve(self, specs: Sequence[MatchSpec], own: _RecordingSource) -> list[RepoDataRecord]:
@@ -351,7 +351,7 @@ class EnvironmentSolver:
 
     def _unreadable(self, err: Exception) -> NetworkError:
         message = f"the index of {self._foundation.label} cannot be read: {_one_line(str(err))}"
-        return NetworkError(message, hint="check the address and the route to it, or take --foundation registry")
+        return NetworkError(message, hint="check the address and the network, or use --foundation registry")
 
     @property
     def _priority(self) -> ChannelPriority:
@@ -378,7 +378,7 @@ class EnvironmentSolver:
         )
 
     async def _explain(self, specs: Sequence[str], solver_message: str) -> str:
-        """Name the requirement that alone has no candidate; else repeat what the solver says."""
+        """Name the requirement that has no candidate by itself, else the solver's message."""
         for text in specs:
             if (reason := await self._explain_spec(text)) is not None:
                 return reason
@@ -403,7 +403,7 @@ class EnvironmentSolver:
         return f"{text}: {where} has only {_known_versions(records, spec)}"
 
     async def _records(self, name: str) -> list[RepoDataRecord]:
-        """Every record of a name, own and the foundation's."""
+        """Every record of a name, our own and the foundation's."""
         if self._foundation.requirements is not None:
             indexes = cast("Sequence[SparseRepoData]", self._foundation.sources)
             return [*self.own.records(name), *(record for index in indexes for record in index.load_records(name))]
@@ -417,7 +417,7 @@ class EnvironmentSolver:
 
 
 def _known_versions(records: Sequence[RepoDataRecord], spec: MatchSpec) -> str:
-    """The versions there are, newest first; with build strings when it is the build string that does not fit."""
+    """The existing versions, newest first; with build strings if only the build string does not match."""
     fitting: list[RepoDataRecord] = []
     if spec.version is not None:
         fitting = [
@@ -432,9 +432,9 @@ def _known_versions(records: Sequence[RepoDataRecord], spec: MatchSpec) -> str:
 
 
 def pin_by_variant(requirement: Requirement, variant: Mapping[str, VariantScalar]) -> Requirement:
-    """What the engine makes of a bare name in build and host when the variant has a value for it.
+    """The engine's MatchSpec for a bare name in build and host if the variant has a value for it.
 
-    A plain version fits all that starts with it (``libgrpc`` and 1.51: ``libgrpc =1.51``); anything else is taken as
+    A plain version matches all versions that start with it (``libgrpc`` and 1.51: ``libgrpc =1.51``); anything else is
     the rest of the MatchSpec.
     """
     if not isinstance(requirement, str) or not _BARE_NAME.fullmatch(requirement):

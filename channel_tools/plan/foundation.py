@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The foundation as planning sees it: records to solve with, and the run_exports that are known of them.
+"""The foundation for planning: records to solve with, and their run_exports as far as known.
 
-A folder is read as it stands, without any cache between; an address goes through rattler's gateway, which revalidates
-what it has cached. Repodata of an address says nothing about run_exports; then planning leaves them out and the build,
-which reads them from the packages, adds them.
+A folder is read directly, without a cache; an address is read through rattler's gateway, which revalidates its cache.
+Repodata of an address has no run_exports; then planning leaves them out, and the build, which reads them from the
+packages, adds them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _KIND_LABELS: Mapping[FoundationKind, str] = {
 }
 _ABSENT_HINTS: Mapping[FoundationKind, str] = {
     "registry": "make it first: channel_tools foundation build",
-    "conda-forge": "name a channel's folder or address, or take --foundation registry",
+    "conda-forge": "give a channel's folder or address, or use --foundation registry",
 }
 
 
 def not_asked_for(name: str) -> str:
-    """Why the registry foundation lacks what it makes only when asked, and how to ask: ``--with`` takes ``name``."""
+    """Why the registry foundation lacks an optional package, and how to request it: ``--with`` takes ``name``."""
     how = f"channel_tools build does so, or: channel_tools foundation build --with {name}"
-    return f"{_KIND_LABELS['registry']} makes it only when it is asked for; {how}"
+    return f"{_KIND_LABELS['registry']} makes it only on request; {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunExports:
-    """What a package adds to the requirements of packages that are built with it (CEP 12)."""
+    """The requirements that a package adds to packages that are built with it (CEP 12)."""
 
     weak: tuple[str, ...] = ()
     strong: tuple[str, ...] = ()
@@ -51,16 +51,16 @@ class RunExports:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Foundation:
-    """A channel that gives what is not built here; ``label`` names it in sentences."""
+    """A channel that provides everything that is not built here; ``label`` names it in messages."""
 
     label: str
     sources: tuple[Channel | SparseRepoData, ...]
     run_exports: Mapping[str, RunExports]
-    """By ``subdir/file name``."""
+    """The run_exports by ``subdir/file name``."""
     shares_channel: bool = False
-    """Whether its packages lie in one channel with what is built here, so that neither goes before the other."""
+    """Whether its packages are in the same channel as those built here, so that neither has priority."""
     optional: frozenset[str] = frozenset()
-    """Packages that it could have but makes only when they are asked for."""
+    """Packages that it makes only on request."""
     requirements: Mapping[str, frozenset[str]] | None = None
     """The names that packages of each name require, in any version; None if that is not known."""
 
@@ -69,7 +69,7 @@ class Foundation:
     ) -> frozenset[str] | None:
         """All names that a solve for ``names`` can look up; None if that is not known.
 
-        ``also`` gives what packages of a name from elsewhere require.
+        ``also`` returns the names that packages from elsewhere require.
         """
         if self.requirements is None:
             return None
@@ -90,7 +90,7 @@ def open_foundation(
     """The foundation in a channel folder or at a channel address, for packages of ``platform`` and noarch.
 
     Text is an address (with ``://``), a folder (with a slash, or one that exists), or else a channel's name.
-    Raises FoundationError when a folder holds no index for the platform or one that cannot be read.
+    Raises FoundationError if a folder has no index for the platform or one that cannot be read.
     """
     label = _KIND_LABELS[kind]
     folder = _folder_of(location)
@@ -108,7 +108,7 @@ def open_foundation(
         run_exports=_read_run_exports(folder, subdirs),
         shares_channel=kind == "registry",
         optional=optional,
-        # conda-forge's index is far too long to be read for this
+        # conda-forge's index is far too long to read for this
         requirements=_read_requirements(folder, subdirs) if kind == "registry" else None,
     )
 

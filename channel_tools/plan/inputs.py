@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything that decides a package's content, as one flat mapping, the digest over it, and what changed in it.
+"""Everything that determines a package's content, as one flat mapping; its digest; and what changed in it.
 
 Keys are ``kind:name``: ``recipe:tests``, ``file:src/udp.cc``, ``source:<address>``, ``variant:python``,
 ``package:libswitchml``, ``output:libfabric`` and ``foundation:host/libgrpc``. Values are a hash, or text short enough
-to show. The mapping travels in the package's metadata, so that a later plan can name what changed.
+to show. The mapping is stored in the package's metadata, so that a later plan can name what changed.
 
-Which files go into a build follows one rule for the digest and the rendered folder, so what is not hashed cannot be
-used. It knows no .gitignore: the same tree must give the same digest from an archive as from a clone.
+One rule decides which files belong to a build, for both the digest and the rendered folder, so a build cannot use a
+file that is not hashed. The rule ignores .gitignore: a tree must have the same digest as an archive and as a clone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HASH_DIGITS = 7
 _HASH_PLACE = "{hash}"
 OUTSIDE_FOLDER = "_tree"
-"""Where files from outside the recipe's folder stand in a rendered folder, by their path in the tree."""
+"""The folder for files from outside the recipe's folder in a rendered folder, by their path in the tree."""
 _SKIPPED_FOLDERS = re.compile(
     r"__pycache__|\..*_cache|\.git|\.hg|\.svn|\.idea|\.vscode|\.venv|.*\.egg-info|_?build|cmake-build-.*|build-.*|output"
 )
@@ -46,10 +46,10 @@ _SHOWN_SHA256 = 12
 
 
 def build_string_template(rendered: RenderedPackage) -> str:
-    """The engine's build string with ``{hash}`` in the hash's place.
+    """The engine's build string with ``{hash}`` in place of the hash.
 
-    A recipe that gives a build string without a hash gets one before its build number, since a file name must say what
-    is inside: ``external_0`` becomes ``external_h{hash}_0``.
+    A build string without a hash gets one before its build number, since a file name must identify the content:
+    ``external_0`` becomes ``external_h{hash}_0``.
     """
     text, engine_hash = rendered.engine_build_string, rendered.engine_hash
     before, found, after = text.rpartition(engine_hash) if engine_hash else ("", "", text)
@@ -65,7 +65,7 @@ def final_build_string(rendered: RenderedPackage, digest: str) -> str:
 
 
 def variant_name(rendered: RenderedPackage) -> str:
-    """``name-version-build string`` with the engine's hash: of all digests of one variant; ``""`` without a hash."""
+    """``name-version-build string`` with the engine's hash, common to all digests of a variant; "" without a hash."""
     if not rendered.engine_hash:
         return ""
     build_string = build_string_template(rendered).replace(_HASH_PLACE, rendered.engine_hash)
@@ -78,7 +78,7 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
     build = sections["build"]
     if isinstance(build, dict):
         sections["build"] = {**build, "string": build_string_template(rendered)}
-    if len(rendered.sources) > 1:  # a file that several have comes from the last of them
+    if len(rendered.sources) > 1:  # a file that is in several comes from the last of them
         sections["source"] = [source.location for source in rendered.sources]
     entries: dict[str, list[dict[str, YamlValue]]] = {}
     for source in rendered.sources:
@@ -91,7 +91,7 @@ def recipe_inputs(rendered: RenderedPackage) -> dict[str, str]:
 
 
 def file_inputs(files: Iterable[BuildFile]) -> dict[str, str]:
-    """The files that go into the build; being executable counts as content."""
+    """The files that belong to the build; whether a file is executable counts as content."""
     return {f"file:{file.name}": file.sha256 + (" executable" if file.executable else "") for file in files}
 
 
@@ -117,7 +117,7 @@ def _hash_of(value: YamlValue | Sequence[Mapping[str, YamlValue]] | Mapping[str,
 
 
 class TreeFiles:
-    """The files of a tree as one command finds them: listed, checked and hashed once for all variants."""
+    """The files of a tree for one command: listed, checked and hashed once for all variants."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -126,10 +126,10 @@ class TreeFiles:
         self._hashes: dict[Path, str] = {}
 
     def of_build(self, rendered: RenderedPackage) -> tuple[BuildFile, ...]:
-        """The files of a build by target; README files beside the recipe count only where the recipe names them.
+        """The files of a build by target; README files beside the recipe count only if the recipe names them.
 
-        Raises ConfigError (file, line) when the recipe names a file that does not exist or lies outside the tree, or
-        when a script reaches out of the recipe's folder.
+        Raises ConfigError (file, line) if the recipe names a file that does not exist or is outside the tree, or if a
+        script accesses files outside the recipe's folder.
         """
         names = [
             name
@@ -170,7 +170,7 @@ class TreeFiles:
         )
 
     def _list(self, folder: Path) -> list[Path]:
-        """All files below ``folder`` that the skip rule leaves, sorted by their path."""
+        """All files below ``folder`` that the rule does not skip, sorted by path."""
         if folder not in self._listed:
             found: list[str] = []
             for parent, folders, names in os.walk(folder):
@@ -184,8 +184,8 @@ class TreeFiles:
         """The file, or those of the folder, that the recipe names by a path."""
         path = located(recipe_file.folder, name)
         if not path.is_relative_to(self.root):
-            message = f"{name} lies outside the tree {self.root}"
-            hint = "move it into the tree: a rendered recipe holds all it needs"
+            message = f"{name} is outside the tree {self.root}"
+            hint = "move it into the tree: a rendered recipe contains everything it needs"
             raise recipe_file.document.error(message, *key_path, hint=hint)
         if path.is_dir():
             return self._list(path)
@@ -197,7 +197,7 @@ class TreeFiles:
 
 
 def target_of(path: Path, folder: Path, root: Path) -> str:
-    """Where a file or folder of the tree stands in the rendered folder of the recipe in ``folder``."""
+    """The path of a file or folder of the tree in the rendered folder of the recipe in ``folder``."""
     if path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
     return str(PurePosixPath(OUTSIDE_FOLDER, path.relative_to(root).as_posix()))
@@ -225,8 +225,8 @@ def _check_stays_inside(path: Path) -> None:
         return
     content = path.read_bytes()
     if (found := _OUTSIDE_OF_RECIPE_DIR.search(content)) is not None:
-        message = "the script reaches out of the recipe's folder through RECIPE_DIR"
-        hint = "name the files as a source of the recipe (`source: - path: ../other/src`), then they are rendered too"
+        message = "the script uses files outside the recipe's folder through RECIPE_DIR"
+        hint = "name the files as a source of the recipe (`source: - path: ../other/src`), so that they are rendered"
         line = len(content[: found.end()].splitlines())
         raise ConfigError(message, path=path, line=line, hint=hint)
 
@@ -234,9 +234,9 @@ def _check_stays_inside(path: Path) -> None:
 def find_predecessor(
     name: str, inputs: Mapping[str, str], published: Iterable[PublishedPackage], *, current: Collection[str]
 ) -> PublishedPackage | None:
-    """The published package that this one replaces: same name, most alike, and itself no part of the plan.
+    """The published package that this one replaces: the most similar of the same name that is not in the plan.
 
-    ``current`` are the digests of the plan: a package that is still wanted is nobody's predecessor.
+    ``current`` are the digests of the plan: a package that is still needed is not replaced.
     """
     candidates = [item for item in published if item.name == name and item.digest not in current]
     return max(candidates, key=lambda item: (*_likeness(inputs, item.inputs), item.file_name), default=None)
@@ -254,7 +254,7 @@ def reasons_for(inputs: Mapping[str, str], predecessor: PublishedPackage | None)
     old = predecessor.inputs
     keys = [*inputs, *(key for key in sorted(old) if key not in inputs)]
     changed = [_describe(key, old.get(key), inputs.get(key)) for key in keys if old.get(key) != inputs.get(key)]
-    return tuple(changed) or ("changed: the way digests are made",)
+    return tuple(changed) or ("changed: how digests are computed",)
 
 
 def _describe(key: str, old: str | None, new: str | None) -> str:

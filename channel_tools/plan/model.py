@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The values of the plan stage and their JSON form (docs/reference/plan-json.md).
 
-A package that a foundation cannot serve has no digest (its environments do not exist), so it is a type of its own.
+A package that a foundation cannot serve has no digest (its environments do not exist), so it has its own type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JsonValue = None | bool | int | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedPackage:
-    """An own package in the channel, as its index and ``info/about.json`` describe it."""
+    """An own package in the channel, as described by its index and ``info/about.json``."""
 
     name: str
     file_name: str
@@ -35,7 +35,7 @@ class PublishedPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFile:
-    """A file that goes into a build: ``name`` as the recipe would write it, ``target`` in the rendered folder."""
+    """A file that belongs to a build: ``name`` as in the recipe, ``target`` in the rendered folder."""
 
     path: Path
     name: str
@@ -46,7 +46,7 @@ class BuildFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnPin:
-    """A requirement on an own package, fixed to the build that the digest was made with."""
+    """A requirement on an own package, pinned to the build that the digest was computed with."""
 
     environment: EnvironmentName
     name: str
@@ -55,15 +55,15 @@ class OwnPin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPackage:
-    """A package that can be built: its final name, all that decides its content, and whether it is built."""
+    """A package that can be built: its final name, everything that determines its content, and whether it is built."""
 
     rendered: RenderedPackage
     build_string: str
     digest: str
     date_s: int
-    """When the newest of what it is built from was made, in seconds since 1970: its SOURCE_DATE_EPOCH."""
+    """The date of the newest of its inputs, in seconds since 1970: its SOURCE_DATE_EPOCH."""
     inputs: Mapping[str, str]
-    """``kind:name`` to a hash or short text; the digest is over these, ``reasons`` compare them."""
+    """Hashes or short texts by ``kind:name``; the digest covers these, and ``reasons`` compare them."""
     files: tuple[BuildFile, ...]
     own_pins: tuple[OwnPin, ...]
     sibling_specs: Mapping[Pin, str]
@@ -76,7 +76,7 @@ class PlannedPackage:
 
     @property
     def name(self) -> str:
-        """The package's name."""
+        """The name of the package."""
         return self.rendered.name
 
     @property
@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def to_build(self) -> tuple[PlannedPackage, ...]:
-        """What is not in the channel yet, or forced."""
+        """The packages that are not in the channel yet, or whose build is forced."""
         return tuple(package for package in self.packages if package.status == "build")
 
 

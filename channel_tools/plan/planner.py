@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From rendered packages to a plan.
+"""Makes a plan from rendered packages.
 
 Packages are planned from the leaves upward, because a digest needs the digests below it. Each stack is planned by
-itself: two stacks that want different builds of one package must not see each other's, or the digest of a package would
-depend on which stacks were asked for together. Equal packages of several stacks then become one.
+itself: two stacks with different builds of one package must not see each other's builds, or the digest of a package
+would depend on which stacks were requested together. Equal packages of several stacks are then merged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def current_platform() -> str:
 
 
 def detect_virtual_packages() -> list[GenericVirtualPackage]:
-    """What this machine is to the solver (``__glibc``, ``__cuda`` ...), as the engine sees it when it builds."""
+    """This machine's virtual packages (``__glibc``, ``__cuda`` ...), as the engine detects them when it builds."""
     return [package.into_generic() for package in VirtualPackage.detect()]
 
 
@@ -71,8 +71,8 @@ def make_plan(
     """Plan every package: its digest and name, whether it is built, and what it waits for.
 
     ``published`` are the channel's own packages by file name. Raises ConfigError for a cycle or a recipe that names
-    missing files, NetworkError when the foundation's index cannot be reached. A variant that the foundation cannot
-    serve is no error: it is listed in ``Plan.unsatisfiable``.
+    missing files, NetworkError if the foundation's index cannot be reached. A variant that the foundation cannot serve
+    is not an error: it is listed in ``Plan.unsatisfiable``.
     """
     stacks: dict[str, list[RenderedPackage]] = {}
     for package in rendered:
@@ -94,7 +94,7 @@ def make_plan(
         return await _StackPlanner(files=files, solver=solver, results={}).plan(packages)
 
     async def plan_stacks() -> None:
-        # at once, since the solver has threads of its own; of several errors the first stack's is raised
+        # in parallel, since the solver has its own threads; of several errors, the first stack's is raised
         results = await asyncio.gather(*map(plan_stack, stacks.values()), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def judge_again(plan: Plan, published: Mapping[str, PublishedPackage], *, force: bool = False) -> Plan:
-    """A plan as it is once other packages are in the channel: what is built and why, by ``published`` alone."""
+    """Update a plan after the channel has changed: what is built and why, from ``published``."""
     return replace(plan, packages=_with_reasons(plan.packages, published, force=force))
 
 
@@ -185,7 +185,7 @@ class _StackPlanner:
     async def _waits_for(
         self, rendered: RenderedPackage, own: OwnPackage, environments: ResolvedEnvironments
     ) -> tuple[str, ...]:
-        """Own packages in any environment of the build or of its tests; this solves the latter."""
+        """Own packages in any environment of the build or of its tests; solves those of the tests."""
         itself = f"{own.name} =={own.version} {own.build_string}"
         found = [*environments.build, *environments.host, *await self.solver.solve([itself], beneath=own.depends)]
         for test in rendered.tests:
@@ -195,7 +195,7 @@ class _StackPlanner:
         return tuple(sorted(names - {own.file_name}))
 
     def _find_sibling(self, rendered: RenderedPackage, name: str) -> OwnPackage | None:
-        """The planned output called ``name`` of the same recipe: the build meant, or the one with the same variant."""
+        """The planned output ``name`` of the same recipe: the exact build, or the one with the same variant."""
         meant = rendered.siblings.get(name)
         for planned, own in self.results.values():
             other = planned.rendered
@@ -247,7 +247,7 @@ def _own_package(rendered: RenderedPackage, digest: str, environments: ResolvedE
 
 
 def _track_features(rendered: RenderedPackage) -> tuple[str, ...]:
-    """As the engine writes them for a build that is not to be chosen by itself (build.variant in CEP 14)."""
+    """The track_features that the engine writes for a build with lower priority (build.variant in CEP 14)."""
     build = rendered.recipe.get("build")
     variant = build.get("variant") if isinstance(build, dict) else None
     count = variant.get("down_prioritize_variant") if isinstance(variant, dict) else None
@@ -264,7 +264,7 @@ def _build_order(by_name: Mapping[str, Sequence[RenderedPackage]]) -> list[str]:
         files = [by_name[name][0].recipe_file.path for name in err.cycle[:-1]]
         seen = f" (with {', '.join(str(path) for path in files[1:])})" if files[1:] else ""
         message = f"packages depend on each other in a cycle: {' -> '.join(err.cycle)}{seen}"
-        hint = "what builds, runs or tests a package must not depend on it; move a test to the package built last"
+        hint = "a package must not depend on itself for building, running or testing; move a test to the last package"
         raise ConfigError(message, path=files[0], hint=hint) from None
 
 
@@ -277,7 +277,7 @@ class CycleFoundError(Exception):
 
 
 def topological_order(dependencies: Mapping[str, Collection[str]]) -> list[str]:
-    """The keys, each after all it depends on; other names and itself are ignored.
+    """Sort the keys so that each comes after those it depends on; other names and itself are ignored.
 
     >>> topological_order({"app": ["lib"], "lib": ["gcc"], "tool": []})
     ['lib', 'app', 'tool']

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One self-contained recipe folder per planned package: what the build stage builds, and what ``render`` gives.
+"""Writes one self-contained recipe folder per planned package, for the build stage and for ``render``.
 
-The folder builds with conda-build, rattler-build and pixi as it stands and gives exactly the planned file name: the
-build string is written out, every path stays inside, and the variant keys are named in ``use_keys`` because a recipe
-without templates would seem to use none of them.
+conda-build, rattler-build and pixi can build the folder unchanged and make exactly the planned file name: the build
+string is written out, every path is inside, and the variant keys are listed in ``use_keys``, because a recipe without
+templates would seem to use none of them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _EXECUTABLE_MODE = 0o755
 
 
 class SourcePlaces(Protocol):
-    """Where a build takes its sources from instead of upstream's addresses."""
+    """Replacements for upstream's addresses as the sources of a build."""
 
     def entries_for(self, package: PlannedPackage) -> list[dict[str, YamlValue]]:
         """The package's ``source`` entries, in the recipe's order."""
 
     def origins_of(self, package: PlannedPackage) -> list[YamlValue]:
-        """What ``extra.channel_tools.sources`` says of them."""
+        """The value of ``extra.channel_tools.sources`` for them."""
 
 
 def render_folder(
@@ -52,11 +52,11 @@ def render_folder(
 ) -> Path:
     """Write ``destination/name-version-build string/`` and return it; the same plan gives the same bytes.
 
-    With ``places`` the folder takes its sources from there; without, from upstream as the recipe says.
+    With ``places``, the recipe's sources are there; otherwise they are upstream's addresses.
 
-    A folder that this function made before is replaced; nothing else in ``destination`` is touched. Raises UsageError
-    when ``destination`` is a file or lies among the tree's own recipes, or when the folder's name is taken by something
-    else, ConfigError when a file is no longer what was planned.
+    A folder that this function made before is replaced; nothing else in ``destination`` is changed. Raises UsageError
+    if ``destination`` is a file or inside the tree's own recipes, or if something else has the folder's name,
+    ConfigError if a file has changed since the plan.
     """
     check_destination(destination, tree)
     folder = destination / package.folder_name
@@ -66,30 +66,30 @@ def render_folder(
     with disk_full_reported(destination), atomic_path(folder) as temporary:
         _write_folder(package, temporary, tree, places)
         if folder.is_dir():
-            # a folder cannot be replaced in one step: the old one makes room first, and goes with the temporary name
+            # a folder cannot be replaced in one step: the old one is moved away first and then removed
             folder.rename(temporary.with_name(TEMPORARY_PREFIX + folder.name))
     return folder
 
 
 def check_destination(destination: Path, tree: Tree) -> None:
-    """Raise UsageError when rendered folders must not be written to ``destination``."""
+    """Raise UsageError if rendered folders must not be written to ``destination``."""
     place = Path(os.path.normpath(destination.absolute()))
     if place.exists() and not place.is_dir():
         raise UsageError(
-            f"{destination}: is a file; expected a folder for the rendered recipes", hint="name another place"
+            f"{destination}: is a file; expected a folder for the rendered recipes", hint="give another folder"
         )
     if place == tree.root:
         raise UsageError(
-            f"{destination}: is the tree itself", hint="name a folder in or beside it, such as output/render"
+            f"{destination}: is the tree itself", hint="give a folder in or beside it, such as output/render"
         )
     for source in (tree.recipes, tree.variants, tree.patches):
         if place.is_relative_to(source):
-            message = f"{destination}: lies in {source}, which rendered recipes are made from"
-            raise UsageError(message, hint="name another place, such as output/render")
+            message = f"{destination}: is inside {source}, from which recipes are rendered"
+            raise UsageError(message, hint="give another folder, such as output/render")
 
 
 def _is_rendered(folder: Path) -> bool:
-    """Whether render_folder made it: its recipe says so and belongs to this name."""
+    """Whether render_folder made the folder: its recipe says so and has this name."""
     recipe = folder / _RECIPE
     if folder.is_symlink() or not recipe.is_file():
         return False
@@ -105,9 +105,9 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
         target = folder / file.target
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file.path, target)
-        if sha256_of_file(target) != file.sha256:  # its name would promise what was planned
+        if sha256_of_file(target) != file.sha256:  # the package's name is that of the planned content
             message = "the file changed after the build was planned"
-            raise ConfigError(message, path=file.path, hint="run the command again; what was built is kept")
+            raise ConfigError(message, path=file.path, hint="run the command again; finished builds are kept")
         target.chmod(_EXECUTABLE_MODE if file.executable else _FILE_MODE)
     origin = package.rendered.recipe_file.path.relative_to(tree.root).as_posix()
     header = f"# Evaluated from {origin} by channel_tools; changes are lost when it is rendered again.\n"
@@ -117,12 +117,12 @@ def _write_folder(package: PlannedPackage, folder: Path, tree: Tree, places: Sou
 
 
 def _variant_keys(package: PlannedPackage) -> list[str]:
-    """The used keys that a variant file states; the platforms are the engine's own to say."""
+    """The used keys for a variant file, without the platforms, which the engine sets itself."""
     return [key for key in sorted(package.rendered.variant) if key not in _ENGINE_KEYS]
 
 
 def rendered_recipe(package: PlannedPackage, tree: Tree, places: SourcePlaces | None = None) -> dict[str, YamlValue]:
-    """The recipe that is written: evaluated, its pins as template text, its build string and paths final."""
+    """The recipe to write: evaluated, with pins as template text and the final build string and paths."""
     recipe: dict[str, YamlValue] = {}
     for key, value in package.rendered.recipe.items():
         recipe[key] = _with_pins_as_text(value, package.sibling_specs)
@@ -141,7 +141,7 @@ def rendered_recipe(package: PlannedPackage, tree: Tree, places: SourcePlaces | 
 
 
 def _mark(package: PlannedPackage, places: SourcePlaces | None) -> dict[str, YamlValue]:
-    """What later plans read from the package's ``info/about.json``."""
+    """The data that later plans read from the package's ``info/about.json``."""
     inputs: dict[str, YamlValue] = dict(package.inputs)
     origins = places.origins_of(package) if places else []
     return {
@@ -167,9 +167,9 @@ def _final_build(package: PlannedPackage, build: YamlValue) -> YamlValue:
 
 
 def dated_script(script: YamlValue, date_s: int, *, files: Collection[str]) -> YamlValue:
-    """A build script with its SOURCE_DATE_EPOCH (seconds since 1970), unless it has one: the engine has the hour.
+    """Set SOURCE_DATE_EPOCH (seconds since 1970) of a build script, unless it has one; the engine would use the time.
 
-    ``files`` are those beside the recipe: a script that is text may be the name of one.
+    ``files`` are those beside the recipe: a script that is a string may be the name of one.
     """
     if isinstance(script, str):
         script = {"file" if script in files else "content": script}
@@ -193,7 +193,7 @@ def _with_pins_as_text(value: YamlValue, sibling_specs: Mapping[Pin, str]) -> Ya
 
 
 def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, YamlValue]) -> dict[str, YamlValue]:
-    """Own packages in build and host as the very builds that the digest was made with."""
+    """Pin own packages in build and host to the builds that the digest was computed with."""
     fixed = dict(requirements)
     for pin in package.own_pins:
         items = fixed[pin.environment]
@@ -206,7 +206,7 @@ def _fixed_requirements(package: PlannedPackage, requirements: Mapping[str, Yaml
 def _inside_source(package: PlannedPackage, entry: dict[str, YamlValue], tree: Tree) -> dict[str, YamlValue]:
     if isinstance(path := entry.get("path"), str):
         entry["path"] = _inside(package, path, tree)
-        # which files belong to it was decided when they were copied; a .gitignore around the copy must not matter
+        # the files were already selected when they were copied; a .gitignore around the copy must have no effect
         entry["use_gitignore"] = False
     if isinstance(patches := entry.get("patches"), list):
         entry["patches"] = [_inside(package, str(name), tree) for name in patches]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The build and host environments of one package, and the requirements that its users will have.
+"""Solves the build and host environments of one package, and determines its run requirements.
 
-This follows what the engine does when it builds (variant pins, then strong run_exports of build into host, then
-run_exports and pins into run), so that a plan sees what a build will see. An evaluated recipe holds pins as mappings
-that the engine does not read back: they are written as template text again, which the engine itself resolves when it
-builds; the MatchSpecs made here serve planning and pins between the outputs of one recipe.
+This does the same as the engine when it builds (variant pins, then strong run_exports of build into host, then
+run_exports and pins into run), so a plan has the same environments as the build. An evaluated recipe has pins as
+mappings that the engine cannot read: they are written as template text again, which the engine resolves when it builds.
+The MatchSpecs made here are for planning, and for pins between the outputs of one recipe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXPRESSION = re.compile(r"x(\.x)*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedEnvironments:
-    """What a package is built in, what its users need, and the own packages fixed by it."""
+    """A package's environments, its run requirements, and the own packages that it pins."""
 
     build: tuple[Resolved, ...]
     host: tuple[Resolved, ...]
@@ -48,10 +48,10 @@ class ResolvedEnvironments:
 async def resolve_environments(
     rendered: RenderedPackage, solver: EnvironmentSolver, find_sibling: FindSibling
 ) -> ResolvedEnvironments:
-    """Solve build and host, and work out the run requirements.
+    """Solve build and host, and determine the run requirements.
 
-    ``find_sibling`` gives the planned output that a ``pin_subpackage`` means. Raises UnsatisfiableError when the
-    foundation cannot serve an environment, ConfigError for a ``pin_compatible`` of what is in no environment.
+    ``find_sibling`` returns the planned output for a ``pin_subpackage``. Raises UnsatisfiableError if the foundation
+    cannot serve an environment, ConfigError for a ``pin_compatible`` of a package that is in no environment.
     """
     siblings = _siblings(rendered, find_sibling)
     exports = _Exports(rendered)
@@ -73,7 +73,7 @@ async def resolve_environments(
 
 
 def own_run_exports(rendered: RenderedPackage, build_string: str) -> RunExports:
-    """The run_exports that the recipe gives its package, pins on itself resolved."""
+    """The run_exports of the recipe, with pins on itself resolved."""
     section = _requirements_of(rendered).get("run_exports")
     kinds = section if isinstance(section, dict) else {}
     return RunExports(
@@ -99,7 +99,7 @@ class _Exports:
         self._own_name = rendered.name
 
     def of(self, records: Iterable[Resolved], asked: Sequence[Requirement], kinds: Sequence[str]) -> list[str]:
-        """What the packages asked for by name export; those that only came along export nothing."""
+        """The exports of the packages that are requirements; those of their dependencies do not count."""
         direct = {requirement_name(item) for item in asked}
         found = []
         for record in records:
@@ -134,7 +134,7 @@ def _text_of(
     record = versions.get(item.name)
     if record is None:
         message = (
-            f"{rendered.name} has pin_compatible('{item.name}'), but {item.name} is in no environment it is built in"
+            f"{rendered.name} has pin_compatible('{item.name}'), but its build and host environments lack {item.name}"
         )
         hint = f"add {item.name} to requirements.host"
         raise rendered.recipe_file.document.error(message, "requirements", "run", hint=hint)
@@ -149,7 +149,7 @@ def _siblings(rendered: RenderedPackage, find_sibling: FindSibling) -> dict[Pin,
             continue
         sibling = find_sibling(rendered, pin.name)
         if sibling is None:
-            message = f"{pin.name}: {rendered.name} pins this output of its recipe, which is not served"
+            message = f"{pin.name}: {rendered.name} pins this output of its recipe, which cannot be built"
             raise UnsatisfiableError(message)
         siblings[pin] = sibling
     return siblings
@@ -173,7 +173,7 @@ def _own_pins(
 
 
 def pin_expression(pin: Pin) -> str:
-    """The template text that means ``pin``, every bound written out."""
+    """The template text for ``pin``, with every bound written out."""
     arguments = [_quote(pin.name)]
     if pin.exact:
         arguments.append("exact=True")
@@ -184,7 +184,7 @@ def pin_expression(pin: Pin) -> str:
 
 
 def resolve_pin(pin: Pin, version: str, build_string: str) -> str:
-    """The MatchSpec that ``pin`` gives for a package of this version and build string."""
+    """The MatchSpec of ``pin`` for a package with this version and build string."""
     if pin.exact:
         return f"{pin.name} =={version} {build_string}"
     bounds = [

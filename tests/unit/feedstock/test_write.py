@@ -134,7 +134,7 @@ def test_what_is_missing_is_one_clear_error_and_nothing_is_written(
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "feedstock").mkdir()
     (tmp_path / "feedstock" / "mine").touch()
-    with pytest.raises(UsageError, match="exists; a feedstock is written to a new folder"):
+    with pytest.raises(UsageError, match="exists; expected a new folder for the feedstock"):
         exported(tmp_path, "libtoy")
     assert [path.name for path in (tmp_path / "feedstock").iterdir()] == ["mine"]
 

@@ -56,7 +56,7 @@ def test_a_version_that_is_asked_for_goes_before_what_is_offered(package: Render
     offered = {"python": ["3.11"], "pytorch": ["2.13.0"]}
     found = variants_for(of_variants(package), {"python": "3.13"}, offered)
     assert choices(found) == [(("pytorch", "2.13"), ("python", "3.13.* *_cp313"))]
-    with pytest.raises(UsageError, match=r"no package is for python 3\.1$") as caught:
+    with pytest.raises(UsageError, match=r"no package is built for python 3\.1$") as caught:
         variants_for(of_variants(package), {"python": "3.1"}, offered)
     assert caught.value.hint == "python in the variants of these packages: 3.9, 3.11, 3.13"
 

@@ -158,8 +158,8 @@ def test_a_value_outside_a_closed_list_is_an_error_though_the_recipe_skips_it(tm
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ("extra: {impossible: [text]}\n", "has two keys, if and then"),
-        ('extra: {impossible: [{if: "a =="}]}\n', "has two keys, if and then"),
+        ("extra: {impossible: [text]}\n", "must have two keys, if and then"),
+        ('extra: {impossible: [{if: "a =="}]}\n', "must have two keys, if and then"),
         ('extra: {impossible: [{if: "python >", then: x}]}\n', "extra.impossible cannot be evaluated"),
     ],
 )

@@ -177,7 +177,7 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             "libwire: ['1', '2']\nc_compiler_version: ['1']\nzip_keys: [[libwire, c_compiler_version]]\n",
             3,
             "libwire has 2",
-            "as many values",
+            "the same number of values",
             id="zip_keys of a foundation that is not in use",
         ),
         pytest.param(
@@ -189,7 +189,12 @@ def test_an_unknown_stack_names_the_nearest(tmp_path: Path) -> None:
             id="recipe with a key twice",
         ),
         pytest.param(
-            "recipes/toy-meta/recipe.yaml", "- a\n", 1, "a recipe is a mapping", "other recipes", id="recipe is a list"
+            "recipes/toy-meta/recipe.yaml",
+            "- a\n",
+            1,
+            "a recipe must be a mapping",
+            "other recipes",
+            id="recipe is a list",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_being_executable_is_seen(tmp_path: Path) -> None:
     [
         ("0001-louder.patch", "0002-softer.patch", "0002-softer.patch, which does not exist"),
         ("path: src", "path: sources", "names sources, which does not exist"),
-        ("path: src", "path: ../../../elsewhere", "lies outside the tree"),
+        ("path: src", "path: ../../../elsewhere", "is outside the tree"),
         ("../../LICENSE", "../../COPYING", "names ../../COPYING, which does not exist"),
     ],
 )
@@ -99,12 +99,12 @@ def test_a_file_that_the_recipe_names_must_be_there(tmp_path: Path, old: str, ne
 
 def test_a_script_in_the_recipe_must_not_leave_its_folder(tmp_path: Path) -> None:
     recipe = FILES[RECIPE].replace("  number: 0\n", "  number: 0\n  script: [cp $RECIPE_DIR/../x .]\n")
-    with pytest.raises(ConfigError, match=r"reaches out of the recipe's folder") as caught:
+    with pytest.raises(ConfigError, match=r"uses files outside the recipe's folder") as caught:
         _files(tmp_path, {RECIPE: recipe})
     assert caught.value.path == tmp_path / RECIPE
 
 
 def test_a_script_must_not_leave_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reaches out of the recipe's folder") as caught:
+    with pytest.raises(ConfigError, match=r"uses files outside the recipe's folder") as caught:
         _files(tmp_path, {"recipes/libtoy/build.sh": 'set -e\ncp "${RECIPE_DIR}/../other/x" .\n'})
     assert (caught.value.path, caught.value.line) == (tmp_path / "recipes/libtoy/build.sh", 2)

@@ -77,7 +77,7 @@ def test_a_package_made_only_when_asked_for_is_named_with_the_way_to_get_it(toy:
         virtual_packages=VIRTUAL_PACKAGES,
     )
     reasons = [item.reason for item in plan.unsatisfiable if item.reason.startswith("torch: ")]
-    assert reasons[0].startswith("torch: the registry foundation makes it only when it is asked for")
+    assert reasons[0].startswith("torch: the registry foundation makes it only on request")
     assert "channel_tools foundation build --with torch" in reasons[0]
 
 
@@ -281,7 +281,9 @@ def test_a_cycle_names_its_packages_and_files(toy: Toy) -> None:
 
 def test_pin_compatible_needs_its_package_in_the_host(toy: Toy) -> None:
     recipe = FILES[PLUGIN].replace("host: [python, torch, libtoy]", "host: [python, libtoy]")
-    with pytest.raises(ConfigError, match=r"pin_compatible\('torch'\), but torch is in no environment") as caught:
+    with pytest.raises(
+        ConfigError, match=r"pin_compatible\('torch'\), but its build and host environments lack torch"
+    ) as caught:
         toy.plan({PLUGIN: recipe})
     assert (caught.value.path, caught.value.line) == (toy.tree_root / PLUGIN, 10)
 

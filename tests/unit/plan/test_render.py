@@ -104,7 +104,7 @@ def test_foreign_files_are_left_alone(toy: Toy) -> None:
 @pytest.mark.parametrize("place", [".", "recipes", "recipes/libtoy/src", "variants/x", "patches"])
 def test_the_trees_own_folders_are_refused(toy: Toy, place: str) -> None:
     package = by_name(toy.plan())["libtoy"]
-    with pytest.raises(UsageError, match=r"tree itself|rendered recipes are made from"):
+    with pytest.raises(UsageError, match=r"tree itself|from which recipes are rendered"):
         _render(toy, package, f"tree/{place}")
 
 

@@ -78,5 +78,5 @@ def test_git_sources_differ_by_what_is_left_out(tmp_path: Path) -> None:
     ids=["no-sha256", "no-commit"],
 )
 def test_sources_that_are_not_named_by_their_content_are_refused(tmp_path: Path, source: str) -> None:
-    with pytest.raises(ConfigError, match="so what it gives may change"):
+    with pytest.raises(ConfigError, match="so its content may change"):
         expand(tmp_path, source, source)
